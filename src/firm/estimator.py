@@ -1,0 +1,221 @@
+"""The learned estimator R_theta(x^{k+1}, x_t, t) of eq. learned_z_update: the paper's U-Net (Appendix D).
+
+The layout is that of the flow priors the paper compares with: residual blocks with GroupNorm and Swish, strided
+convolutions down, nearest-neighbour up, single-head attention at chosen resolutions and always in the middle. It
+reproduces the published parameter counts to the unit.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
+    "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
+    "afhq": dict(side=256, ch=32, mult=(1, 2, 4, 8, 8), blocks=6, attention=(32, 16)),  # 59,918,883
+    "afhq-deblurring": dict(side=256, ch=64, mult=(1, 2, 4, 8, 8), blocks=6, attention=(32, 16)),  # 239,412,291
+}
+
+
+class UNet(nn.Module):
+    """U-Net on the concatenation of x^{k+1} and x_t, conditioned on t; returns an image.
+
+    Parameters
+    ----------
+    channels
+        C of the images.
+    side
+        Image side the attention sides refer to. The network itself runs at any size that its strides divide.
+    ch, mult
+        Width of level l is ``ch * mult[l]``; each level halves the resolution of the one before.
+    blocks
+        Residual blocks per level going down (one more going up).
+    attention
+        Feature-map sides (at image side `side`) with self-attention after each block.
+    unshuffle
+        Fold ``unshuffle x unshuffle`` pixels into channels before the first level and back after the last: a
+        compact network for large images. 1 is the paper's.
+    time_scale
+        Factor on t before the sinusoidal embedding. 1 feeds t in [0, 1] itself, as the priors' network does; the
+        paper does not state its own. Diffusion code often uses 1000.
+    noise_level
+        Also condition on the measurement noise sigma, so that one model serves many noise levels.
+    """
+
+    def __init__(
+        self,
+        channels: int = 3,
+        *,
+        side: int = 128,
+        ch: int = 32,
+        mult: tuple[int, ...] = (1, 2, 4, 8),
+        blocks: int = 6,
+        attention: tuple[int, ...] = (16, 8),
+        unshuffle: int = 1,
+        time_scale: float = 1.0,
+        noise_level: bool = False,
+    ) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = dict(
+            channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks, attention=tuple(attention),
+            unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
+        )  # fmt: skip
+        if min(channels, side, ch, blocks, unshuffle, *mult) < 1 or ch % 2:
+            raise ValueError(f"UNet: every size must be at least 1, and ch even: {self.config}")
+        self.unshuffle, self.time_scale = unshuffle, time_scale
+        self.stride = unshuffle * 2 ** (len(mult) - 1)
+        width = 4 * ch
+
+        self.time_embedding = _embedding(ch, width)
+        self.noise_embedding = _embedding(ch, width) if noise_level else None
+        pixels = channels * unshuffle**2
+        self.stem = nn.Conv2d(2 * pixels, ch, 3, padding=1)
+
+        # Down: the stem, every block and every strided convolution leave a skip connection.
+        self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
+        for level, m in enumerate(mult):
+            for _ in range(blocks):
+                self.down.append(Block(h, ch * m, width, attend=resolution in attention))
+                h = ch * m
+                skips.append(h)
+            if level < len(mult) - 1:
+                self.down.append(nn.Conv2d(h, h, 3, stride=2, padding=1))
+                skips.append(h)
+                resolution //= 2
+
+        self.middle = nn.ModuleList([Block(h, h, width, attend=True), Block(h, h, width)])
+
+        # Up: one block more than down, each on the concatenation with a skip.
+        self.up = nn.ModuleList()
+        for level, m in reversed(list(enumerate(mult))):
+            for _ in range(blocks + 1):
+                self.up.append(Block(h + skips.pop(), ch * m, width, attend=resolution in attention))
+                h = ch * m
+            if level > 0:
+                self.up.append(nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(h, h, 3, padding=1)))
+                resolution *= 2
+
+        self.norm = _norm(h)
+        self.head = nn.Conv2d(h, pixels, 3, padding=1)
+        _initialise(self)
+
+    @classmethod
+    def preset(cls, preset: str) -> UNet:
+        """The paper's networks: "celeba", "afhq" and "afhq-deblurring"."""
+        if preset not in PRESETS:
+            raise ValueError(f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
+        return cls(**PRESETS[preset])
+
+    def forward(self, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:
+        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and `t`, (B,).
+
+        `sigma`, (B,), is the noise level of the measurements, for networks with ``noise_level=True``.
+        """
+        self._check(x, x_t, sigma)
+        embedding: Tensor = self.time_embedding(_sinusoid(t * self.time_scale, self.config["ch"]))
+        if self.noise_embedding is not None and sigma is not None:
+            level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
+            embedding = embedding + self.noise_embedding(_sinusoid(level * self.time_scale, self.config["ch"]))
+        embedding = F.silu(embedding)
+
+        h = self.stem(F.pixel_unshuffle(torch.cat([x, x_t], dim=1), self.unshuffle))
+        skips = [h]
+        for layer in self.down:
+            h = layer(h, embedding) if isinstance(layer, Block) else layer(h)
+            skips.append(h)
+        for layer in self.middle:
+            h = layer(h, embedding)
+        for layer in self.up:
+            h = layer(torch.cat([h, skips.pop()], dim=1), embedding) if isinstance(layer, Block) else layer(h)
+        return F.pixel_shuffle(self.head(F.silu(self.norm(h))), self.unshuffle)
+
+    def _check(self, x: Tensor, x_t: Tensor, sigma: Tensor | None) -> None:
+        if x.shape != x_t.shape or x.ndim != 4 or x.shape[1] != self.config["channels"]:
+            raise ValueError(
+                f"UNet takes x and x_t of one shape (B, {self.config['channels']}, H, W), "
+                f"got {tuple(x.shape)} and {tuple(x_t.shape)}"
+            )
+        if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
+            raise ValueError(
+                f"UNet: height and width must be multiples of {self.stride} "
+                f"({len(self.config['mult'])} levels, unshuffle {self.unshuffle}), got {x.shape[-2]}x{x.shape[-1]}"
+            )
+        if (sigma is None) == self.config["noise_level"]:
+            raise ValueError(
+                "UNet: this network was built with noise_level=True and needs sigma, the noise of the measurements"
+                if sigma is None
+                else "UNet: sigma was given, but this network was built with noise_level=False"
+            )
+
+
+class Block(nn.Module):
+    """Residual block with the embedding added between its two convolutions, and attention after it where asked."""
+
+    def __init__(self, inputs: int, outputs: int, width: int, attend: bool = False) -> None:
+        super().__init__()
+        self.norm1, self.conv1 = _norm(inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.embed = nn.Linear(width, outputs)
+        self.norm2, self.conv2 = _norm(outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+        self.attention = Attention(outputs) if attend else nn.Identity()
+
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
+        """Map (B, inputs, H, W) to (B, outputs, H, W); `embedding` is (B, width), already activated."""
+        h = self.conv1(F.silu(self.norm1(x))) + self.embed(embedding)[:, :, None, None]
+        h = self.conv2(F.silu(self.norm2(h)))
+        out: Tensor = self.attention(self.shortcut(x) + h)
+        return out
+
+
+class Attention(nn.Module):
+    """Single-head self-attention over the pixels, residual."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm = _norm(channels)
+        self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape."""
+        h = self.norm(x)
+        q, k, v = (f(h).flatten(2).transpose(1, 2)[:, None] for f in (self.query, self.key, self.value))
+        h = F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
+        out: Tensor = x + self.project(h)
+        return out
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(math.gcd(32, channels), channels, eps=1e-6)  # 32 groups wherever they divide the width
+
+
+def _embedding(ch: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(ch, width), nn.SiLU(), nn.Linear(width, width))
+
+
+def _sinusoid(t: Tensor, width: int) -> Tensor:
+    """Sines and cosines of `t` (B,) at width/2 frequencies from 1 down to 1e-4, (B, width)."""
+    half = width // 2
+    k = torch.arange(half, device=t.device, dtype=torch.float32)
+    phase = t.float()[:, None] * torch.exp(-k * (math.log(10_000) / max(half - 1, 1)))
+    return torch.cat([phase.sin(), phase.cos()], dim=1).to(t.dtype)
+
+
+def _initialise(net: UNet) -> None:
+    """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
+    last = {net.head}
+    for module in net.modules():
+        if isinstance(module, Block):
+            last.add(module.conv2)
+        elif isinstance(module, Attention):
+            last.add(module.project)
+    for module in net.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
+            bound = math.sqrt(3 * (1e-10 if module in last else 1) / fan_out)
+            nn.init.uniform_(module.weight, -bound, bound)
+            assert module.bias is not None
+            nn.init.zeros_(module.bias)

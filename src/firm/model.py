@@ -1,0 +1,213 @@
+"""A FIRM model: the estimator, the solver's settings, and a card that says what it was trained for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Generator, Tensor, nn
+
+from firm.estimator import UNet
+from firm.files import write_atomically
+from firm.operators.base import LinearOperator
+from firm.posterior_mean import Output, flow_only, posterior_mean
+from firm.sampling import Method, evaluations, sample
+from firm.toy import MLP
+
+FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
+ESTIMATORS: dict[str, type[nn.Module]] = {"UNet": UNet, "MLP": MLP}
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Settings of Algorithm 3; the defaults are the paper's. K = 0 leaves the solver out (flow-only)."""
+
+    K: int = 5
+    rho: float = 0.01
+    beta: float = 0.5
+    output: Output = "direct"
+
+    def __post_init__(self) -> None:
+        if self.K < 0 or self.rho <= 0 or not 0 <= self.beta <= 1 or self.output not in ("direct", "correction"):
+            raise ValueError(f'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction": {self}')
+
+
+class Firm(nn.Module):
+    """Estimator and solver settings: what `sample`, `restore` and `velocity_loss` take.
+
+    Parameters
+    ----------
+    estimator
+        The network R_theta: a `UNet`, or any module called as ``estimator(x, x_t, t)``. If its attribute
+        ``config["noise_level"]`` is true, it is called with the noise level as a fourth argument.
+    solver
+        Settings of Algorithm 3.
+    card
+        What the model was trained for and how, in plain JSON types; saved with it.
+    """
+
+    def __init__(self, estimator: nn.Module, solver: Solver | None = None, card: dict[str, Any] | None = None) -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.solver = solver or Solver()
+        self.card = dict(card or {})
+
+    def posterior_mean(
+        self,
+        op: LinearOperator,
+        x_t: Tensor,
+        t: float | Tensor,
+        y: Tensor,
+        *,
+        sigma: float | Tensor | None = None,
+        check: bool = True,
+    ) -> Tensor:
+        """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0)."""
+        s = self.solver
+        config: dict[str, Any] = getattr(self.estimator, "config", {})
+        sigma = sigma if config.get("noise_level", False) else None
+        if s.K == 0:
+            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma)
+        return posterior_mean(
+            self.estimator, op, x_t, t, y, s.K, s.rho, s.beta, output=s.output, sigma=sigma, check=check
+        )
+
+    def calls(self, steps: int, method: Method = "euler") -> int:
+        """Network calls (NFE) of a sample."""
+        return evaluations(steps, method) * max(self.solver.K, 1)
+
+    def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
+        """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""
+        kind = type(self.estimator).__name__
+        about = {
+            "format": FORMAT,
+            "estimator": kind,
+            "config": getattr(self.estimator, "config", None),
+            "solver": dataclasses.asdict(self.solver),
+            "card": self.card,
+        }
+        weights = {
+            key: (value.to(dtype) if value.is_floating_point() else value).contiguous()
+            for key, value in self.estimator.state_dict().items()
+        }
+        write_atomically(path, safetensors.torch.save(weights, metadata={"firm": json.dumps(about)}))
+
+
+def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
+    """Load a bundled model by name, or a saved one by path.
+
+    The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
+    with a network class of your own: pass an instance, its weights are replaced.
+    """
+    path = _find(name_or_path)
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ValueError(f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})") from error
+    about = _about(path, metadata)
+    net = estimator if estimator is not None else _build(path, about)
+    weights = {key: value.float() if value.is_floating_point() else value for key, value in weights.items()}
+    try:
+        net.load_state_dict(weights, assign=True)
+    except RuntimeError as error:
+        raise ValueError(f"{path}: the weights do not fit {type(net).__name__}: {error}") from error
+    model = Firm(net, Solver(**about["solver"]), about["card"])
+    return model.requires_grad_(False).eval()
+
+
+def bundled() -> list[str]:
+    """Names of the models that come with the package."""
+    folder = resources.files("firm") / "weights"
+    return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
+
+
+def _find(name_or_path: str | Path) -> Path:
+    path = Path(name_or_path)
+    if path.is_file():
+        return path
+    if str(name_or_path) in bundled():
+        return Path(str(resources.files("firm") / "weights" / f"{name_or_path}.safetensors"))
+    raise FileNotFoundError(
+        f"no model {str(name_or_path)!r}: neither a file nor a bundled model ({', '.join(bundled()) or 'none yet'})"
+    )
+
+
+def _about(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
+    """The settings saved with a model, checked."""
+    try:
+        about: dict[str, Any] = json.loads(metadata["firm"])
+        version = int(about["format"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)") from error
+    if version > FORMAT:
+        raise ValueError(f"{path} has format {version}, newer than this library reads ({FORMAT}): update firm")
+    fields = {field.name for field in dataclasses.fields(Solver)}
+    if not {"estimator", "config", "solver", "card"} <= about.keys() or set(about["solver"]) != fields:
+        raise ValueError(f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
+    return about
+
+
+def _build(path: Path, about: dict[str, Any]) -> nn.Module:
+    """An estimator of the saved kind, without memory for its weights yet."""
+    if about["estimator"] not in ESTIMATORS:
+        raise ValueError(
+            f"{path} was saved with the network class {about['estimator']!r}: pass an instance, load(path, estimator=net)"
+        )
+    try:
+        with torch.device("meta"):
+            return ESTIMATORS[about["estimator"]](**about["config"])
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path}: its network settings are not valid: {error}") from error
+
+
+@dataclass(frozen=True)
+class Restoration:
+    """What `restore` returns."""
+
+    image: Tensor  # (B, C, H, W), the first sample
+    mean: Tensor  # (B, C, H, W), mean of the samples
+    std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
+    samples: Tensor  # (S, B, C, H, W)
+    nfe: int  # network calls in all
+    seconds: float
+
+
+def restore(
+    model: Firm,
+    op: LinearOperator,
+    y: Tensor,
+    steps: int = 2,
+    samples: int = 1,
+    seed: int = 0,
+    *,
+    sigma: float | Tensor | None = None,
+    method: Method = "euler",
+) -> Restoration:
+    """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones."""
+    if samples < 1:
+        raise ValueError(f"restore: samples must be at least 1, got {samples}")
+    start = time.perf_counter()
+    generator = Generator().manual_seed(seed)
+    drawn = torch.stack(
+        [sample(model, op, y, steps, generator=generator, sigma=sigma, method=method) for _ in range(samples)]
+    )
+    if drawn.is_cuda:
+        torch.cuda.synchronize(drawn.device)
+    return Restoration(
+        image=drawn[0],
+        mean=drawn.mean(0),
+        std=drawn.std(0) if samples > 1 else None,
+        samples=drawn,
+        nfe=samples * model.calls(steps, method),
+        seconds=time.perf_counter() - start,
+    )

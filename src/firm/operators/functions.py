@@ -1,0 +1,79 @@
+"""Operators from the user's own functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from firm.operators.base import Operator
+from firm.operators.checks import require_shape, shape
+
+
+def from_functions(
+    A: Callable[[Tensor], Tensor],
+    A_adjoint: Callable[[Tensor], Tensor] | None = None,
+    image_shape: tuple[int, ...] | None = None,
+) -> Operator:
+    """Make an operator of a linear function and its adjoint; the data-consistency step then uses conjugate gradients.
+
+    Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, the
+    first time the operator is solved with. Anything the functions hold (coil maps, angles) stays on its own device.
+
+    Parameters
+    ----------
+    A
+        Images (B, ...) to measurements (B, ...), real or complex. Must be linear.
+    A_adjoint
+        Measurements to images. Without it the adjoint is the vector-Jacobian product of `A`, by autograd.
+    image_shape
+        Shape of one image, such as (C, H, W). Needed where `A_adjoint` is not given.
+
+    Example
+    -------
+    >>> op = from_functions(lambda x: x.cumsum(-1), image_shape=(1, 8, 8))
+    >>> op.A_adjoint(torch.ones(1, 1, 8, 8))[0, 0, 0]
+    tensor([8., 7., 6., 5., 4., 3., 2., 1.])
+    """
+    if A_adjoint is None and image_shape is None:
+        raise ValueError("from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
+    return FunctionOperator(A, A_adjoint, image_shape)
+
+
+class FunctionOperator(Operator):
+    """What `from_functions` returns."""
+
+    def __init__(
+        self,
+        A: Callable[[Tensor], Tensor],
+        A_adjoint: Callable[[Tensor], Tensor] | None,
+        image_shape: tuple[int, ...] | None,
+    ) -> None:
+        super().__init__()
+        self._A, self._A_adjoint = A, A_adjoint
+        self.image_shape = None if image_shape is None else tuple(image_shape)
+
+    def A(self, x: Tensor) -> Tensor:
+        """Apply the user's function."""
+        if self.image_shape is not None:
+            require_shape(self, "x", x, (len(x), *self.image_shape))
+        return self._A(x)
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Apply the user's adjoint, or the vector-Jacobian product of A."""
+        return self._A_adjoint(y) if self._A_adjoint is not None else self._vjp(y)
+
+    def _vjp(self, y: Tensor) -> Tensor:
+        assert self.image_shape is not None
+        differentiable = torch.is_grad_enabled() and y.requires_grad
+        with torch.enable_grad():
+            x = torch.zeros(len(y), *self.image_shape, dtype=y.real.dtype, device=y.device, requires_grad=True)
+            Ax = self._A(x)
+            require_shape(self, "y", y, shape(Ax))
+            return torch.autograd.grad(Ax, x, y, create_graph=differentiable)[0]
+
+    def extra_repr(self) -> str:
+        """Show the function's name and the image shape."""
+        label = getattr(self._A, "__name__", type(self._A).__name__)
+        return label if self.image_shape is None else f"{label}, image_shape={self.image_shape}"

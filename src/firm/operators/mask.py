@@ -1,0 +1,46 @@
+"""Inpainting: some entries are seen, possibly with weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from firm.operators.base import Operator
+from firm.operators.checks import require_broadcast, require_pattern, require_shape, shape
+
+
+class Mask(Operator):
+    """A x = m * x with a binary or weighted mask; the measurement has the size of the image.
+
+    Parameters
+    ----------
+    mask
+        1 = seen, 0 = missing, or any real weight. For images (B, C, H, W): (H, W) or (C, H, W) for one mask,
+        (B, 1, H, W) or (B, C, H, W) for one per sample. For vectors (B, n): (n,).
+    """
+
+    mask: Tensor
+
+    def __init__(self, mask: Tensor) -> None:
+        super().__init__()
+        require_pattern(self, "mask", mask)
+        self.register_buffer("mask", mask.to(torch.promote_types(mask.dtype, torch.float32), copy=True))
+
+    def A(self, x: Tensor) -> Tensor:
+        """Multiply by the mask."""
+        require_broadcast(self, self.mask, x)
+        return self.mask * x
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Multiply by the mask (A is symmetric)."""
+        return self.A(y)
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (inpainting_update)."""
+        require_shape(self, "y", y, shape(z))
+        require_broadcast(self, self.mask, z)
+        return (gamma * self.mask * y + z) / (gamma * self.mask.square() + 1)
+
+    def extra_repr(self) -> str:
+        """Show the mask's shape."""
+        return "x".join(map(str, self.mask.shape))

@@ -1,0 +1,63 @@
+"""Masks and kernels. Whatever is random takes a generator."""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+
+def gaussian_kernel(size: int, sigma: float) -> Tensor:
+    """Gaussian kernel (size, size), entries exp(-(i^2 + j^2) / 2 sigma^2), summing to 1; the paper's is 61 wide."""
+    if size < 1 or sigma <= 0:
+        raise ValueError(f"gaussian_kernel: size must be at least 1 and sigma positive, got {size} and {sigma}")
+    offsets = torch.arange(size, dtype=torch.float64) - size // 2
+    row = torch.exp(-offsets.square() / (2 * sigma**2))
+    return (torch.outer(row, row) / row.sum() ** 2).float()
+
+
+def random_mask(shape: tuple[int, ...], keep: float, generator: Generator | None = None) -> Tensor:
+    """Binary mask of the given shape, (H, W) or (B, 1, H, W), each entry seen with probability `keep`."""
+    if not 0 < keep <= 1:
+        raise ValueError(f"random_mask: keep is the share of pixels seen, in (0, 1], got {keep}")
+    return (torch.rand(shape, generator=generator) < keep).float()
+
+
+def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
+    """Mask (..., H, W) of ones with a centred hole of `side` (or height, width) pixels."""
+    height, width = (side, side) if isinstance(side, int) else side
+    H, W = shape[-2:]
+    if not (0 < height < H and 0 < width < W):
+        raise ValueError(f"box_mask: a hole of {height}x{width} pixels must lie inside the image, {H}x{W}")
+    mask = torch.ones(shape)
+    top, left = (H - height) // 2, (W - width) // 2
+    mask[..., top : top + height, left : left + width] = 0
+    return mask
+
+
+def cartesian_mask(
+    shape: tuple[int, int], lines: int, generator: Generator | None = None, center: float = 0.08
+) -> Tensor:
+    """Conjugate-symmetric k-space mask (H, W) that keeps `lines` of the W columns, in the order of ``torch.fft.fft2``.
+
+    The lowest frequencies, a share `center` of all columns, are always kept; the others are pairs (k, -k) drawn at
+    random. An even number of lines takes the Nyquist column along, which needs an even W. The paper keeps 56 of 256
+    lines and does not say which.
+    """
+    H, W = shape
+    if not 1 <= lines <= W:
+        raise ValueError(f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")
+    if lines % 2 == 0 and W % 2 == 1:
+        raise ValueError(f"cartesian_mask: an odd width ({W}) has symmetric masks of an odd number of lines only")
+    if not 0 <= center <= 1:
+        raise ValueError(f"cartesian_mask: center is a share of the columns, in [0, 1], got {center}")
+    pairs = (lines - 1) // 2
+    low = min(pairs, int(center * W) // 2)  # pairs next to zero frequency
+    candidates = torch.arange(low + 1, (W + 1) // 2)
+    drawn = candidates[torch.randperm(len(candidates), generator=generator)[: pairs - low]]
+    k = torch.cat([torch.arange(1, low + 1), drawn])
+    columns = torch.zeros(W)
+    columns[0] = 1
+    columns[k], columns[-k] = 1, 1
+    if lines % 2 == 0:
+        columns[W // 2] = 1
+    return columns.expand(H, W).clone()

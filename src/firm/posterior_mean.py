@@ -1,0 +1,100 @@
+"""Algorithm 3: the operator-aware estimate of E[x_1 | x_t, y], and the flow-only ablation beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from firm.operators.base import LinearOperator, data_consistency
+
+Output = Literal["direct", "correction"]
+Estimator = Callable[..., Tensor]  # (x, x_t, t) or, for noise-conditioned networks, (x, x_t, t, sigma)
+
+
+def posterior_mean(
+    estimator: Estimator,
+    op: LinearOperator,
+    x_t: Tensor,
+    t: float | Tensor,
+    y: Tensor,
+    K: int = 5,
+    rho: float | Tensor = 0.01,
+    beta: float = 0.5,
+    *,
+    output: Output = "direct",
+    sigma: float | Tensor | None = None,
+    callback: Callable[[int, Tensor, Tensor], None] | None = None,
+    check: bool = True,
+) -> Tensor:
+    """Estimate E[x_1 | x_t, y] by K steps of half-quadratic splitting (Algorithm 3), differentiable throughout.
+
+    Parameters
+    ----------
+    estimator
+        The network R_theta, called as ``estimator(x, x_t, t)``, or with `sigma` as a fourth argument where given.
+    op
+        The forward operator A.
+    x_t, t
+        State of the flow, (B, ...), and its time in [0, 1), a float or (B,).
+    y
+        Measurements.
+    K, rho, beta
+        Iterations, coupling of the data-consistency step, damping in [0, 1].
+    output
+        "direct" is the paper's: the network returns the estimate. "correction": it returns what to add to x^{k+1}.
+    sigma
+        Noise level of y, a float or (B,), for networks that take it.
+    callback
+        Called with (k + 1, x^{k+1}, z^{k+1}) after every iteration.
+    check
+        Check y and rho before the first solve (see `data_consistency`).
+    """
+    if K < 1:
+        raise ValueError(f"posterior_mean: K must be at least 1, got {K} (flow_only is the variant without the solver)")
+    if not 0 <= beta <= 1:
+        raise ValueError(f"posterior_mean: beta must be in [0, 1], got {beta}")
+    t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
+    z = x_t
+    for k in range(K):
+        x = data_consistency(op, z, y, rho, check=check and k == 0)
+        z_hat = _estimate(estimator, x, x_t, t, sigma, output)
+        z = (1 - beta) * x + beta * z_hat
+        if callback is not None:
+            callback(k + 1, x, z)
+    return z
+
+
+def flow_only(
+    estimator: Estimator,
+    op: LinearOperator,
+    x_t: Tensor,
+    t: float | Tensor,
+    y: Tensor,
+    *,
+    output: Output = "direct",
+    sigma: float | Tensor | None = None,
+) -> Tensor:
+    """One network call on [A'y, x_t], without the solver: the ablation of Appendix E, and the warm start of training."""
+    t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
+    return _estimate(estimator, op.A_adjoint(y), x_t, t, sigma, output)
+
+
+def vector(value: float | Tensor, x: Tensor) -> Tensor:
+    """One value per sample of `x` (B, ...), as a tensor (B,)."""
+    value = torch.as_tensor(value, dtype=x.dtype, device=x.device)
+    if value.ndim and value.shape != (len(x),):
+        raise ValueError(f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
+    return value.expand(len(x))
+
+
+def _estimate(
+    estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output
+) -> Tensor:
+    """R_theta of eq. learned_z_update."""
+    if output not in ("direct", "correction"):
+        raise ValueError(f'output must be "direct" or "correction", got {output!r}')
+    r = estimator(x, x_t, t) if sigma is None else estimator(x, x_t, t, sigma)
+    return r if output == "direct" else x + r

@@ -1,0 +1,32 @@
+"""Checks shared by the operator tests; the dense solve is the independent oracle."""
+
+import torch
+from torch import Tensor
+
+
+def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:
+    """A of each sample as a real matrix, (B, m, n): its columns are the measurements of the unit images."""
+    n = torch.Size(image_shape).numel()
+    columns = []
+    for i in range(n):
+        unit = torch.zeros(batch, n, dtype=torch.float64)
+        unit[:, i] = 1
+        measured = op.A(unit.reshape(batch, *image_shape)).flatten(1)
+        columns.append(torch.cat([measured.real, measured.imag], 1) if measured.is_complex() else measured)
+    return torch.stack(columns, dim=2)
+
+
+def dense_solve(op, z: Tensor, y: Tensor, rho) -> Tensor:
+    """(A'A + rho I)^-1 (A'y + rho z) of each sample, in float64."""
+    z, y = z.double(), y.to(torch.complex128) if y.is_complex() else y.double()
+    matrix = dense(op.double(), tuple(z.shape[1:]), len(z))
+    flat = torch.cat([y.flatten(1).real, y.flatten(1).imag], 1) if y.is_complex() else y.flatten(1)
+    rho = torch.as_tensor(rho, dtype=torch.float64).expand(len(z))
+    solutions = []
+    for a, b, c, r in zip(matrix, flat, z.flatten(1), rho, strict=True):
+        solutions.append(torch.linalg.solve(a.T @ a + r * torch.eye(a.shape[1], dtype=torch.float64), a.T @ b + r * c))
+    return torch.stack(solutions).reshape(z.shape)
+
+
+def relative_error(a: Tensor, b: Tensor) -> float:
+    return float((a.double() - b.double()).norm() / b.double().norm())

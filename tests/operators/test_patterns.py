@@ -1,0 +1,70 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from firm.operators import box_mask, cartesian_mask, gaussian_kernel, random_mask
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def test_gaussian_kernel_is_normalised_and_symmetric():
+    kernel = gaussian_kernel(61, 3.0)
+    assert kernel.shape == (61, 61)
+    assert float(kernel.sum()) == pytest.approx(1, abs=1e-6)
+    assert torch.equal(kernel, kernel.flip(0, 1))
+    assert float(kernel[30, 31] / kernel[30, 30]) == pytest.approx(2.718281828 ** (-1 / 18), rel=1e-5)
+
+
+def test_random_mask_keeps_its_share_and_follows_the_generator():
+    mask = random_mask((256, 256), 0.3, generator())
+    assert set(mask.unique().tolist()) == {0, 1}
+    assert float(mask.mean()) == pytest.approx(0.3, abs=0.01)
+    assert torch.equal(mask, random_mask((256, 256), 0.3, generator()))
+    assert not torch.equal(mask, random_mask((256, 256), 0.3, generator(1)))
+
+
+def test_box_mask_is_the_papers():
+    mask = box_mask((128, 128), 40)
+    assert int((mask == 0).sum()) == 40 * 40
+    assert not mask[44:84, 44:84].any()
+    assert box_mask((2, 1, 9, 8), (3, 2)).shape == (2, 1, 9, 8)
+
+
+def test_cartesian_mask_of_the_paper():
+    mask = cartesian_mask((256, 256), 56, generator())
+    assert float(mask.mean()) == 56 / 256 == 0.21875
+    assert torch.equal(mask, cartesian_mask((256, 256), 56, generator()))
+    assert mask[0, :10].all()  # the centre
+    assert mask[0, -10:].all()
+
+
+@given(W=st.integers(2, 40), lines=st.integers(1, 40), center=st.floats(0, 1), seed=st.integers(0, 5))
+def test_cartesian_masks_are_symmetric_and_keep_the_asked_number(W, lines, center, seed):
+    if lines > W or (lines % 2 == 0 and W % 2 == 1):
+        with pytest.raises(ValueError, match="cartesian_mask"):
+            cartesian_mask((4, W), lines, generator(seed), center)
+        return
+    mask = cartesian_mask((4, W), lines, generator(seed), center)
+    assert mask.shape == (4, W)
+    assert int(mask[0].sum()) == lines
+    assert torch.equal(mask, mask.flip(0, 1).roll((1, 1), (0, 1)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: gaussian_kernel(0, 1.0),
+        lambda: gaussian_kernel(5, 0.0),
+        lambda: random_mask((8, 8), 0.0),
+        lambda: random_mask((8, 8), 30),
+        lambda: box_mask((8, 8), 8),
+        lambda: cartesian_mask((8, 8), 0),
+        lambda: cartesian_mask((8, 8), 3, center=8),
+    ],
+)
+def test_wrong_settings(call):
+    with pytest.raises(ValueError, match="must|share"):
+        call()
