@@ -18,5 +18,6 @@ from firm.operators import data_consistency as data_consistency
 from firm.posterior_mean import flow_only as flow_only
 from firm.posterior_mean import posterior_mean as posterior_mean
 from firm.sampling import sample as sample
+from firm.tasks import Task as Task
 
 __version__ = "0.1.0"

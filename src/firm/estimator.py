@@ -36,6 +36,10 @@ class UNet(nn.Module):
         Residual blocks per level going down (one more going up).
     attention
         Feature-map sides (at image side `side`) with self-attention after each block.
+    groups
+        Of GroupNorm, where they divide the width (else their greatest common divisor). A group of one channel cancels
+        the embedding added before it: so it is in the first level of the paper's networks with ch = 32, and small
+        networks should take fewer groups.
     unshuffle
         Fold ``unshuffle x unshuffle`` pixels into channels before the first level and back after the last: a
         compact network for large images. 1 is the paper's.
@@ -55,6 +59,7 @@ class UNet(nn.Module):
         mult: tuple[int, ...] = (1, 2, 4, 8),
         blocks: int = 6,
         attention: tuple[int, ...] = (16, 8),
+        groups: int = 32,
         unshuffle: int = 1,
         time_scale: float = 1.0,
         noise_level: bool = False,
@@ -62,9 +67,9 @@ class UNet(nn.Module):
         super().__init__()
         self.config: dict[str, Any] = dict(
             channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks, attention=tuple(attention),
-            unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
+            groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
-        if min(channels, side, ch, blocks, unshuffle, *mult) < 1 or ch % 2:
+        if min(channels, side, ch, blocks, groups, unshuffle, *mult) < 1 or ch % 2:
             raise ValueError(f"UNet: every size must be at least 1, and ch even: {self.config}")
         self.unshuffle, self.time_scale = unshuffle, time_scale
         self.stride = unshuffle * 2 ** (len(mult) - 1)
@@ -79,7 +84,7 @@ class UNet(nn.Module):
         self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
         for level, m in enumerate(mult):
             for _ in range(blocks):
-                self.down.append(Block(h, ch * m, width, attend=resolution in attention))
+                self.down.append(Block(h, ch * m, width, groups, attend=resolution in attention))
                 h = ch * m
                 skips.append(h)
             if level < len(mult) - 1:
@@ -87,19 +92,19 @@ class UNet(nn.Module):
                 skips.append(h)
                 resolution //= 2
 
-        self.middle = nn.ModuleList([Block(h, h, width, attend=True), Block(h, h, width)])
+        self.middle = nn.ModuleList([Block(h, h, width, groups, attend=True), Block(h, h, width, groups)])
 
         # Up: one block more than down, each on the concatenation with a skip.
         self.up = nn.ModuleList()
         for level, m in reversed(list(enumerate(mult))):
             for _ in range(blocks + 1):
-                self.up.append(Block(h + skips.pop(), ch * m, width, attend=resolution in attention))
+                self.up.append(Block(h + skips.pop(), ch * m, width, groups, attend=resolution in attention))
                 h = ch * m
             if level > 0:
                 self.up.append(nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(h, h, 3, padding=1)))
                 resolution *= 2
 
-        self.norm = _norm(h)
+        self.norm = _norm(h, groups)
         self.head = nn.Conv2d(h, pixels, 3, padding=1)
         _initialise(self)
 
@@ -155,13 +160,13 @@ class UNet(nn.Module):
 class Block(nn.Module):
     """Residual block with the embedding added between its two convolutions, and attention after it where asked."""
 
-    def __init__(self, inputs: int, outputs: int, width: int, attend: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int, width: int, groups: int, attend: bool = False) -> None:
         super().__init__()
-        self.norm1, self.conv1 = _norm(inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm1, self.conv1 = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
         self.embed = nn.Linear(width, outputs)
-        self.norm2, self.conv2 = _norm(outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm2, self.conv2 = _norm(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        self.attention = Attention(outputs) if attend else nn.Identity()
+        self.attention = Attention(outputs, groups) if attend else nn.Identity()
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         """Map (B, inputs, H, W) to (B, outputs, H, W); `embedding` is (B, width), already activated."""
@@ -174,9 +179,9 @@ class Block(nn.Module):
 class Attention(nn.Module):
     """Single-head self-attention over the pixels, residual."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = _norm(channels)
+        self.norm = _norm(channels, groups)
         self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -188,8 +193,8 @@ class Attention(nn.Module):
         return out
 
 
-def _norm(channels: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(32, channels), channels, eps=1e-6)  # 32 groups wherever they divide the width
+def _norm(channels: int, groups: int) -> nn.GroupNorm:
+    return nn.GroupNorm(math.gcd(groups, channels), channels, eps=1e-6)
 
 
 def _embedding(ch: int, width: int) -> nn.Sequential:

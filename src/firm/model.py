@@ -107,16 +107,21 @@ def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
     The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
     with a network class of your own: pass an instance, its weights are replaced.
     """
-    path = _find(name_or_path)
+    path = find(name_or_path)
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})") from error
+        raise ValueError(
+            f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})"
+        ) from error
     about = _about(path, metadata)
     net = estimator if estimator is not None else _build(path, about)
-    weights = {key: value.float() if value.is_floating_point() else value for key, value in weights.items()}
+    weights = {  # copies: tensors of a mapped file are not aligned, and kernels then round differently
+        key: value.to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
+        for key, value in weights.items()
+    }
     try:
         net.load_state_dict(weights, assign=True)
     except RuntimeError as error:
@@ -131,7 +136,8 @@ def bundled() -> list[str]:
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
-def _find(name_or_path: str | Path) -> Path:
+def find(name_or_path: str | Path) -> Path:
+    """The file of a bundled model, or the path itself; an error if there is neither."""
     path = Path(name_or_path)
     if path.is_file():
         return path
@@ -161,7 +167,8 @@ def _build(path: Path, about: dict[str, Any]) -> nn.Module:
     """An estimator of the saved kind, without memory for its weights yet."""
     if about["estimator"] not in ESTIMATORS:
         raise ValueError(
-            f"{path} was saved with the network class {about['estimator']!r}: pass an instance, load(path, estimator=net)"
+            f"{path} was saved with the network class {about['estimator']!r}: "
+            "pass an instance, load(path, estimator=net)"
         )
     try:
         with torch.device("meta"):

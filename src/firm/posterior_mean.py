@@ -77,7 +77,7 @@ def flow_only(
     output: Output = "direct",
     sigma: float | Tensor | None = None,
 ) -> Tensor:
-    """One network call on [A'y, x_t], without the solver: the ablation of Appendix E, and the warm start of training."""
+    """One network call on [A'y, x_t], no solver: the ablation of Appendix E, and the warm start of training."""
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     return _estimate(estimator, op.A_adjoint(y), x_t, t, sigma, output)
 
@@ -90,9 +90,7 @@ def vector(value: float | Tensor, x: Tensor) -> Tensor:
     return value.expand(len(x))
 
 
-def _estimate(
-    estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output
-) -> Tensor:
+def _estimate(estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output) -> Tensor:
     """R_theta of eq. learned_z_update."""
     if output not in ("direct", "correction"):
         raise ValueError(f'output must be "direct" or "correction", got {output!r}')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from firm.operators.base import LinearOperator, check_measurement
 
 Method = Literal["euler", "midpoint", "heun"]
+Generators = Generator | Sequence[Generator] | None  # a sequence holds one generator per sample
 
 
 class PosteriorMean(Protocol):
@@ -37,7 +38,7 @@ def sample(
     y: Tensor,
     steps: int = 2,
     *,
-    generator: Generator | None = None,
+    generator: Generators = None,
     sigma: float | Tensor | None = None,
     method: Method = "euler",
     x_0: Tensor | None = None,
@@ -57,7 +58,8 @@ def sample(
         N >= 1, on the uniform grid t_i = i / N.
     generator
         Source of the starting noise, which is drawn on the generator's device (the CPU by default) and moved to y's:
-        the same seed gives the same noise everywhere. None uses torch's global generator.
+        the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
+        independent of its batch. None uses torch's global generator.
     sigma
         Noise level of y, for models that take it.
     method
@@ -102,7 +104,11 @@ def evaluations(steps: int, method: Method = "euler") -> int:
     return {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[method]
 
 
-def noise_like(x: Tensor, generator: Generator | None = None) -> Tensor:
+def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
     """Standard Gaussian noise in the shape of `x`, drawn on the generator's device, or the CPU, and moved to x's."""
+    if isinstance(generator, Sequence):
+        if len(generator) != len(x):
+            raise ValueError(f"{len(generator)} generators for {len(x)} samples")
+        return torch.cat([noise_like(sample[None], g) for sample, g in zip(x, generator, strict=True)])
     device = generator.device if generator is not None else "cpu"
     return torch.randn(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)

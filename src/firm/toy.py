@@ -7,6 +7,7 @@ the posterior mean in the empty valley between them. Everything FIRM approximate
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -125,7 +126,7 @@ class MLP(nn.Module):
         super().__init__()
         self.config: dict[str, Any] = dict(width=width, depth=depth)
         sizes = [5] + [width] * depth
-        hidden = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.SiLU())]
+        hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.SiLU())]
         self.layers = nn.Sequential(*hidden, nn.Linear(width, 2))
 
     def forward(self, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:

@@ -3,7 +3,17 @@
 import pytest
 import torch
 
-from firm.operators import Blur, Fourier, Identity, Mask, Subsample, data_consistency, dot_test, from_functions, prox_test
+from firm.operators import (
+    Blur,
+    Fourier,
+    Identity,
+    Mask,
+    Subsample,
+    data_consistency,
+    dot_test,
+    from_functions,
+    prox_test,
+)
 
 x = torch.randn(2, 3, 8, 8)
 
@@ -52,7 +62,16 @@ def test_empty_masks(kind):
         kind(torch.full((8, 8), float("nan")))
 
 
-@pytest.mark.parametrize("build", [lambda: Subsample(0), lambda: Subsample(1.5), lambda: Blur(torch.ones(3)), lambda: Mask(x + 0j), lambda: Fourier(torch.ones(8))])  # fmt: skip
+WRONG_CONSTRUCTION = [
+    lambda: Subsample(0),
+    lambda: Subsample(1.5),
+    lambda: Blur(torch.ones(3)),
+    lambda: Mask(x + 0j),
+    lambda: Fourier(torch.ones(8)),
+]
+
+
+@pytest.mark.parametrize("build", WRONG_CONSTRUCTION)
 def test_wrong_construction(build):
     with pytest.raises(ValueError, match=r"Subsample|Blur|Mask|Fourier"):
         build()
@@ -80,7 +99,9 @@ def test_a_wrong_adjoint_is_refused_at_the_first_solve(wrong):
 
     op = from_functions(halve, lambda y: wrong(0.5 * y))
     for call in (lambda: data_consistency(op, x, x, 0.01), lambda: dot_test(op, (2, 3, 8, 8))):
-        with pytest.raises(ValueError, match=r"FunctionOperator\(halve\): A_adjoint is not the adjoint.*\(2, 3, 8, 8\)"):
+        with pytest.raises(
+            ValueError, match=r"FunctionOperator\(halve\): A_adjoint is not the adjoint.*\(2, 3, 8, 8\)"
+        ):
             call()
 
 

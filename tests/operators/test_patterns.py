@@ -66,5 +66,5 @@ def test_cartesian_masks_are_symmetric_and_keep_the_asked_number(W, lines, cente
     ],
 )
 def test_wrong_settings(call):
-    with pytest.raises(ValueError, match="must|share"):
+    with pytest.raises(ValueError, match=r"must|share"):
         call()

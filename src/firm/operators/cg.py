@@ -26,7 +26,7 @@ def solve_normal_equations(op: LinearOperator, z: Tensor, y: Tensor, rho: float 
     Aty = op.A_adjoint(y)
     require_shape(op, "A_adjoint(y)", Aty, shape(z))
     rho = torch.as_tensor(rho, dtype=z.dtype, device=z.device).expand(len(z), *[1] * (z.ndim - 1))
-    x: Tensor = _SelfAdjointSolve.apply(Aty + rho * z, rho, op)
+    x: Tensor = _SelfAdjointSolve.apply(Aty + rho * z, rho, op)  # type: ignore[no-untyped-call]
     return x
 
 
@@ -47,7 +47,7 @@ class _SelfAdjointSolve(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None, None]:
         x, rho = ctx.saved_tensors
-        grad_b: Tensor = _SelfAdjointSolve.apply(grad_outputs[0], rho, ctx.op)
+        grad_b: Tensor = _SelfAdjointSolve.apply(grad_outputs[0], rho, ctx.op)  # type: ignore[no-untyped-call]
         grad_rho = -_dot(grad_b, x) if ctx.needs_input_grad[1] else None
         return grad_b, grad_rho, None
 

@@ -1,0 +1,131 @@
+"""``firm evaluate``: the paper's protocol on CelebA, AFHQ or a folder of your own."""
+
+from __future__ import annotations
+
+import enum
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+class DatasetName(str, enum.Enum):
+    """Data sets with a known layout, or any folder."""
+
+    celeba = "celeba"
+    afhq = "afhq"
+    folder = "folder"
+
+
+class ConventionName(str, enum.Enum):
+    """How metrics are computed."""
+
+    tables = "tables"
+    text = "text"
+
+
+def evaluate(
+    method: Annotated[str, typer.Argument(help="A model (bundled name or file), or degraded, or data-consistency.")],
+    data: Annotated[Path, typer.Option(help="Folder of the data set.")],
+    dataset: Annotated[DatasetName, typer.Option(help="Its layout.")] = DatasetName.folder,
+    tasks: Annotated[str, typer.Option(help="Comma-separated; 'all' are the five of the paper's tables.")] = "all",
+    steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
+    size: Annotated[int | None, typer.Option(help="Image side (celeba 128, afhq 256, folder 128).")] = None,
+    split: Annotated[str, typer.Option(help="train, val or test (celeba and afhq).")] = "test",
+    convention: Annotated[ConventionName, typer.Option(help="See docs/evaluation.md.")] = ConventionName.tables,
+    mask: Annotated[
+        str, typer.Option(help="Random masks: shared (the protocol's) or fresh for each image.")
+    ] = "shared",
+    out: Annotated[Path | None, typer.Option(help="Folder for the results; continued if it has some.")] = None,
+    images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
+    batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
+    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.")] = 42,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
+) -> None:
+    """Restore the images of a data set in every task; print a table per task, write images.csv and results.json."""
+    from rich.console import Console
+
+    from firm.evaluation.report import comparison, summarise, tables, write_results
+    from firm.evaluation.run import Evaluation
+    from firm.evaluation.run import evaluate as run
+
+    start = time.perf_counter()
+    try:
+        methods, about = _methods(method, _numbers(steps))
+        side = size or {"celeba": 128, "afhq": 256, "folder": 128}[dataset.value]
+        chosen = _tasks(tasks, side, mask)
+        pixels, names = _pictures(dataset.value, data, split, side, limit, skip_broken)
+        about |= {"dataset": dataset.value, "split": None if dataset is DatasetName.folder else split}
+        evaluation = Evaluation(pixels, names, chosen, convention.value, seed, about)
+        folder = out or Path("outputs") / f"evaluate-{dataset.value}-{Path(method).stem}-{convention.value}"
+        rows = run(evaluation, methods, folder, batch=batch)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+    summary = summarise(rows)
+    write_results(folder, evaluation, summary, time.perf_counter() - start)
+    console = Console()
+    for table in tables(summary, convention.value):
+        console.print(table)
+    if images:
+        for task in chosen:
+            comparison(evaluation, task, methods, images, folder / f"{task.name}.png")
+    console.print(f"{len(names)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
+
+
+def _methods(name: str, steps: list[int]) -> tuple[list[Any], dict[str, Any]]:
+    """The rows of the tables, and what to record of the model."""
+    import hashlib
+
+    import torch
+
+    from firm.evaluation.methods import baseline_methods, firm_method
+    from firm.model import find, load
+
+    rows = baseline_methods()
+    if name in [row.label for row in rows]:
+        return rows, {"model": None}
+    path = find(name)
+    model = load(path).to("cuda" if torch.cuda.is_available() else "cpu")
+    rows += [firm_method(model, N) for N in steps]
+    return rows, {"model": {"name": name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}}
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
+        raise ValueError(f"--steps takes different whole numbers of at least 1, such as 1,2,4, got {text!r}")
+    return numbers
+
+
+def _tasks(text: str, side: int, mask: str) -> list[Any]:
+    from firm.tasks import PARAMETERS, TASKS, Task
+
+    names = [name for part in text.split(",") for name in (TASKS if part == "all" else (part.strip(),))]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--tasks names a task twice: {text!r}")
+    unknown = [name for name in names if name not in PARAMETERS]
+    if unknown:
+        raise ValueError(f"--tasks: no task {', '.join(unknown)!r}; there are all, {', '.join(PARAMETERS)}")
+    masks: Any = {name: mask for name in names if "mask" in PARAMETERS[name]}
+    return [Task(name, side, mask=masks.get(name)) for name in names]  # type: ignore[arg-type]
+
+
+def _pictures(dataset: str, data: Path, split: Any, side: int, limit: int, skip: bool) -> tuple[Any, list[str]]:
+    """Decoded images and their names relative to the data folder."""
+    from firm.data import afhq_files, celeba_files, folder_files, resident
+    from firm.data.celeba import CROP
+
+    if dataset == "celeba":
+        files = celeba_files(data, split)
+    elif dataset == "afhq":
+        files = afhq_files(data, split)
+    else:
+        files = folder_files(data)
+    crop = CROP if dataset == "celeba" else None
+    pixels, kept = resident(files[: limit or None], side, crop=crop, broken="skip" if skip else "refuse")
+    return pixels, [path.relative_to(data).as_posix() for path in kept]

@@ -1,0 +1,10 @@
+"""The paper's evaluation protocol: methods over tasks and images, with resumable per-image results."""
+
+from firm.evaluation.methods import Method as Method
+from firm.evaluation.methods import NamedMethod as NamedMethod
+from firm.evaluation.methods import baseline_methods as baseline_methods
+from firm.evaluation.methods import degraded as degraded
+from firm.evaluation.methods import firm_method as firm_method
+from firm.evaluation.methods import plain_solve as plain_solve
+from firm.evaluation.run import Evaluation as Evaluation
+from firm.evaluation.run import evaluate as evaluate

@@ -1,0 +1,50 @@
+"""What can be evaluated. A method is one function, ``method(op, y, sigma, generator) -> images``; all share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from firm.model import Firm
+from firm.operators import LinearOperator, data_consistency
+from firm.sampling import Generators, sample
+
+# Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
+Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
+
+
+@dataclass(frozen=True)
+class NamedMethod:
+    """A method with the label of its row in the tables and its number of network calls an image."""
+
+    label: str
+    run: Method
+    nfe: int = 0
+
+
+def degraded(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+    """The measurement itself; where it is no image (subsampled, Fourier), its zero-filled adjoint."""
+    x = op.A_adjoint(y)
+    return x if y.is_complex() or y.shape != x.shape else y
+
+
+def plain_solve(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+    """(A'A + rho I)^-1 A'y with the paper's rho = 0.01: data consistency and nothing learned."""
+    return data_consistency(op, torch.zeros_like(op.A_adjoint(y)), y, 0.01)
+
+
+def baseline_methods() -> list[NamedMethod]:
+    """The first two rows of every table; they need no model."""
+    return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
+
+
+def firm_method(model: Firm, steps: int) -> NamedMethod:
+    """FIRM with N = `steps`."""
+
+    def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+        return sample(model, op, y, steps, sigma=sigma, generator=generator)
+
+    return NamedMethod(f"FIRM N={steps}", run, model.calls(steps))

@@ -1,0 +1,109 @@
+"""Summaries of an evaluation: a table per task, one JSON file, comparison pictures."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from firm.evaluation.methods import NamedMethod, degraded
+from firm.evaluation.run import Evaluation, Row, restore_chunk, score_image
+from firm.files import write_atomically
+from firm.machine import describe_machine
+from firm.tasks import Task
+
+METRICS = ("psnr", "ssim", "lpips")
+
+
+def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Mean and standard deviation of every metric: summary[task][method]."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row["task"], row["method"]), []).append(row)
+    summary: dict[str, dict[str, dict[str, Any]]] = {}
+    for (task, method), group in groups.items():
+        values: dict[str, Any] = {"images": len(group)}
+        for metric in METRICS:
+            numbers = [row[metric] for row in group]
+            values[metric] = statistics.fmean(numbers)
+            values[f"{metric}_std"] = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+        values["nfe"] = group[0]["nfe"]
+        values["seconds"] = statistics.median(row["seconds"] for row in group)
+        values["peak_mb"] = max(row["peak_mb"] for row in group)
+        summary.setdefault(task, {})[method] = values
+    return summary
+
+
+def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> list[Table]:
+    """One table per task: mean ± standard deviation over the images, network calls, time, memory."""
+    out = []
+    for task, methods in summary.items():
+        count = max(values["images"] for values in methods.values())
+        table = Table(title=f"{task} ({count} images, convention {convention})", title_justify="left")
+        table.add_column("method", no_wrap=True)
+        for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "peak MB"):
+            table.add_column(column, justify="right", no_wrap=True)
+        for method, v in methods.items():
+            table.add_row(
+                method,
+                f"{v['psnr']:.2f} ± {v['psnr_std']:.2f}",
+                f"{v['ssim']:.3f} ± {v['ssim_std']:.3f}",
+                f"{v['lpips']:.3f} ± {v['lpips_std']:.3f}",
+                str(v["nfe"]),
+                f"{v['seconds']:.4f}",
+                f"{v['peak_mb']:.0f}",
+            )
+        out.append(table)
+    return out
+
+
+def write_results(out: Path, evaluation: Evaluation, summary: dict[str, Any], seconds: float) -> None:
+    """``out/results.json``: the configuration, the summary, and the machine."""
+    config = json.loads((out / "config.json").read_text())
+    results = {"config": config, "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine()}
+    write_atomically(out / "results.json", json.dumps(results, indent=1))
+
+
+def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod], count: int, path: Path) -> None:
+    """A picture of the first `count` images: truth, each method, and the error of the last; metrics below."""
+    import matplotlib.pyplot as plt
+
+    chunk = range(min(count, len(evaluation.files)))
+    results = [restore_chunk(evaluation, task, method, chunk) for method in methods]
+    columns = len(methods) + 2
+    figure, axes = plt.subplots(
+        len(chunk), columns, figsize=(2.1 * columns, 2.35 * len(chunk)), squeeze=False, layout="constrained"
+    )
+    for k in chunk:
+        truth = results[0].truth[k]
+        _show(axes[k, 0], truth, evaluation.files[k] if k else "truth")
+        for column, (method, restored) in enumerate(zip(methods, results, strict=True), start=1):
+            score = score_image(evaluation, task, method, restored, k)
+            label = f"{score['psnr']:.2f} / {score['ssim']:.3f} / {score['lpips']:.3f}"
+            _show(axes[k, column], restored.x[k], label)
+            if k == 0:
+                name = "measurement" if method.run is degraded else method.label
+                axes[0, column].set_title(name, fontsize=9)
+        error = (results[-1].x[k] - truth).abs().mean(0).cpu()
+        picture = axes[k, -1].imshow(error, cmap="magma", vmin=0, vmax=0.3)
+        axes[k, -1].set(xticks=[], yticks=[])
+        axes[k, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
+    axes[0, 0].set_title("truth", fontsize=9)
+    axes[0, -1].set_title(f"|error| of {methods[-1].label}", fontsize=9)
+    figure.colorbar(picture, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
+    figure.suptitle(f"{task.name}: PSNR / SSIM / LPIPS (convention {evaluation.convention})", fontsize=10)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def _show(axis: Any, image: torch.Tensor, label: str) -> None:
+    pixels = ((image.clamp(-1, 1) + 1) / 2).permute(1, 2, 0).cpu()
+    axis.imshow(pixels.expand(-1, -1, 3))
+    axis.set(xticks=[], yticks=[])
+    axis.set_xlabel(label, fontsize=8)

@@ -1,0 +1,200 @@
+"""Run methods over tasks and images. Every finished image is a line of a CSV file, so that a run can be continued."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from firm.data.picture import to_tensor
+from firm.evaluation.methods import NamedMethod, degraded
+from firm.files import write_atomically
+from firm.machine import peak_megabytes
+from firm.metrics import Convention, scores
+from firm.operators import Operator
+from firm.tasks import Task, generator_for
+
+COLUMNS = ("task", "method", "index", "file", "psnr", "ssim", "lpips", "nfe", "seconds", "peak_mb")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is evaluated. All results in one folder belong to one of these."""
+
+    pixels: Tensor  # uint8 (n, C, H, W)
+    files: Sequence[str]  # names of the images
+    tasks: Sequence[Task]
+    convention: Convention = "tables"
+    seed: int = 42
+    about: dict[str, Any] = field(default_factory=dict)  # data set and model: recorded, and compared when continued
+
+
+@dataclass(frozen=True)
+class Restored:
+    """A batch that a method has restored."""
+
+    truth: Tensor  # (B, C, H, W)
+    op: Operator
+    y: Tensor
+    x: Tensor  # (B, C, H, W)
+    seconds: float  # for the batch
+
+
+def evaluate(
+    evaluation: Evaluation, methods: Sequence[NamedMethod], out: Path, *, batch: int = 8, progress: bool = True
+) -> list[Row]:
+    """Evaluate, appending to ``out/images.csv`` whatever is not there yet; return the rows of these methods and tasks.
+
+    Results depend neither on `batch` nor on how often the run was stopped: measurement and starting noise belong to
+    the image, metrics are computed image by image, and the CPU restores one image at a time (where batches would gain
+    nothing, but change the last bits). On a GPU `batch` images are restored at once.
+    """
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    batch = batch if torch.cuda.is_available() else 1
+    _claim(out, evaluation)
+    table = out / "images.csv"
+    rows = _read(table)
+    done = {(row["task"], row["method"], row["index"]) for row in rows}
+    work: list[tuple[Task, NamedMethod, range]] = []
+    for task in evaluation.tasks:
+        for method in methods:
+            todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, i) not in done]
+            work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
+    total = len(evaluation.tasks) * len(methods) * len(evaluation.files)
+    left = sum(len(chunk) for _, _, chunk in work)
+    with (
+        open(table, "a", newline="") as file,
+        tqdm(total=total, initial=total - left, unit="img", disable=not progress) as bar,
+    ):
+        writer = csv.DictWriter(file, COLUMNS)
+        if file.tell() == 0:
+            writer.writeheader()
+        for task, method, chunk in work:
+            bar.set_description(f"{task.name}, {method.label}")
+            new = _evaluate_chunk(evaluation, task, method, chunk)
+            writer.writerows(new)
+            file.flush()
+            os.fsync(file.fileno())
+            rows += new
+            bar.update(len(chunk))
+    wanted = {(task.name, method.label) for task in evaluation.tasks for method in methods}
+    return [row for row in rows if (row["task"], row["method"]) in wanted]
+
+
+def restore_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chunk: range) -> Restored:
+    """Measure and restore the images `chunk`, on the GPU if there is one."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    truth = to_tensor(evaluation.pixels[chunk.start : chunk.stop]).to(device)
+    op, y = task.measure(truth, evaluation.seed, chunk.start)
+    generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
+    assert task.sigma is not None
+    _synchronize()
+    start = time.perf_counter()
+    with torch.no_grad():
+        x = method.run(op, y, task.sigma, generators)
+    _synchronize()
+    return Restored(truth, op, y, x, time.perf_counter() - start)
+
+
+def score_image(
+    evaluation: Evaluation, task: Task, method: NamedMethod, restored: Restored, k: int
+) -> dict[str, float]:
+    """PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
+    x, truth = restored.x[k : k + 1], restored.truth[k : k + 1]
+    if method.run is degraded and task.name == "super-resolution" and evaluation.convention == "tables":
+        # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
+        twice = restored.op.A_adjoint((restored.y[k : k + 1] + 1) / 2)
+        score = scores(twice, truth, "tables", x_once=x)
+    else:
+        score = scores(x, truth, evaluation.convention)
+    return {key: round(float(value), 6) for key, value in score.items()}
+
+
+def _evaluate_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chunk: range) -> list[Row]:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    restored = restore_chunk(evaluation, task, method, chunk)
+    peak = peak_megabytes()
+    where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
+    if restored.x.shape != restored.truth.shape:
+        raise RuntimeError(f"{where}: shape {tuple(restored.x.shape)} for {tuple(restored.truth.shape)}")
+    if not bool(restored.x.isfinite().all()):
+        raise RuntimeError(f"{where}: the restoration has values that are NaN or infinite")
+    return [
+        {
+            "task": task.name,
+            "method": method.label,
+            "index": i,
+            "file": evaluation.files[i],
+            **score_image(evaluation, task, method, restored, k),
+            "nfe": method.nfe,
+            "seconds": round(restored.seconds / len(chunk), 6),
+            "peak_mb": peak,
+        }
+        for k, i in enumerate(chunk)
+    ]
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def _chunks(indices: list[int], batch: int) -> Iterator[range]:
+    """Runs of consecutive indices, at most `batch` long."""
+    start = 0
+    for end in range(1, len(indices) + 1):
+        if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == batch:
+            yield range(indices[start], indices[end - 1] + 1)
+            start = end
+
+
+def _claim(out: Path, evaluation: Evaluation) -> None:
+    """Write what `out` is for, or check that it is for this evaluation."""
+    config = {
+        "files": list(evaluation.files),
+        "size": list(evaluation.pixels.shape[1:]),
+        "convention": evaluation.convention,
+        "seed": evaluation.seed,
+        **evaluation.about,
+    }
+    tasks = {task.name: {k: v for k, v in asdict(task).items() if v is not None} for task in evaluation.tasks}
+    path = out / "config.json"
+    if path.is_file():
+        before = json.loads(path.read_text())
+        tasks_before = before.pop("tasks")
+        differing = [key for key in config if before.get(key) != config[key]]
+        differing += [name for name in tasks if name in tasks_before and tasks_before[name] != tasks[name]]
+        if differing:
+            raise ValueError(
+                f"{out} holds another evaluation (different {', '.join(differing)}): "
+                "choose another folder, or delete it to start anew"
+            )
+        tasks = {**tasks_before, **tasks}
+    write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
+
+
+def _read(table: Path) -> list[Row]:
+    """The complete rows of the CSV file; a last line cut short by a crash is removed from it."""
+    if not table.is_file():
+        return []
+    data = table.read_bytes()
+    complete = data[: data.rfind(b"\n") + 1]
+    if complete != data:
+        write_atomically(table, complete)
+    rows: list[Row] = []
+    for row in csv.DictReader(complete.decode().splitlines()):
+        numbers = {key: float(row[key]) for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb")}
+        rows.append({**row, **numbers, "index": int(row["index"]), "nfe": int(row["nfe"])})
+    return rows

@@ -1,0 +1,37 @@
+"""How the numbers of a table are computed: as the paper's tables are, or as its text says."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from firm.metrics.lpips import lpips
+from firm.metrics.psnr import psnr
+from firm.metrics.ssim import ssim
+
+Convention = Literal["tables", "text"]
+
+
+def scores(
+    x: Tensor, truth: Tensor, convention: Convention = "tables", *, x_once: Tensor | None = None
+) -> dict[str, Tensor]:
+    """PSNR, SSIM and LPIPS of each image, (B,) each, for images (B, C, H, W) in [-1, 1].
+
+    ``tables``: nothing is clamped, and LPIPS sees images mapped to [-3, 1], as the reference code does (it maps to
+    [-1, 1] twice); the paper's tables are computed so. ``text``: SSIM and LPIPS on the image clamped to [-1, 1], as
+    the paper's text says. PSNR is the same in both.
+
+    `x_once`, if given, replaces `x` for SSIM: the reference code maps degraded super-resolution images differently
+    for SSIM and for the other two (see docs/evaluation.md).
+    """
+    if convention == "tables":
+        return {
+            "psnr": psnr(x, truth),
+            "ssim": ssim(x if x_once is None else x_once, truth),
+            "lpips": lpips(2 * x - 1, 2 * truth - 1),
+        }
+    if convention == "text":
+        clamped = x.clamp(-1, 1)
+        return {"psnr": psnr(x, truth), "ssim": ssim(clamped, truth), "lpips": lpips(clamped, truth)}
+    raise ValueError(f'convention must be "tables" or "text", got {convention!r}')

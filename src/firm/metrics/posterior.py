@@ -1,0 +1,48 @@
+"""Are the samples a posterior? Spread, calibration, and distance of one-dimensional marginals."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def wasserstein(a: Tensor, b: Tensor) -> Tensor:
+    """W1 between the empirical distributions of `a` (n, ...) and `b` (m, ...) at each position of the trailing shape.
+
+    The area between the two empirical CDFs; exact, also for n != m.
+    """
+    if a.shape[1:] != b.shape[1:]:
+        raise ValueError(f"wasserstein: trailing shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
+    both = torch.cat([a, b]).sort(dim=0)
+    from_a = (both.indices < len(a)).to(a.dtype)
+    gap = (from_a.cumsum(0) / len(a) - (1 - from_a).cumsum(0) / len(b)).abs()
+    return (gap[:-1] * both.values.diff(dim=0)).sum(0)
+
+
+def pixel_std(samples: Tensor) -> Tensor:
+    """Standard deviation over the samples (S, B, C, H, W) at every pixel, averaged over channels: (B, H, W)."""
+    _require_samples(samples)
+    return samples.var(0).mean(1).sqrt()
+
+
+def coverage(samples: Tensor, truth: Tensor, level: float = 0.9) -> Tensor:
+    """Share of pixels of each image whose true value lies in the central interval of the samples, (B,).
+
+    `samples` is (S, B, ...), `truth` (B, ...). For samples of the true posterior the expected share is `level`: S
+    samples split the line into S + 1 equally likely gaps, and the interval holds ``level * (S + 1)`` of them, with the
+    outermost counted in part, so that few samples are calibrated too.
+    """
+    _require_samples(samples)
+    if not 0 < level < 1:
+        raise ValueError(f"coverage: level must be between 0 and 1, got {level}")
+    S = len(samples)
+    rank = (samples < truth).sum(0) + 0.5 * (samples == truth).sum(0)  # of S + 1 gaps
+    distance = (rank - S / 2).abs()  # from the median gap, 0 to S / 2
+    half = level * (S + 1) / 2
+    inside = (half - distance + 0.5).clamp(0, 1)  # the gap at the edge counts by the part that is inside
+    return inside.flatten(1).mean(1)
+
+
+def _require_samples(samples: Tensor) -> None:
+    if samples.ndim < 2 or len(samples) < 2:
+        raise ValueError(f"at least two samples (S, B, ...) are needed, got shape {tuple(samples.shape)}")

@@ -1,0 +1,242 @@
+"""`firm evaluate` on generated pictures: batches, kills and continuations leave the numbers as they are."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import firm
+from firm.cli import app
+from firm.evaluation import Evaluation, NamedMethod, baseline_methods, evaluate, firm_method
+from firm.evaluation.report import summarise
+from firm.metrics import lpips, psnr, ssim
+
+SIZE = 32
+TASK_NAMES = "denoising,deblurring,super-resolution,random-inpainting,box-inpainting,fourier"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("pictures")
+    generator = np.random.default_rng(0)
+    for i in range(9):
+        coarse = Image.fromarray(generator.integers(0, 256, (5, 5, 3), dtype=np.uint8))
+        coarse.resize((40, 48), Image.Resampling.BICUBIC).save(root / f"{i}.png")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model_file(tmp_path_factory):
+    torch.manual_seed(0)
+    net = firm.UNet(3, side=SIZE, ch=8, mult=(1, 2), blocks=1, attention=(16,), groups=4)
+    for p in net.parameters():
+        p.data = 0.1 * torch.randn(p.shape)
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    firm.Firm(net, firm.Solver(K=2)).save(path)
+    return path
+
+
+def arguments(folder, method, out, *more):
+    common = ["--data", str(folder), "--size", str(SIZE), "--tasks", TASK_NAMES, "--steps", "1,3", "--out", str(out)]
+    return ["evaluate", str(method), *common, *more]
+
+
+def run(*args):
+    result = CliRunner().invoke(app, arguments(*args))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def numbers(out):
+    """Everything in images.csv that must be reproducible, sorted."""
+    with open(out / "images.csv") as file:
+        return sorted(
+            tuple(row[key] for key in ("task", "method", "index", "file", "psnr", "ssim", "lpips", "nfe"))
+            for row in csv.DictReader(file)
+        )
+
+
+@pytest.fixture(scope="module")
+def reference(folder, model_file, tmp_path_factory):
+    out = tmp_path_factory.mktemp("reference")
+    printed = run(folder, model_file, out, "--batch", "100", "--images", "2")
+    return out, printed
+
+
+def test_prints_and_writes_everything(reference):
+    out, printed = reference
+    for word in ("denoising (9 images, convention tables)", "fourier", "degraded", "data-consistency", "FIRM N=3", "±"):
+        assert word in printed
+    assert len(numbers(out)) == 6 * 4 * 9
+    results = json.loads((out / "results.json").read_text())
+    assert results["config"]["files"] == [f"{i}.png" for i in range(9)]
+    assert results["config"]["seed"] == 42
+    assert results["config"]["tasks"]["deblurring"]["kernel_size"] == 61
+    assert len(results["config"]["model"]["sha256"]) == 64
+    assert results["machine"]["torch"] == torch.__version__
+    row = results["summary"]["denoising"]["FIRM N=3"]
+    assert (row["images"], row["nfe"]) == (9, 6)
+    values = [float(n[4]) for n in numbers(out) if n[:2] == ("denoising", "FIRM N=3")]
+    assert row["psnr"] == pytest.approx(np.mean(values))
+    assert row["psnr_std"] == pytest.approx(np.std(values, ddof=1))
+    for task in TASK_NAMES.split(","):
+        with Image.open(out / f"{task}.png") as picture:
+            assert picture.width > 300
+
+
+@pytest.mark.parametrize("batch", ["1", "7"])
+def test_batches_do_not_matter(batch, folder, model_file, reference, tmp_path):
+    run(folder, model_file, tmp_path, "--batch", batch)
+    assert numbers(tmp_path) == numbers(reference[0])
+
+
+def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, reference, tmp_path):
+    """SIGKILL at several moments, then a run to the end."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "firm", *arguments(folder, model_file, tmp_path, "--batch", "2")]
+    for lines in (5, 60, 150):
+        process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        table, deadline = tmp_path / "images.csv", time.monotonic() + 120
+        while time.monotonic() < deadline and process.poll() is None:
+            if table.is_file() and table.read_bytes().count(b"\n") >= lines:
+                break
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert table.read_bytes().count(b"\n") >= min(lines, 100)
+    with open(tmp_path / "images.csv", "a") as file:
+        file.write("fourier,FIRM N=3,8,8.png,12.3")  # a line that a crash cut short
+    run(folder, model_file, tmp_path, "--batch", "3")
+    assert numbers(tmp_path) == numbers(reference[0])
+
+
+def test_a_finished_run_computes_nothing(folder, model_file, reference):
+    before = (reference[0] / "images.csv").read_bytes()
+    run(folder, model_file, reference[0])
+    assert (reference[0] / "images.csv").read_bytes() == before
+
+
+def test_more_steps_and_tasks_extend_a_run_but_other_data_do_not(folder, tmp_path):
+    common = ["evaluate", "degraded", "--data", str(folder), "--size", str(SIZE), "--out", str(tmp_path)]
+    assert CliRunner().invoke(app, [*common, "--tasks", "denoising"]).exit_code == 0
+    assert CliRunner().invoke(app, [*common, "--tasks", "denoising,fourier"]).exit_code == 0
+    assert len(numbers(tmp_path)) == 2 * 2 * 9
+    for change in (["--seed", "1"], ["--convention", "text"], ["--limit", "3"]):
+        result = CliRunner().invoke(app, [*common, "--tasks", "denoising", *change])
+        assert result.exit_code == 2
+        assert "another evaluation" in result.output
+    assert len(numbers(tmp_path)) == 2 * 2 * 9
+
+
+def test_numbers_are_the_metrics_of_the_images(folder):
+    """One row recomputed by hand, in both conventions, and the double mapping of degraded super-resolution."""
+    from firm.data import folder_files, resident
+    from firm.data.picture import to_tensor
+
+    pixels, _ = resident(folder_files(folder), SIZE, progress=False)
+    truth = to_tensor(pixels)[4:5]
+    _, y = firm.Task("super-resolution", SIZE).measure(truth, index=4)
+    filled = torch.zeros_like(truth)
+    filled[..., ::2, ::2] = y
+    twice = torch.zeros_like(truth)
+    twice[..., ::2, ::2] = (y + 1) / 2
+    expected = {
+        "tables": (psnr(twice, truth), ssim(filled, truth), lpips(2 * twice - 1, 2 * truth - 1)),
+        "text": (psnr(filled, truth), ssim(filled.clamp(-1, 1), truth), lpips(filled.clamp(-1, 1), truth)),
+    }
+    for convention, values in expected.items():
+        task = [firm.Task("super-resolution", SIZE)]
+        evaluation = Evaluation(pixels, [f"{i}.png" for i in range(9)], task, convention)
+        out = folder.parent / f"by-hand-{convention}"
+        row = evaluate(evaluation, baseline_methods()[:1], out, progress=False)[4]
+        assert [row["psnr"], row["ssim"], row["lpips"]] == pytest.approx([float(v) for v in values], abs=2e-6)
+
+
+def test_any_function_is_a_method(folder, tmp_path):
+    """The interface later baselines share: method(op, y, sigma, generator) -> image."""
+    from firm.data import folder_files, resident
+
+    pixels, _ = resident(folder_files(folder), SIZE, progress=False)
+    seen = []
+
+    def clean(op, y, sigma, generator):
+        seen.append((sigma, len(generator), len(y)))
+        return op.A_adjoint(y)
+
+    evaluation = Evaluation(pixels, [str(i) for i in range(9)], [firm.Task("denoising", SIZE, sigma=0.1)])
+    rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch=4, progress=False)
+    assert {sigma for sigma, *_ in seen} == {0.1}
+    assert all(generators == images for _, generators, images in seen)
+    assert sum(images for *_, images in seen) == 9
+    assert summarise(rows)["denoising"]["clean"]["psnr"] == pytest.approx(26.02, abs=0.2)
+
+    def broken(op, y, sigma, generator):
+        return y * float("nan")
+
+    with pytest.raises(RuntimeError, match=r"broken on denoising, images 0 to 0: .* NaN"):
+        evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch=4, progress=False)
+    assert "broken" not in (tmp_path / "images.csv").read_text()
+
+
+def test_firm_draws_per_image_noise(folder, model_file):
+    method = firm_method(firm.load(model_file), 2)
+    task = firm.Task("denoising", SIZE)
+    x = torch.rand(3, 3, SIZE, SIZE) * 2 - 1
+    op, y = task.measure(x)
+    generators = [torch.Generator().manual_seed(i) for i in range(3)]
+    together = method.run(op, y, 0.2, generators)
+    alone = method.run(op, y[2:], 0.2, [torch.Generator().manual_seed(2)])
+    torch.testing.assert_close(together[2:], alone)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--tasks", "debluring"], "no task 'debluring'"),
+        (["--tasks", "all,denoising"], "twice"),
+        (["--steps", "2,x"], "--steps takes"),
+        (["--steps", "0"], "--steps takes"),
+        (["--dataset", "celeba"], "img_align_celeba: no such folder"),
+        (["--dataset", "afhq"], "laid out as"),
+        (["--dataset", "imagenet"], "imagenet"),
+        (["--mask", "new"], "shared"),
+    ],
+)
+def test_wrong_arguments_say_what_is_wrong(change, message, folder, tmp_path):
+    result = CliRunner().invoke(app, ["evaluate", "degraded", "--data", str(folder), "--out", str(tmp_path), *change])
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.replace("│", " ").split())
+    assert not list(tmp_path.iterdir())
+
+
+def test_missing_model_and_data(folder, tmp_path):
+    for args in (
+        ["evaluate", "face-9", "--data", str(folder)],
+        ["evaluate", "degraded", "--data", str(tmp_path / "no")],
+    ):
+        result = CliRunner().invoke(app, args)
+        assert result.exit_code == 2
+        printed = " ".join(result.output.replace("│", " ").split())
+        assert "no model 'face-9'" in printed or "no such folder" in printed
+
+
+def test_broken_pictures_stop_the_run_or_are_left_out(folder, tmp_path):
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / "2.png").write_bytes(b"broken")
+    common = ["evaluate", "degraded", "--data", str(tmp_path), "--size", str(SIZE), "--tasks", "denoising"]
+    result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "a")])
+    assert result.exit_code == 2
+    assert "2.png" in result.output
+    result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "b"), "--skip-broken"])
+    assert result.exit_code == 0
+    assert len(numbers(tmp_path / "b")) == 2 * 8

@@ -1,0 +1,115 @@
+import pytest
+import torch
+
+from firm import UNet
+
+TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
+
+
+@pytest.mark.parametrize(
+    ("preset", "parameters"), [("celeba", 34_474_531), ("afhq", 59_918_883), ("afhq-deblurring", 239_412_291)]
+)
+def test_presets_have_the_published_number_of_parameters(preset, parameters):
+    with torch.device("meta"):
+        net = UNet.preset(preset)
+    assert sum(p.numel() for p in net.parameters()) == parameters
+
+
+def test_attention_is_where_the_paper_has_it():
+    with torch.device("meta"):
+        celeba, afhq = UNet.preset("celeba"), UNet.preset("afhq")
+
+    def layers(net):
+        return sum(type(m).__name__ == "Attention" for m in net.modules())
+
+    assert (layers(celeba), layers(afhq)) == (14, 27)  # counted in the priors' code, notes/protocol.md 3.2
+
+
+def test_the_compact_network():
+    with torch.device("meta"):
+        net = UNet(ch=64, mult=(1, 2, 4), blocks=2, attention=(16,), unshuffle=2)
+    assert sum(p.numel() for p in net.parameters()) == 15_742_220  # "15.7 M" of notes/training.md
+
+
+def test_the_papers_network_takes_one_training_step_and_restores_on_the_cpu():
+    import firm
+
+    net = UNet.preset("celeba")
+    model = firm.Firm(net, firm.Solver(K=1))
+    op, x = firm.operators.Identity(), torch.rand(1, 3, 32, 32) * 2 - 1
+    optimiser = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    before = net.head.weight.clone()
+    loss = firm.velocity_loss(model, op, x, x + 0.2 * torch.randn_like(x), torch.randn_like(x), torch.tensor([0.5]))
+    loss.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
+    optimiser.step()
+    assert not torch.equal(before, net.head.weight)
+    restored = firm.sample(model, op, x, steps=2)
+    assert restored.shape == x.shape
+    assert restored.isfinite().all()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+@pytest.mark.parametrize("unshuffle", [1, 2])
+@pytest.mark.parametrize("size", [(16, 16), (12, 20)])
+def test_any_size_the_strides_divide(channels, unshuffle, size):
+    net = UNet(channels, unshuffle=unshuffle, **TINY)
+    x = torch.randn(2, channels, *size)
+    assert net(x, x, torch.tensor([0.1, 0.9])).shape == x.shape
+
+
+def test_other_sizes_give_a_clear_error():
+    net = UNet(1, unshuffle=2, **TINY)
+    x = torch.zeros(1, 1, 18, 16)
+    with pytest.raises(ValueError, match=r"multiples of 4 .*got 18x16"):
+        net(x, x, torch.zeros(1))
+    with pytest.raises(ValueError, match=r"\(B, 1, H, W\), got \(1, 3, 16, 16\)"):
+        net(torch.zeros(1, 3, 16, 16), torch.zeros(1, 3, 16, 16), torch.zeros(1))
+    with pytest.raises(ValueError, match=r"no preset 'celebA'; there are celeba, afhq"):
+        UNet.preset("celebA")
+    with pytest.raises(ValueError, match="ch even"):
+        UNet(ch=7)
+
+
+def randomised(net):
+    """Random weights in place of the near-zero initial ones, so that inputs make a difference."""
+    generator = torch.Generator().manual_seed(0)
+    for p in net.parameters():
+        p.data = torch.randn(p.shape, generator=generator) * 0.1
+    return net
+
+
+def test_the_output_depends_on_every_input():
+    net = randomised(UNet(1, noise_level=True, **TINY))
+    x, x_t = torch.randn(2, 1, 1, 16, 16)
+    t, sigma = torch.tensor([0.3]), torch.tensor([0.1])
+    out = net(x, x_t, t, sigma)
+    for other in [(x_t, x_t, t, sigma), (x, x, t, sigma), (x, x_t, t + 0.5, sigma), (x, x_t, t, sigma * 2)]:
+        assert not torch.allclose(out, net(*other), atol=1e-4)
+
+
+def test_noise_level_input_is_asked_for_and_only_then_taken():
+    x, t = torch.zeros(1, 1, 16, 16), torch.zeros(1)
+    with pytest.raises(ValueError, match="needs sigma"):
+        UNet(1, noise_level=True, **TINY)(x, x, t)
+    with pytest.raises(ValueError, match="noise_level=False"):
+        UNet(1, **TINY)(x, x, t, t)
+    assert UNet(1, noise_level=True, **TINY)(x, x, t, t).isfinite().all()  # sigma = 0 is a level too
+
+
+def test_the_time_scale_is_a_setting():
+    x, x_t = torch.randn(2, 1, 1, 16, 16)
+    slow, fast = (randomised(UNet(1, time_scale=scale, **TINY)) for scale in (1.0, 1000.0))
+    torch.testing.assert_close(slow(x, x_t, torch.tensor([0.5])), fast(x, x_t, torch.tensor([0.0005])))
+
+
+def test_samples_do_not_depend_on_the_batch():
+    net = randomised(UNet(1, **TINY))
+    x, x_t, t = torch.randn(3, 1, 16, 16), torch.randn(3, 1, 16, 16), torch.rand(3)
+    order = torch.tensor([2, 0, 1])
+    torch.testing.assert_close(net(x[order], x_t[order], t[order]), net(x, x_t, t)[order])
+
+
+def test_starts_almost_at_zero():
+    x = torch.randn(1, 3, 32, 32)
+    assert UNet(ch=8, mult=(1, 2), blocks=1, attention=())(x, x, torch.tensor([0.5])).abs().max() < 1e-3

@@ -1,0 +1,89 @@
+import pytest
+import torch
+
+import firm
+from firm.operators import Identity
+
+
+def test_the_path_ends_at_noise_and_image():
+    x_0, x_1 = torch.randn(2, 3, 1, 4, 4)
+    assert torch.equal(firm.interpolate(x_0, x_1, 0.0), x_0)
+    assert torch.equal(firm.interpolate(x_0, x_1, 1.0), x_1)
+    t = torch.tensor([0.0, 0.25, 1.0])
+    torch.testing.assert_close(firm.interpolate(x_0, x_1, t)[1], 0.75 * x_0[1] + 0.25 * x_1[1])
+
+
+def test_time_scale_and_weight():
+    t = torch.tensor([0.0, 0.5, 0.9, 0.99])
+    torch.testing.assert_close(firm.tau(t), torch.tensor([1.0, 0.5, 0.1, 0.1]))
+    torch.testing.assert_close(firm.omega(t), torch.tensor([2.0, 2.25, 10.01, 10.01]))
+
+
+@pytest.mark.parametrize("n", [1, 32, 64, 128, 1000])
+def test_times_are_stratified(n):
+    t = firm.stratified_times(n, generator=torch.Generator().manual_seed(0))
+    assert t.shape == (n,)
+    assert float(t.min()) >= 1e-3
+    assert float(t.max()) <= 0.995
+    stratum = ((t - 1e-3) / (0.995 - 1e-3) * 64).long()
+    for run in stratum.split(64):  # also across batches that slice one draw
+        assert len(run.unique()) == len(run)
+    assert torch.equal(t, firm.stratified_times(n, generator=torch.Generator().manual_seed(0)))
+
+
+def test_times_cover_their_strata_uniformly():
+    t = firm.stratified_times(64_000, t_min=0.0, t_max=0.99, generator=torch.Generator().manual_seed(1))
+    assert float((t / 0.99 * 64 % 1).mean()) == pytest.approx(0.5, abs=0.01)
+
+
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"t_max": 1.0}, {"t_min": 0.5, "t_max": 0.4}, {"strata": 0}])
+def test_times_refuse_wrong_settings(wrong):
+    with pytest.raises(ValueError, match="stratified_times"):
+        firm.stratified_times(**{"n": 4, **wrong})
+
+
+class Constant:
+    """A model that always answers with the same images."""
+
+    def __init__(self, z):
+        self.z = z
+
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+        return self.z
+
+
+def test_the_loss_is_the_papers():
+    x_1, x_0, z = torch.randn(3, 2, 1, 4, 4)
+    t = torch.tensor([0.3, 0.97])
+    loss = firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t)
+    tau = torch.tensor([0.7, 0.1])
+    error = ((z - x_1) ** 2).mean((1, 2, 3)) / tau**2
+    torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())
+
+
+def test_the_loss_of_the_truth_is_zero():
+    x_1, x_0 = torch.randn(2, 2, 1, 4, 4)
+    assert firm.velocity_loss(Constant(x_1), Identity(), x_1, x_1, x_0, torch.tensor([0.3, 0.9])) == 0
+
+
+def test_balanced_weights_are_the_inverse_of_the_running_error():
+    balance = firm.TimeBalance(bins=4, decay=0.5)
+    t = torch.tensor([0.1, 0.1, 0.6])
+    weight = balance(t, torch.tensor([1.0, 3.0, 10.0]))
+    torch.testing.assert_close(weight, torch.tensor([0.5, 0.5, 0.1]))  # first sight: the batch's own mean
+    weight = balance(t, torch.tensor([4.0, 4.0, 20.0]))
+    torch.testing.assert_close(weight, 1 / torch.tensor([3.0, 3.0, 15.0]))
+    balance.eval()
+    balance(t, torch.full((3,), 1e6))
+    torch.testing.assert_close(balance.error, torch.tensor([3.0, 0.0, 15.0, 0.0]))
+
+
+def test_balanced_loss_makes_all_times_count_alike():
+    x_1, x_0 = torch.randn(2, 64, 1, 4, 4)
+    t = firm.stratified_times(64, generator=torch.Generator().manual_seed(0))
+    z = (x_1 + (1 - t)[:, None, None, None]).requires_grad_()  # error falls by 10^4 towards t = 1
+    balance = firm.TimeBalance()
+    firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t, balance=balance).backward()
+    share = (z.grad * (z - x_1)).flatten(1).sum(1).detach()  # of each sample in the loss
+    assert float(share.max() / share.min()) < 4
+    assert "error" in balance.state_dict()

@@ -1,0 +1,23 @@
+"""`import firm` is light: little time over torch, and none of the heavy packages."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import time, torch
+start = time.perf_counter()
+import firm
+print(time.perf_counter() - start)
+import sys
+heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
+print(" ".join(m for m in heavy if m in sys.modules))
+"""
+
+
+def test_import_is_light():
+    runs = [
+        subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split("\n")
+        for _ in range(3)
+    ]
+    assert runs[0][1] == ""
+    assert min(float(run[0]) for run in runs) < 0.15

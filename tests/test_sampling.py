@@ -1,0 +1,108 @@
+import gc
+
+import pytest
+import torch
+
+import firm
+from firm import toy
+from firm.operators import Identity, Mask, Subsample
+
+TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def tiny_model(K=2):
+    return firm.Firm(firm.UNet(1, **TINY), firm.Solver(K=K))
+
+
+class Recorder:
+    """Exact for the prior N(0, 1) without measurements: E[x_1 | x_t] = t x_t / (t^2 + (1-t)^2)."""
+
+    def __init__(self):
+        self.times = []
+
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+        self.times.append(t)
+        return t * x_t / (t**2 + (1 - t) ** 2)
+
+
+def test_euler_is_algorithm_2_line_by_line():
+    y = torch.tensor([1.5, 0.0]).expand(10, 2)
+    field, op, N = toy.ExactField(), toy.operator(), 5
+    x = torch.randn(10, 2, generator=generator())
+    for i in range(N):
+        z = field.posterior_mean(op, x, i / N, y)
+        x = x + (1 / N) * (z - x) / (1 - i / N)
+    torch.testing.assert_close(firm.sample(field, op, y, N, generator=generator()), x)
+    last = firm.sample(field, op, y, 1, generator=generator())
+    torch.testing.assert_close(last, field.posterior_mean(op, torch.zeros(10, 2), 0.0, y))  # N = 1 is the mean
+
+
+@pytest.mark.parametrize("method", ["euler", "midpoint", "heun"])
+@pytest.mark.parametrize("N", [1, 2, 7])
+def test_never_evaluates_at_the_end(method, N):
+    model = Recorder()
+    x = firm.sample(model, Identity(), torch.zeros(2, 1, 4, 4), N, method=method, generator=generator())
+    assert x.isfinite().all()
+    assert max(model.times) < 1
+    assert len(model.times) == {"euler": N, "midpoint": 2 * N, "heun": 2 * N - 1}[method]
+
+
+@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
+def test_converges_at_its_order(method, order):
+    """The flow of N(0, 1) onto itself is x(1) = x(0): known exactly."""
+    x_0 = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    y = torch.zeros_like(x_0)
+    errors = [abs(float(firm.sample(Recorder(), Identity(), y, N, method=method, x_0=x_0)) - 1) for N in (20, 80)]
+    assert errors[0] / errors[1] > 4**order * 0.75
+
+
+def test_is_deterministic_for_a_seed():
+    model, op = tiny_model(), Subsample(2)
+    y = torch.randn(2, 1, 8, 8)
+    a, b, c = (firm.sample(model, op, y, generator=generator(s)) for s in (3, 3, 4))
+    assert a.shape == (2, 1, 16, 16)
+    assert torch.equal(a, b)
+    assert not torch.equal(a, c)
+
+
+def test_the_callback_sees_every_step():
+    seen = []
+    y = torch.zeros(1, 1, 4, 4)
+    x = firm.sample(Recorder(), Identity(), y, 4, callback=lambda i, t, x, z: seen.append((i, t, x, z)))
+    assert [(i, t) for i, t, _, _ in seen] == [(0, 0.0), (1, 0.25), (2, 0.5), (3, 0.75)]
+    torch.testing.assert_close(x, seen[-1][3])  # the last Euler step ends at the last posterior mean
+
+
+def test_keeps_no_graph_and_no_old_states():
+    """The number of live image-sized tensors is the same at every step, for every N and K."""
+    y = torch.zeros(1, 1, 16, 16)
+
+    def live(steps, K):
+        model, counts = tiny_model(K), []
+
+        def count(i, t, x, z):
+            gc.collect()
+            assert not x.requires_grad
+            counts.append(sum(type(o) is torch.Tensor and o.shape == y.shape for o in gc.get_objects()))
+
+        firm.sample(model, Identity(), y, steps, callback=count)
+        return counts
+
+    few, many = live(2, 1), live(12, 6)
+    assert set(many[1:]) == {few[1]}
+
+
+def test_wrong_arguments():
+    model, y = tiny_model(), torch.zeros(1, 1, 16, 16)
+    with pytest.raises(ValueError, match="steps must be at least 1"):
+        firm.sample(model, Identity(), y, 0)
+    with pytest.raises(ValueError, match='"euler", "midpoint" or "heun"'):
+        firm.sample(model, Identity(), y, method="rk4")
+    with pytest.raises(ValueError, match=r"x_0 has shape \(1, 1, 8, 8\), the images have \(1, 1, 16, 16\)"):
+        firm.sample(model, Identity(), y, x_0=torch.zeros(1, 1, 8, 8))
+    with pytest.raises(ValueError, match=r"Mask\(16x16\): 256 values of y"):
+        firm.sample(model, Mask(torch.ones(16, 16)), torch.full_like(y, float("nan")))

@@ -1,0 +1,113 @@
+import math
+
+import pytest
+import torch
+
+import firm
+from firm.operators import dot_test
+from firm.tasks import ALL_TASKS
+
+NAMES = pytest.mark.parametrize("name", ALL_TASKS)
+
+
+def images(n=3, size=32, seed=0):
+    return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("denoising", ({"sigma": 0.2}, {"sigma": 0.2})),
+        (
+            "deblurring",
+            ({"sigma": 0.05, "blur": 1.0, "kernel_size": 61}, {"sigma": 0.05, "blur": 3.0, "kernel_size": 61}),
+        ),
+        ("super-resolution", ({"sigma": 0.05, "factor": 2}, {"sigma": 0.05, "factor": 4})),
+        ("random-inpainting", ({"sigma": 0.01, "missing": 0.7}, {"sigma": 0.01, "missing": 0.7})),
+        ("box-inpainting", ({"sigma": 0.05, "box": 40}, {"sigma": 0.05, "box": 80})),
+        ("fourier", ({"sigma": 0.002, "lines": 28}, {"sigma": 0.002, "lines": 56})),
+    ],
+)
+def test_settings_are_the_papers(name, settings):
+    for size, expected in zip((128, 256), settings, strict=True):
+        task = firm.Task(name, size)
+        assert {key: getattr(task, key) for key in expected} == expected
+
+
+def test_the_shared_mask_is_the_protocols():
+    assert int(firm.Task("random-inpainting", 128).operator().mask.sum()) == 4827
+    assert int(firm.Task("random-inpainting", 256).operator().mask.sum()) == 19559
+    assert float(firm.Task("fourier", 256).operator().mask.mean()) == 0.21875
+
+
+@NAMES
+def test_measurements_do_not_depend_on_the_batch(name):
+    x = images(5)
+    for mask in ("shared", "fresh") if name in ("random-inpainting", "fourier") else (None,):
+        task = firm.Task(name, 32, mask=mask)
+        op, y = task.measure(x, seed=1, index=10)
+        for i in range(5):
+            op_i, y_i = task.measure(x[i : i + 1], seed=1, index=10 + i)
+            assert torch.equal(y_i[0], y[i])
+            torch.testing.assert_close(op_i.A(x[i : i + 1])[0], op.A(x)[i])
+        assert not torch.equal(task.measure(x, seed=2, index=10)[1], y)
+        assert not torch.equal(task.measure(x, seed=1, index=11)[1], y)
+
+
+@NAMES
+def test_the_noise_has_the_stated_level_everywhere(name):
+    task = firm.Task(name, 64, sigma=0.3)
+    x = images(8, size=64)
+    op, y = task.measure(x)
+    noise = y - op.A(x)
+    assert float(noise.abs().square().mean().sqrt()) == pytest.approx(0.3, rel=0.02)  # masked entries too
+    if name == "fourier":
+        assert float(noise.real.std()) == pytest.approx(0.3 / math.sqrt(2), rel=0.02)
+
+
+@NAMES
+def test_operators_are_sound(name):
+    op = firm.Task(name, 32).operator()
+    assert dot_test(op, (2, 3, 32, 32)) < 1e-5
+
+
+def test_fresh_masks_differ_between_images_and_shared_ones_do_not():
+    x = images(2)
+    fresh, _ = firm.Task("random-inpainting", 32, mask="fresh").measure(x)
+    assert fresh.mask.shape == (2, 1, 32, 32)
+    assert not torch.equal(fresh.mask[0], fresh.mask[1])
+    shared, _ = firm.Task("random-inpainting", 32).measure(x, seed=7, index=3)
+    assert torch.equal(shared.mask, firm.Task("random-inpainting", 32).operator().mask)
+
+
+def test_every_parameter_is_open():
+    x = images(1, size=48)
+    assert firm.Task("super-resolution", 48, factor=5).measure(x)[1].shape == (1, 3, 10, 10)
+    assert int((firm.Task("box-inpainting", 48, box=7).operator().mask == 0).sum()) == 49
+    kept = firm.Task("random-inpainting", 48, missing=0.2).operator().mask.mean()
+    assert float(kept) == pytest.approx(0.8, abs=0.05)
+    assert firm.Task("deblurring", 48, blur=2.0, kernel_size=9).operator().kernel.shape == (9, 9)
+    assert int(firm.Task("fourier", 48, lines=12).operator().mask[0].sum()) == 12
+    _, y = firm.Task("denoising", 48, sigma=0.0).measure(x)
+    assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "debluring"}, "no task 'debluring'; there are denoising, deblurring"),
+        ({"name": "denoising", "factor": 2}, "the task denoising has no setting factor"),
+        ({"name": "denoising", "sigma": -0.1}, "sigma must be 0 or more"),
+        ({"name": "random-inpainting", "missing": 1.0}, "share of pixels dropped"),
+        ({"name": "random-inpainting", "mask": "new"}, '"shared" or "fresh"'),
+        ({"name": "denoising", "size": 0}, "size must be at least 1"),
+    ],
+)
+def test_wrong_settings(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        firm.Task(**arguments)
+
+
+def test_images_of_another_size():
+    with pytest.raises(ValueError, match=r"images of shape \(3, 3, 32, 32\), expected \(B, C, 64, 64\)"):
+        firm.Task("denoising", 64).measure(images())
