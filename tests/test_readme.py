@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 README = Path(__file__).parents[1] / "README.md"
 
 
@@ -16,7 +18,7 @@ def test_the_example_runs(capsys):
     assert 900 < int(re.search(r"(\d+) of 2000", ten)[1]) < 1100
 
 
-def test_the_operators_page_runs():
-    page = README.parent / "docs" / "operators.md"
-    (program,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+@pytest.mark.parametrize("page", ["operators", "evaluation"])
+def test_the_python_of_the_docs_runs(page):
+    (program,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / f"{page}.md").read_text(), re.DOTALL)
     exec(program, {})

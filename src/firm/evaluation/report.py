@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich import box
 from rich.table import Table
 
 from firm.evaluation.methods import NamedMethod, degraded
@@ -44,16 +45,17 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
     out = []
     for task, methods in summary.items():
         count = max(values["images"] for values in methods.values())
-        table = Table(title=f"{task} ({count} images, convention {convention})", title_justify="left")
+        title = f"{task} ({count} images, convention {convention})"
+        table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", no_wrap=True)
-        for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "peak MB"):
+        for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "MB"):  # fits a terminal of 80 columns
             table.add_column(column, justify="right", no_wrap=True)
         for method, v in methods.items():
             table.add_row(
                 method,
-                f"{v['psnr']:.2f} ± {v['psnr_std']:.2f}",
-                f"{v['ssim']:.3f} ± {v['ssim_std']:.3f}",
-                f"{v['lpips']:.3f} ± {v['lpips_std']:.3f}",
+                f"{v['psnr']:.2f}±{v['psnr_std']:.2f}",
+                f"{v['ssim']:.3f}±{v['ssim_std']:.3f}",
+                f"{v['lpips']:.3f}±{v['lpips_std']:.3f}",
                 str(v["nfe"]),
                 f"{v['seconds']:.4f}",
                 f"{v['peak_mb']:.0f}",
@@ -81,7 +83,7 @@ def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod
     )
     for k in chunk:
         truth = results[0].truth[k]
-        _show(axes[k, 0], truth, evaluation.files[k] if k else "truth")
+        _show(axes[k, 0], truth, Path(evaluation.files[k]).name)
         for column, (method, restored) in enumerate(zip(methods, results, strict=True), start=1):
             score = score_image(evaluation, task, method, restored, k)
             label = f"{score['psnr']:.2f} / {score['ssim']:.3f} / {score['lpips']:.3f}"
@@ -90,7 +92,7 @@ def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod
                 name = "measurement" if method.run is degraded else method.label
                 axes[0, column].set_title(name, fontsize=9)
         error = (results[-1].x[k] - truth).abs().mean(0).cpu()
-        picture = axes[k, -1].imshow(error, cmap="magma", vmin=0, vmax=0.3)
+        picture = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
         axes[k, -1].set(xticks=[], yticks=[])
         axes[k, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
     axes[0, 0].set_title("truth", fontsize=9)
@@ -104,6 +106,6 @@ def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:
     pixels = ((image.clamp(-1, 1) + 1) / 2).permute(1, 2, 0).cpu()
-    axis.imshow(pixels.expand(-1, -1, 3))
+    axis.imshow(pixels.expand(-1, -1, 3).numpy())
     axis.set(xticks=[], yticks=[])
     axis.set_xlabel(label, fontsize=8)
