@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed as dist
 from torch import Generator, Tensor, nn
 
 from firm.operators.base import LinearOperator, per_sample
@@ -68,9 +69,11 @@ class TimeBalance(nn.Module):
         """Weights (B,) for samples at times `t` with errors `error`, both (B,); in training mode, learn from them."""
         index = (t * self.bins).long().clamp(0, self.bins - 1)
         if self.training:
-            zeros = torch.zeros_like(self.error)
-            count = zeros.index_add(0, index, torch.ones_like(t, dtype=zeros.dtype))
-            mean = zeros.index_add(0, index, error.detach().to(zeros.dtype)) / count.clamp(min=1)
+            member = (index[:, None] == torch.arange(self.bins, device=t.device)).to(self.error.dtype)  # (B, bins)
+            sums = torch.stack([member.sum(0), error.detach().to(self.error.dtype) @ member])
+            if dist.is_available() and dist.is_initialized():
+                dist.all_reduce(sums)  # every rank learns from the whole batch
+            count, mean = sums[0], sums[1] / sums[0].clamp(min=1)
             updated = torch.where(self.error > 0, self.error * self.decay + mean * (1 - self.decay), mean)
             self.error.copy_(torch.where(count > 0, updated, self.error))
         return 1 / self.error[index].clamp(min=1e-12)

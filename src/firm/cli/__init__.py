@@ -2,7 +2,7 @@
 
 import typer
 
-from firm.cli import evaluate, reproduce
+from firm.cli import bench, evaluate, plot, reproduce, train
 
 app = typer.Typer(
     name="firm",
@@ -11,5 +11,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_show_locals=False,
 )
+app.command()(train.train)
 app.command()(evaluate.evaluate)
+app.command()(plot.plot)
+app.add_typer(bench.app, name="bench")
 app.add_typer(reproduce.app, name="reproduce")

@@ -1,0 +1,44 @@
+"""``firm train CONFIG.yaml key=value …``: Algorithm 1, also under torchrun."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    config: Annotated[Path, typer.Argument(help="A YAML file of settings (see configs/).")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, key=value.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the settings and what they need; do nothing.")
+    ] = False,
+) -> None:
+    """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
+    from rich.console import Console
+
+    from firm.training.config import ConfigError, dump_config, load_config
+    from firm.training.distributed import ranks
+    from firm.training.estimate import estimate
+    from firm.training.loop import train as run
+
+    console = Console()
+    try:
+        resolved = load_config(config, overrides or [])
+        if dry_run:
+            console.print(dump_config(resolved), highlight=False, end="")
+            for key, value in estimate(resolved).items():
+                console.print(f"# {key}: {value:,}", highlight=False)
+            return
+        with ranks() as r:
+            result = run(resolved, r)
+    except (ConfigError, FileNotFoundError, NotADirectoryError) as error:
+        raise typer.BadParameter(str(error)) from error
+    if not r.main:
+        return
+    if not result["finished"]:
+        console.print(f"stopped at step {result['step']}; the same command continues from there")
+        return
+    scores = ", ".join(f"{key} {value:.2f} dB" for key, value in result.items() if key.startswith("psnr"))
+    console.print(f"done after {result['step']} steps{': ' + scores if scores else ''}; the model is in {resolved.out}")

@@ -1,0 +1,115 @@
+"""Speed of training steps: naive eager float32 against everything switched on."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+
+from firm.files import write_atomically
+from firm.machine import describe_machine, peak_megabytes
+from firm.training.config import TrainConfig, load_config
+from firm.training.distributed import Ranks
+from firm.training.estimate import estimate
+from firm.training.loop import Trainer
+
+NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
+
+
+def bench(
+    path: Path | None, overrides: list[str], batches: list[int], *, naive: bool, seconds: float, out: Path | None
+) -> dict[str, Any]:
+    """Measure each batch size, naive and fast; a size that does not fit is recorded as such. JSON after every one."""
+    base = load_config(path, overrides)
+    rows: list[dict[str, Any]] = []
+    results = {
+        "config": str(path), "overrides": overrides, "K": base.K, "matrix TFLOP/s": round(matrix_rate() / 1e12, 1),
+        **estimate(base), "machine": describe_machine(), "rows": rows,
+    }  # fmt: skip
+    for batch in batches:
+        for name, settings in (("naive", NAIVE), ("fast", {})) if naive else (("fast", {}),):
+            config = replace(base, batch=batch, **settings)  # type: ignore[arg-type]
+            row: dict[str, Any] = {"mode": name, "batch": batch}
+            try:
+                row |= measure_speed(config, seconds)
+            except torch.OutOfMemoryError:
+                row["error"] = "out of memory"
+            if "images/s" in row:
+                row["share of matrix rate"] = round(
+                    row["images/s"] * results["TFLOP a training image"] / results["matrix TFLOP/s"], 4
+                )
+            rows.append(row)
+            if out is not None:
+                write_atomically(out, json.dumps(results, indent=1))
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+    return results
+
+
+def measure_speed(config: TrainConfig, seconds: float) -> dict[str, Any]:
+    """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = replace(config, warm_epochs=0, ema_from_epoch=0)
+    pixels = torch.randint(0, 256, (64, config.channels, config.size, config.size), dtype=torch.uint8)
+    start = time.perf_counter()
+    trainer = Trainer(config, Ranks(0, 1, device), pixels)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    for _ in range(2):
+        trainer.advance()
+    _wait(device)
+    warm_up = time.perf_counter() - start
+    steps, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds or steps < 3:
+        trainer.advance()
+        steps += 1
+    _wait(device)
+    step = (time.perf_counter() - start) / steps
+    return {
+        "images/s": round(config.batch / step, 2),
+        "ms a step": round(1000 * step, 2),
+        "peak_mb": peak_megabytes(),
+        "start in s": round(warm_up, 1),
+    }
+
+
+def matrix_rate(size: int = 8192) -> float:
+    """FLOP/s of a bf16 matrix product of random data on this device: the ceiling."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    n = size if device.type == "cuda" else 1024
+    a, b = torch.randn(2, n, n, device=device, dtype=torch.bfloat16)
+    for _ in range(3):
+        a @ b
+    _wait(device)
+    start = time.perf_counter()
+    for _ in range(10):
+        a @ b
+    _wait(device)
+    return 10 * 2 * n**3 / (time.perf_counter() - start)
+
+
+def bench_table(results: dict[str, Any]) -> Table:
+    """The measurements as a table."""
+    machine = results["machine"]
+    table = Table(title=f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
+    for column in ("mode", "batch", "images/s", "ms a step", "peak MB", "of matrix rate", "start, s"):
+        table.add_column(column, justify="left" if column == "mode" else "right")
+    for row in results["rows"]:
+        if "error" in row:
+            table.add_row(row["mode"], str(row["batch"]), row["error"], "", "", "", "")
+            continue
+        table.add_row(
+            row["mode"], str(row["batch"]), f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}",
+            f"{row['peak_mb']:.0f}", f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
+        )  # fmt: skip
+    return table
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()

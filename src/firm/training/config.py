@@ -1,0 +1,243 @@
+"""The training configuration: a frozen dataclass, read from YAML with ``key=value`` overrides, and checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import inspect
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from firm.estimator import PRESETS, UNet
+from firm.tasks import PARAMETERS
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message says which setting and what would do."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 5)."""
+
+    # What is learned
+    task: str = "random-inpainting"  # one of the tasks; the paper trains one model per task
+    mixture: tuple[dict[str, Any], ...] = ()  # instead: several tasks, each {name, weight, sigma, missing, ...}
+    mask: Literal["fresh", "shared"] = "fresh"  # random masks: new for every sample, or the protocol's one
+    # Data
+    dataset: Literal["celeba", "afhq", "folder"] = "folder"
+    data: str = ""  # folder of the data set
+    val_data: str = ""  # folder of validation pictures, for dataset=folder (else the val split)
+    size: int = 128
+    channels: int = 3
+    flips: bool = False  # random mirror images; the paper has no augmentation
+    limit: int = 0  # use the first pictures only; 0 = all
+    cache: str = ""  # folder for the decoded pictures, so that the next start is quick
+    # Network and solver (Algorithm 3)
+    network: str | dict[str, Any] = "celeba"  # a preset, or the arguments of firm.UNet
+    K: int = 5
+    rho: float = 0.01
+    beta: float = 0.5
+    output: Literal["direct", "correction"] = "direct"
+    # Loss (Algorithm 1)
+    objective: Literal["paper", "balanced"] = "paper"
+    t_min: float = 1e-3
+    t_max: float = 0.995
+    tau_min: float = 0.1
+    strata: int = 64
+    # Optimisation
+    batch: int = 32  # in all, split over ranks and accumulation
+    epochs: int = 500
+    steps_per_epoch: int = 2000
+    warm_epochs: int = 20  # a single call on [A'y, x_t] before the solver is switched on
+    rate: float = 1e-4
+    rate_end: float = 1e-6  # cosine
+    rate_warmup: int = 0  # steps of linear increase
+    beta1: float = 0.9
+    beta2: float = 0.999
+    weight_decay: float = 1e-4
+    clip: float = 1.0
+    ema_decay: float = 0.999
+    ema_from_epoch: int = 20
+    seed: int = 42
+    max_minutes: float = 0.0  # train for this long instead, with the schedule stretched over it
+    init_from: str = ""  # a saved model whose weights to start from
+    # Speed and memory; each may be switched off
+    bf16: bool = True  # autocast; the data-consistency step stays float32 (the paper uses no mixed precision)
+    channels_last: bool = True
+    compile: bool = True  # torch.compile of the residual blocks (GPU only)
+    cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
+    fused: bool = True  # AdamW as one kernel
+    recompute: bool = False  # gradient checkpointing over the K iterations: less memory, a third more time
+    accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result
+    deterministic: bool = False  # bit-identical repeats on a GPU, slower
+    # The run
+    out: str = "outputs/train"
+    checkpoint_every: int = 2000  # steps
+    checkpoint_minutes: float = 5.0  # and this often
+    keep: int = 2  # checkpoints kept, beside the best
+    validate_every: int = 10_000  # steps; 0 = at the end only
+    val_images: int = 32
+    val_steps: tuple[int, ...] = (2,)  # N; the first decides which checkpoint is best
+    log_every: int = 50  # steps
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimiser steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
+        return self.epochs * self.steps_per_epoch
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """The tasks of the mixture, or the one task, as dictionaries with name and weight."""
+        return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
+
+    def unet_arguments(self) -> dict[str, Any]:
+        """Arguments of firm.UNet."""
+        if isinstance(self.network, str):
+            return {**PRESETS[self.network], "channels": self.channels}
+        return {"side": self.size, "channels": self.channels, **self.network}
+
+
+def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
+    """Read a YAML file and apply ``key=value`` overrides; values are YAML, so ``val_steps=[1,2]`` works."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            read = yaml.safe_load(Path(path).read_text())
+        except FileNotFoundError as error:
+            raise ConfigError(f"{path}: no such configuration file") from error
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not valid YAML: {error}") from error
+        if not isinstance(read, dict):
+            raise ConfigError(f"{path}: expected settings, one 'key: value' a line")
+        values |= {str(key): value for key, value in read.items()}
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator:
+            raise ConfigError(f"{override!r}: an override has the form key=value")
+        try:
+            values[key.strip()] = yaml.safe_load(text) if text else ""
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{override!r}: not valid YAML after the = sign") from error
+        if key.strip() == "task":
+            values.pop("mixture", None)  # task= picks one task out of a mixture's config
+    hints = typing.get_type_hints(TrainConfig)
+    for key in values:
+        if key not in hints:
+            raise ConfigError(f"no setting {key!r}" + _suggest(key, hints))
+    return TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
+
+
+def dump_config(config: TrainConfig) -> str:
+    """The configuration as YAML, every setting written out."""
+    values = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items()}
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def _suggest(key: str, known: typing.Iterable[str]) -> str:
+    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _coerce(key: str, value: Any, kind: Any) -> Any:
+    """Bring a YAML value to the field's type: 1e-4 is a string to YAML, and a list must become a tuple."""
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        if value not in typing.get_args(kind):
+            choices = [str(c) for c in typing.get_args(kind)]
+            raise ConfigError(
+                f"{key} must be one of {', '.join(choices)}, got {value!r}{_suggest(str(value), choices)}"
+            )
+        return value
+    if origin is types.UnionType or origin is typing.Union:
+        if isinstance(value, str | dict):
+            return value
+        raise ConfigError(f"{key} must be a preset's name or a set of arguments, got {value!r}")
+    if origin is tuple:
+        element = typing.get_args(kind)[0]
+        if element is int:
+            items = value if isinstance(value, list | tuple) else [value]
+            return tuple(_coerce(key, item, int) for item in items)
+        if not isinstance(value, list | tuple) or not all(isinstance(item, dict) for item in value):
+            raise ConfigError(f"{key} must be a list of tasks such as [{{name: denoising, sigma: [0.1, 0.3]}}]")
+        return tuple(value)
+    if kind is str:
+        return "" if value is None else str(value)
+    if kind is bool:
+        if isinstance(value, bool):
+            return value
+        raise ConfigError(f"{key} must be true or false, got {value!r}")
+    try:
+        number = float(value)
+        if isinstance(value, bool) or (kind is int and number != int(number)):
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise ConfigError(f"{key} must be {'a whole number' if kind is int else 'a number'}, got {value!r}") from None
+    return int(number) if kind is int else number
+
+
+def _check(c: TrainConfig) -> None:
+    """Refuse impossible values and combinations."""
+
+    def need(condition: bool, message: str) -> None:
+        if not condition:
+            raise ConfigError(message)
+
+    for key in ("size", "channels", "batch", "epochs", "steps_per_epoch", "strata", "accumulate", "keep", "log_every"):
+        need(getattr(c, key) >= 1, f"{key} must be at least 1, got {getattr(c, key)}")
+    for key in ("K", "warm_epochs", "ema_from_epoch", "rate_warmup", "limit", "val_images", "validate_every",
+                "max_minutes", "weight_decay", "checkpoint_every", "checkpoint_minutes"):  # fmt: skip
+        need(getattr(c, key) >= 0, f"{key} must not be negative, got {getattr(c, key)}")
+    for key in ("rho", "rate", "clip", "tau_min"):
+        need(getattr(c, key) > 0, f"{key} must be positive, got {getattr(c, key)}")
+    for key in ("beta1", "beta2", "ema_decay"):
+        need(0 <= getattr(c, key) < 1, f"{key} must be in [0, 1), got {getattr(c, key)}")
+    need(0 <= c.beta <= 1, f"beta must be in [0, 1], got {c.beta}")
+    need(0 <= c.t_min < c.t_max < 1, f"need 0 <= t_min < t_max < 1, got {c.t_min} and {c.t_max}")
+    need(0 <= c.rate_end <= c.rate, f"rate_end ({c.rate_end}) must lie between 0 and rate ({c.rate})")
+    need(c.warm_epochs <= c.epochs, f"warm_epochs ({c.warm_epochs}) is more than epochs ({c.epochs})")
+    need(c.batch % c.accumulate == 0, f"batch ({c.batch}) must be a multiple of accumulate ({c.accumulate})")
+    need(bool(c.val_steps) and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}")
+    need(c.channels in (1, 3), f"channels must be 1 or 3, got {c.channels}")
+    need(not c.deterministic or not c.compile, "deterministic=true needs compile=false")
+    _check_network(c, need)
+    _check_tasks(c, need)
+
+
+def _check_network(c: TrainConfig, need: Any) -> None:
+    if isinstance(c.network, str):
+        need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
+    else:
+        known = list(inspect.signature(UNet).parameters)
+        for key in c.network:
+            need(key in known, f"network: firm.UNet has no argument {key!r}{_suggest(key, known)}")
+    arguments = c.unet_arguments()
+    stride = arguments.get("unshuffle", 1) * 2 ** (len(arguments.get("mult", (1, 2, 4, 8))) - 1)
+    need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
+
+
+def _check_tasks(c: TrainConfig, need: Any) -> None:
+    varies = False
+    for entry in c.tasks():
+        need("name" in entry, f"mixture: every task needs a name, got {entry}")
+        need(entry["name"] in PARAMETERS, f"no task {entry['name']!r}{_suggest(str(entry['name']), PARAMETERS)}")
+        need(entry["weight"] > 0, f"mixture: weight must be positive, got {entry['weight']}")
+        known = ("name", "weight", "sigma", *PARAMETERS[entry["name"]])
+        for key, value in entry.items():
+            need(key in known, f"mixture: the task {entry['name']} has no setting {key!r}{_suggest(key, known)}")
+            if isinstance(value, list | tuple):
+                ok = len(value) == 2 and all(isinstance(v, int | float) for v in value) and value[0] <= value[1]
+                need(ok, f"mixture: {key} must be a number or a range [low, high], got {value}")
+                need(key not in ("factor", "kernel_size", "weight", "mask"), f"mixture: {key} cannot be a range")
+                varies = varies or key == "sigma"
+    if varies:
+        conditioned = bool(c.unet_arguments().get("noise_level", False))
+        need(conditioned, "a range of noise levels needs a network with noise_level: true")

@@ -1,0 +1,51 @@
+"""Several processes, started by torchrun: who am I, and where do I compute?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among all of them."""
+
+    rank: int
+    world: int
+    device: torch.device
+
+    @property
+    def main(self) -> bool:
+        """Whether this process prints and writes."""
+        return self.rank == 0
+
+
+@contextmanager
+def ranks() -> Iterator[Ranks]:
+    """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one."""
+    cuda = torch.cuda.is_available()
+    if "WORLD_SIZE" not in os.environ:
+        yield Ranks(0, 1, torch.device("cuda" if cuda else "cpu"))
+        return
+    device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if cuda else "gloo")
+    try:
+        yield Ranks(dist.get_rank(), dist.get_world_size(), device)
+    finally:
+        dist.destroy_process_group()
+
+
+def any_rank(flag: bool, device: torch.device) -> bool:
+    """Whether the flag is set on any rank; all ranks must ask together."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return flag
+    value = torch.tensor(float(flag), device=device)
+    dist.all_reduce(value, dist.ReduceOp.MAX)
+    return bool(value.item())

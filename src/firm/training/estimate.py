@@ -1,0 +1,46 @@
+"""What a configuration will need, counted on the meta device: parameters, arithmetic, memory, time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from firm.estimator import UNet
+from firm.training.config import TrainConfig
+
+RATE = 120e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
+
+
+def estimate(config: TrainConfig) -> dict[str, Any]:
+    """Parameters, FLOP an image, gigabytes and hours of a run."""
+    with torch.device("meta"):
+        net = UNet(**config.unet_arguments())
+        x = torch.zeros(1, config.channels, config.size, config.size)
+        t = torch.zeros(1)
+        inputs = (x, x, t, t) if config.unet_arguments().get("noise_level", False) else (x, x, t)
+    parameters = sum(p.numel() for p in net.parameters())
+    saved: dict[int, int] = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        if not isinstance(tensor, torch.nn.Parameter):
+            saved[id(tensor.untyped_storage())] = tensor.numel() * (2 if config.bf16 else 4)
+        return tensor
+
+    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v):
+        out = net(*inputs)
+    activations = sum(saved.values())
+    del out
+    calls = max(config.K, 1)
+    flop = counter.get_total_flops() * calls * 3  # the backward pass costs twice the forward pass
+    kept = 1 if config.recompute else calls
+    memory = parameters * 20 + activations * kept * config.batch / config.accumulate  # weights, gradient, AdamW, EMA
+    hours = config.max_minutes / 60 or config.total_steps * config.batch * flop / RATE / 3600
+    return {
+        "parameters": parameters,
+        "GFLOP a network call": round(counter.get_total_flops() / 1e9, 1),
+        "TFLOP a training image": round(flop / 1e12, 3),
+        "memory in GB (one process)": round(memory / 1e9, 1),
+        "hours on one H200": round(hours, 2),
+    }

@@ -1,0 +1,282 @@
+"""Algorithm 1: the training loop, on one process or many, stopped and continued at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import math
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from tqdm import tqdm
+
+from firm.estimator import UNet
+from firm.files import write_atomically
+from firm.flow import stratified_times
+from firm.machine import describe_machine, peak_megabytes
+from firm.model import Firm, Solver, load
+from firm.tasks import generator_for
+from firm.training.checkpoint import load_checkpoint, save_checkpoint
+from firm.training.config import ConfigError, TrainConfig, dump_config
+from firm.training.distributed import Ranks, any_rank
+from firm.training.logs import Log
+from firm.training.step import GraphedStep, Objective, Step, eager_step, prepare
+from firm.training.validation import load_pictures, validate
+
+PATIENCE = 10  # steps in a row whose gradient is not finite, before giving up
+
+
+class Trainer:
+    """Network, averaged network, optimiser and position of a run; `state` and `restore` are its checkpoint."""
+
+    def __init__(self, config: TrainConfig, ranks: Ranks, pixels: Tensor) -> None:
+        if config.batch % (ranks.world * config.accumulate):
+            raise ConfigError(
+                f"batch ({config.batch}) must be a multiple of processes x accumulate "
+                f"({ranks.world} x {config.accumulate})"
+            )
+        self.config, self.ranks = config, ranks
+        torch.manual_seed(config.seed)
+        self.net: nn.Module = UNet(**config.unet_arguments())
+        if config.init_from:
+            self.net.load_state_dict(_initial_weights(config, self.net))
+        self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
+        prepare(self.net, config, ranks.device)
+        self.params = list(self.net.parameters())
+        self.objective = Objective(config, self.net, pixels.to(ranks.device), ranks.world * config.accumulate)
+        self.objective.to(ranks.device)
+        self.optimiser = torch.optim.AdamW(
+            self.params, lr=config.rate, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay,
+            fused=config.fused, foreach=None if config.fused else False,
+        )  # fmt: skip
+        self.gradients = self._step_function()
+        self.step, self.elapsed, self.best, self.skipped = 0, 0.0, -math.inf, 0
+        self._times: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def _step_function(self) -> Step:
+        c, r = self.config, self.ranks
+        graph = c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and not c.recompute
+        if graph:
+            return GraphedStep(self.objective, self.params, c.batch)
+        wrapped: nn.Module = self.objective
+        if r.world > 1:
+            devices = [r.device.index] if r.device.type == "cuda" else None
+            wrapped = DistributedDataParallel(self.objective, device_ids=devices, broadcast_buffers=False)
+        return eager_step(wrapped, self.params, c.accumulate, r.rank)
+
+    @property
+    def progress(self) -> float:
+        """Share of the run that is done: of the steps, or of the minutes."""
+        c = self.config
+        return min(1.0, self.elapsed / (60 * c.max_minutes) if c.max_minutes else self.step / c.total_steps)
+
+    def _before(self, epoch: int) -> bool:
+        """Whether the run has not reached this epoch (with max_minutes: this share of the minutes)."""
+        c = self.config
+        return self.progress < epoch / c.epochs if c.max_minutes else self.step < epoch * c.steps_per_epoch
+
+    def rate(self) -> float:
+        """Learning rate: linear warm-up, then a cosine from `rate` to `rate_end`."""
+        c = self.config
+        cosine = c.rate_end + (c.rate - c.rate_end) * (1 + math.cos(math.pi * self.progress)) / 2
+        return cosine * min(1.0, (self.step + 1) / max(1, c.rate_warmup))
+
+    def times(self) -> Tensor:
+        """The batch's times. They are drawn for a whole epoch, so that strata are covered across batches."""
+        c = self.config
+        epoch, position = divmod(self.step, c.steps_per_epoch)
+        if self._times[0] != epoch:
+            generator = generator_for(c.seed, epoch, "times")
+            drawn = stratified_times(
+                c.steps_per_epoch * c.batch, strata=c.strata, t_min=c.t_min, t_max=c.t_max, generator=generator
+            )
+            self._times = (epoch, drawn.reshape(c.steps_per_epoch, c.batch))
+        return self._times[1][position].to(self.ranks.device)
+
+    def advance(self) -> tuple[Tensor, Tensor]:
+        """One optimiser step; returns loss and gradient norm. All randomness follows from the seed and the step."""
+        c = self.config
+        warm = self._before(c.warm_epochs)
+        torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
+        loss = self.gradients(self.times(), warm)
+        norm = nn.utils.clip_grad_norm_(self.params, c.clip)
+        if math.isfinite(norm.item()):
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.rate()
+            self.optimiser.step()
+            self.skipped = 0
+        else:
+            self.skipped += 1
+            if self.skipped >= PATIENCE:
+                raise RuntimeError(
+                    f"the gradient was not finite in {PATIENCE} steps in a row, last at step {self.step}: "
+                    "lower the rate, switch bf16 off, or start again from an earlier checkpoint"
+                )
+        targets: list[Tensor] = list(self.average.parameters())
+        sources: list[Tensor] = list(self.params)
+        with torch.no_grad():
+            if self._before(c.ema_from_epoch):
+                torch._foreach_copy_(targets, sources)
+            else:
+                torch._foreach_lerp_(targets, sources, 1 - c.ema_decay)
+        self.step += 1
+        return loss, norm
+
+    def model(self) -> Firm:
+        """The model with the averaged weights, as it is validated and saved."""
+        c = self.config
+        card = {
+            "trained_for": c.tasks(), "objective": c.objective, "data": c.dataset, "size": c.size, "batch": c.batch,
+            "steps": self.step, "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
+        }  # fmt: skip
+        return Firm(self.average, Solver(c.K, c.rho, c.beta, c.output), card)
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on from here; the random numbers follow from seed and step."""
+        return {
+            "network": self.config.unet_arguments(),
+            "step": self.step,
+            "elapsed": self.elapsed,
+            "best": self.best,
+            "net": self.net.state_dict(),
+            "average": self.average.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "balance": self.objective.balance.state_dict() if self.objective.balance is not None else {},
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over a checkpoint."""
+        self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
+        self.net.load_state_dict(state["net"])
+        self.average.load_state_dict(state["average"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        if self.objective.balance is not None and state["balance"]:
+            self.objective.balance.load_state_dict(state["balance"])
+
+
+def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str, Any]:
+    """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers."""
+    out = Path(config.out)
+    start = time.monotonic()
+    if config.deterministic:
+        torch.use_deterministic_algorithms(True)
+    _claim(out, config, ranks)
+    pixels, val_pixels = load_pictures(config, progress and ranks.main)
+    trainer = Trainer(config, ranks, pixels)
+    state = load_checkpoint(out / "checkpoints", config.unet_arguments())
+    if state is not None:
+        trainer.restore(state)
+    before = trainer.elapsed
+    log = Log(out, trainer.step) if ranks.main else None
+    last_save, last_log, shown = start, (trainer.step, time.monotonic()), trainer.step
+    losses: list[Tensor] = []
+    result: dict[str, Any] = {}
+    with _signals() as stop, _bar(config, trainer, progress and ranks.main) as bar:
+        while trainer.progress < 1:
+            loss, norm = trainer.advance()
+            losses.append(loss.detach().clone())
+            now = time.monotonic()
+            trainer.elapsed = before + now - start
+            stopping = any_rank(bool(stop), ranks.device)
+            done = trainer.progress >= 1
+            if trainer.step % config.log_every == 0 or done or stopping:
+                speed = (trainer.step - last_log[0]) * config.batch / max(1e-9, now - last_log[1])
+                row = {
+                    "step": trainer.step, "loss": torch.stack(losses).mean().item(), "norm": norm.item(),
+                    "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
+                    "peak_mb": peak_megabytes(), "skipped": trainer.skipped,
+                }  # fmt: skip
+                losses, last_log = [], (trainer.step, now)
+                if log is not None:
+                    log.write(row)
+                bar.set_postfix(loss=f"{row['loss']:.4f}", img_s=f"{speed:.0f}", refresh=False)
+                result |= row
+            bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
+            due = config.validate_every and trainer.step % config.validate_every == 0
+            if ranks.main and len(val_pixels) and (done or due):
+                result |= _validate(trainer, config, val_pixels, log)
+            late = now - last_save > 60 * config.checkpoint_minutes > 0 and ranks.world == 1
+            every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
+            if ranks.main and (done or stopping or late or every):
+                save_checkpoint(out / "checkpoints", trainer.state(), config.keep)
+                trainer.model().save(out / "model.safetensors")
+                last_save = now
+            if stopping:
+                break
+    if log is not None:
+        log.close()
+    result["finished"] = trainer.progress >= 1
+    result["step"], result["steps_now"] = trainer.step, trainer.step - shown
+    return result
+
+
+def _validate(trainer: Trainer, config: TrainConfig, pixels: Tensor, log: Log | None) -> dict[str, Any]:
+    """Validate; keep the model if it is the best so far."""
+    out = Path(config.out)
+    scores = validate(trainer.model(), config, pixels, out / "validation" / f"step_{trainer.step:09d}.png")
+    if log is not None:
+        log.write({"step": trainer.step, **scores})
+    main = scores[f"psnr N={config.val_steps[0]}"]
+    if main > trainer.best:
+        trainer.best = main
+        trainer.model().save(out / "best.safetensors")
+    return dict(scores)
+
+
+def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
+    """Weights of ``init_from``, checked against the network."""
+    weights = load(config.init_from).estimator.state_dict()
+    own = net.state_dict()
+    if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
+        raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
+    return weights
+
+
+def _claim(out: Path, config: TrainConfig, ranks: Ranks) -> None:
+    """Write the configuration to the run's folder, or check that it is the one there."""
+    path = out / "config.yaml"
+    free = (  # may differ when a run goes on
+        "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
+        "val_steps", "compile", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
+    )  # fmt: skip
+    text = dump_config(config)
+    if path.is_file():
+        fixed = [[line for line in t.splitlines() if line.split(":")[0] not in free] for t in (path.read_text(), text)]
+        changed = sorted({line.split(":")[0].strip(" -") for line in set(fixed[0]) ^ set(fixed[1])})
+        if changed:
+            raise ConfigError(
+                f"{out} holds a run with other settings ({', '.join(changed)}): "
+                "choose another out=, or start from its weights with init_from="
+            )
+    if ranks.main:
+        write_atomically(path, text)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """Collect SIGTERM and SIGINT instead of dying of them; a second SIGINT interrupts at once."""
+    received: list[int] = []
+
+    def handler(number: int, frame: object) -> None:
+        if received and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        received.append(number)
+
+    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield received
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _bar(config: TrainConfig, trainer: Trainer, shown: bool) -> Any:
+    if config.max_minutes:
+        return tqdm(total=round(60 * config.max_minutes), initial=int(trainer.elapsed), unit="s", disable=not shown)
+    return tqdm(total=config.total_steps, initial=trainer.step, unit="step", disable=not shown)
