@@ -38,12 +38,12 @@ def test_the_papers_network_takes_one_training_step_and_restores_on_the_cpu():
     model = firm.Firm(net, firm.Solver(K=1))
     op, x = firm.operators.Identity(), torch.rand(1, 3, 32, 32) * 2 - 1
     optimiser = torch.optim.AdamW(net.parameters(), lr=1e-4)
-    before = net.head.weight.clone()
+    before = net.head.conv.weight.clone()
     loss = firm.velocity_loss(model, op, x, x + 0.2 * torch.randn_like(x), torch.randn_like(x), torch.tensor([0.5]))
     loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
     optimiser.step()
-    assert not torch.equal(before, net.head.weight)
+    assert not torch.equal(before, net.head.conv.weight)
     restored = firm.sample(model, op, x, steps=2)
     assert restored.shape == x.shape
     assert restored.isfinite().all()

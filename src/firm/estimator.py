@@ -101,11 +101,10 @@ class UNet(nn.Module):
                 self.up.append(Block(h + skips.pop(), ch * m, width, groups, attend=resolution in attention))
                 h = ch * m
             if level > 0:
-                self.up.append(nn.Sequential(nn.Upsample(scale_factor=2), nn.Conv2d(h, h, 3, padding=1)))
+                self.up.append(Upsample(h))
                 resolution *= 2
 
-        self.norm = _norm(h, groups)
-        self.head = nn.Conv2d(h, pixels, 3, padding=1)
+        self.head = Head(h, pixels, groups)
         _initialise(self)
 
     @classmethod
@@ -135,8 +134,8 @@ class UNet(nn.Module):
         for layer in self.middle:
             h = layer(h, embedding)
         for layer in self.up:
-            h = layer(torch.cat([h, skips.pop()], dim=1), embedding) if isinstance(layer, Block) else layer(h)
-        return F.pixel_shuffle(self.head(F.silu(self.norm(h))), self.unshuffle)
+            h = layer(h, embedding, skips.pop()) if isinstance(layer, Block) else layer(h)
+        return F.pixel_shuffle(self.head(h), self.unshuffle)
 
     def _check(self, x: Tensor, x_t: Tensor, sigma: Tensor | None) -> None:
         if x.shape != x_t.shape or x.ndim != 4 or x.shape[1] != self.config["channels"]:
@@ -168,8 +167,9 @@ class Block(nn.Module):
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         self.attention = Attention(outputs, groups) if attend else nn.Identity()
 
-    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
-        """Map (B, inputs, H, W) to (B, outputs, H, W); `embedding` is (B, width), already activated."""
+    def forward(self, x: Tensor, embedding: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `embedding` (B, width) is activated."""
+        x = x if skip is None else torch.cat([x, skip], dim=1)
         h = self.conv1(F.silu(self.norm1(x))) + self.embed(embedding)[:, :, None, None]
         h = self.conv2(F.silu(self.norm2(h)))
         out: Tensor = self.attention(self.shortcut(x) + h)
@@ -193,8 +193,54 @@ class Attention(nn.Module):
         return out
 
 
-def _norm(channels: int, groups: int) -> nn.GroupNorm:
-    return nn.GroupNorm(math.gcd(groups, channels), channels, eps=1e-6)
+class Upsample(nn.Module):
+    """Nearest-neighbour doubling and a convolution."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to (B, C, 2H, 2W)."""
+        out: Tensor = self.conv(F.interpolate(x, scale_factor=2))
+        return out
+
+
+class Head(nn.Module):
+    """Normalisation, Swish, and the convolution to the output channels."""
+
+    def __init__(self, inputs: int, outputs: int, groups: int) -> None:
+        super().__init__()
+        self.norm, self.conv = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, inputs, H, W) to (B, outputs, H, W)."""
+        out: Tensor = self.conv(F.silu(self.norm(x)))
+        return out
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group normalisation, in float32. Compiled, it sums each channel over the pixels first, then over the group.
+
+    torch's own decomposition copies to the (B, C, H, W) layout and back around every convolution in channels_last;
+    sums over pixels need no copies, and the scaling joins the neighbouring operations.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (B, C, H, W)."""
+        if not torch.compiler.is_compiling():
+            return super().forward(x)
+        wide = x.float()
+        pixels = x.shape[2] * x.shape[3] * (x.shape[1] // self.num_groups)
+        sums = torch.stack([wide.sum((2, 3)), wide.square().sum((2, 3))])  # (2, B, C)
+        mean, square = sums.unflatten(2, (self.num_groups, -1)).sum(-1) / pixels
+        scale = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
+        mean, scale = (v.repeat_interleave(x.shape[1] // self.num_groups, 1)[:, :, None, None] for v in (mean, scale))
+        return (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
+
+
+def _norm(channels: int, groups: int) -> GroupNorm:
+    return GroupNorm(math.gcd(groups, channels), channels, eps=1e-6)
 
 
 def _embedding(ch: int, width: int) -> nn.Sequential:
@@ -211,7 +257,7 @@ def _sinusoid(t: Tensor, width: int) -> Tensor:
 
 def _initialise(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
-    last = {net.head}
+    last = {net.head.conv}
     for module in net.modules():
         if isinstance(module, Block):
             last.add(module.conv2)

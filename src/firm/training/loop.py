@@ -56,7 +56,9 @@ class Trainer:
             fused=config.fused, foreach=None if config.fused else False,
         )  # fmt: skip
         self.gradients = self._step_function()
-        self.step, self.elapsed, self.best, self.skipped = 0, 0.0, -math.inf, 0
+        self.step, self.elapsed, self.best = 0, 0.0, -math.inf
+        self.skipped = torch.zeros((), device=ranks.device)  # steps in a row whose gradient was not finite
+        self._events: list[torch.cuda.Event] = []
         self._times: tuple[int, Tensor] = (-1, torch.empty(0))
 
     def _step_function(self) -> Step:
@@ -106,18 +108,7 @@ class Trainer:
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         loss = self.gradients(self.times(), warm)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
-        if math.isfinite(norm.item()):
-            for group in self.optimiser.param_groups:
-                group["lr"] = self.rate()
-            self.optimiser.step()
-            self.skipped = 0
-        else:
-            self.skipped += 1
-            if self.skipped >= PATIENCE:
-                raise RuntimeError(
-                    f"the gradient was not finite in {PATIENCE} steps in a row, last at step {self.step}: "
-                    "lower the rate, switch bf16 off, or start again from an earlier checkpoint"
-                )
+        self._update(norm)
         targets: list[Tensor] = list(self.average.parameters())
         sources: list[Tensor] = list(self.params)
         with torch.no_grad():
@@ -126,7 +117,37 @@ class Trainer:
             else:
                 torch._foreach_lerp_(targets, sources, 1 - c.ema_decay)
         self.step += 1
+        self._keep_pace()
         return loss, norm
+
+    def _update(self, norm: Tensor) -> None:
+        """Take the optimiser's step, unless the gradient is not finite. Decided on the device: nothing waits for it."""
+        bad = (~norm.isfinite()).float()
+        self.skipped = (self.skipped + bad) * bad
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.rate()
+        if self.config.fused:
+            self.optimiser.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel skips where this is 1
+            self.optimiser.step()
+        elif not bad.item():
+            self.optimiser.step()
+
+    def check_finite(self) -> None:
+        """Raise if the last steps were all skipped; reads from the device, so it is called now and then."""
+        if self.skipped.item() >= PATIENCE:
+            raise RuntimeError(
+                f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
+                "lower the rate, switch bf16 off, or start again from an earlier checkpoint"
+            )
+
+    def _keep_pace(self) -> None:
+        """Let the CPU run at most two steps ahead of the GPU: enough to hide its work, and clocks stay true."""
+        if self.ranks.device.type == "cuda":
+            event = torch.cuda.Event()
+            event.record()
+            self._events.append(event)
+            if len(self._events) > 2:
+                self._events.pop(0).synchronize()
 
     def model(self) -> Firm:
         """The model with the averaged weights, as it is validated and saved."""
@@ -186,11 +207,12 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             stopping = any_rank(bool(stop), ranks.device)
             done = trainer.progress >= 1
             if trainer.step % config.log_every == 0 or done or stopping:
+                trainer.check_finite()
                 speed = (trainer.step - last_log[0]) * config.batch / max(1e-9, now - last_log[1])
                 row = {
                     "step": trainer.step, "loss": torch.stack(losses).mean().item(), "norm": norm.item(),
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
-                    "peak_mb": peak_megabytes(), "skipped": trainer.skipped,
+                    "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
                 }  # fmt: skip
                 losses, last_log = [], (trainer.step, now)
                 if log is not None:

@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from firm.data.picture import to_tensor
-from firm.estimator import Block
+from firm.estimator import Block, Head, Upsample
 from firm.flow import TimeBalance, velocity_loss
 from firm.model import Firm, Solver
 from firm.training.config import TrainConfig
@@ -89,12 +89,12 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
 
 
 def compile_blocks(net: nn.Module) -> None:
-    """Compile the residual blocks: those of one shape share their code, so it takes a fraction of the time."""
+    """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time."""
     import torch._dynamo
 
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
-        if isinstance(module, Block):
+        if isinstance(module, Block | Head | Upsample):
             module.compile(dynamic=False)
 
 

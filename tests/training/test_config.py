@@ -1,0 +1,110 @@
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from firm.cli import app
+from firm.training.config import ConfigError, TrainConfig, dump_config, load_config
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+@pytest.mark.parametrize("name", ["paper/celeba", "paper/afhq", "paper/afhq-deblurring", "face-128"])
+def test_the_shipped_configurations_load_and_dry_run(name):
+    path = CONFIGS / f"{name}.yaml"
+    load_config(path)
+    result = CliRunner().invoke(app, ["train", str(path), "--dry-run"])
+    assert result.exit_code == 0, result.output
+    parameters = {"paper/celeba": "34,474,531", "paper/afhq": "59,918,883", "paper/afhq-deblurring": "239,412,291"}
+    assert f"# parameters: {parameters.get(name, '15,742,220')}" in result.output
+    assert "# hours on one H200" in result.output
+
+
+def test_the_papers_numbers():
+    """Table "Hyperparameters" and Appendix D, written down again."""
+    celeba, afhq = load_config(CONFIGS / "paper/celeba.yaml"), load_config(CONFIGS / "paper/afhq.yaml")
+    for c in (celeba, afhq):
+        assert (c.K, c.beta, c.rho, c.t_min, c.t_max, c.tau_min, c.strata) == (5, 0.5, 0.01, 1e-3, 0.995, 0.1, 64)
+        assert (c.rate, c.rate_end, c.weight_decay, c.clip, c.batch, c.ema_decay) == (1e-4, 1e-6, 1e-4, 1.0, 32, 0.999)
+        assert (c.warm_epochs, c.ema_from_epoch, c.seed, c.bf16) == (20, 20, 42, False)
+        assert (c.objective, c.output, c.flips, c.rate_warmup) == ("paper", "direct", False, 0)
+    assert (celeba.epochs, celeba.steps_per_epoch, celeba.size) == (500, 2000, 128)
+    assert (afhq.epochs, afhq.steps_per_epoch, afhq.size) == (700, 750, 256)
+
+
+def test_overrides_and_types(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("rate: 1e-3\nmixture: [{name: denoising}]\n")
+    c = load_config(path, ["rate=2e-4", "batch=64", "flips=true", "val_steps=[1, 2]", "max_minutes=6"])
+    assert (c.rate, c.batch, c.flips, c.val_steps, c.max_minutes) == (2e-4, 64, True, (1, 2), 6.0)
+    assert c.tasks() == [{"name": "denoising", "weight": 1.0}]
+    assert load_config(path, ["task=deblurring"]).tasks() == [{"name": "deblurring", "weight": 1.0}]
+    assert load_config(None, ["val_steps=3"]).val_steps == (3,)
+
+
+def test_a_dump_loads_again(tmp_path):
+    c = load_config(None, ["task=fourier", "network={ch: 64, mult: [1, 2]}", "val_steps=[2, 4]"])
+    (tmp_path / "dump.yaml").write_text(dump_config(c))
+    assert load_config(tmp_path / "dump.yaml") == c
+    assert set(yaml.safe_load(dump_config(c))) == set(TrainConfig.__dataclass_fields__)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("learning_rate=1", "no setting 'learning_rate'"),
+        ("bacth=3", "did you mean 'batch'"),
+        ("batch=many", "batch must be a whole number, got 'many'"),
+        ("batch=2.5", "batch must be a whole number"),
+        ("batch=0", "batch must be at least 1"),
+        ("rate=fast", "rate must be a number"),
+        ("flips=1", "flips must be true or false"),
+        ("flips", "key=value"),
+        ("objective=ballanced", "did you mean 'balanced'"),
+        ("network=celebA", "did you mean 'celeba'"),
+        ("network={chanels: 3}", "did you mean 'channels'"),
+        ("network=5", "a preset's name"),
+        ("task=denosing", "did you mean 'denoising'"),
+        ("mixture=denoising", "mixture must be a list"),
+        ("mixture=[{weight: 1}]", "needs a name"),
+        ("mixture=[{name: denoising, factor: 2}]", "denoising has no setting 'factor'"),
+        ("mixture=[{name: denoising, sigma: [0.3, 0.1]}]", r"a range \[low, high\]"),
+        ("mixture=[{name: denoising, sigma: [0.1, 0.3]}]", "noise_level: true"),
+        ("mixture=[{name: super-resolution, factor: [2, 4]}]", "factor cannot be a range"),
+        ("mixture=[{name: denoising, weight: 0}]", "weight must be positive"),
+        ("t_max=1.0", "t_min < t_max < 1"),
+        ("rate_end=1", "rate_end"),
+        ("beta=2", r"beta must be in \[0, 1\]"),
+        ("warm_epochs=900", "warm_epochs"),
+        ("accumulate=5", "multiple of accumulate"),
+        ("size=100", "multiple of the network's stride, 8"),
+        ("val_steps=[0]", "val_steps"),
+        ("channels=2", "channels must be 1 or 3"),
+        ("deterministic=true", "needs compile=false"),
+        ("val_steps=[", "not valid YAML"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_hint(override, message):
+    with pytest.raises(ConfigError, match=message):
+        load_config(None, [override])
+
+
+def test_wrong_files(tmp_path):
+    with pytest.raises(ConfigError, match="no such configuration file"):
+        load_config(tmp_path / "absent.yaml")
+    (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
+    with pytest.raises(ConfigError, match="expected settings"):
+        load_config(tmp_path / "list.yaml")
+    (tmp_path / "broken.yaml").write_text("a: [1\n")
+    with pytest.raises(ConfigError, match="not valid YAML"):
+        load_config(tmp_path / "broken.yaml")
+
+
+def test_the_command_line_says_what_is_wrong(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_text("batch: 4\n")
+    for arguments, message in ((["bacth=3"], "did you mean 'batch'"), ([], "data is not set")):
+        result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
+        assert result.exit_code == 2
+        assert message in " ".join(result.output.replace("│", " ").split())
