@@ -97,7 +97,7 @@ def test_a_newer_file(saved):
     [
         (lambda about, weights: about.pop("solver"), "metadata is incomplete"),
         (lambda about, weights: about["solver"].pop("K"), "metadata is incomplete"),
-        (lambda about, weights: weights.pop("stem.weight"), "weights do not fit UNet"),
+        (lambda about, weights: weights.pop("stem.conv.weight"), "weights do not fit UNet"),
         (lambda about, weights: about["config"].update(ch=16), "weights do not fit UNet"),
         (lambda about, weights: about["config"].update(ch="x"), "network settings are not valid"),
         (lambda about, weights: about["config"].update(width=3), "network settings are not valid"),

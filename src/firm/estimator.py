@@ -78,7 +78,7 @@ class UNet(nn.Module):
         self.time_embedding = _embedding(ch, width)
         self.noise_embedding = _embedding(ch, width) if noise_level else None
         pixels = channels * unshuffle**2
-        self.stem = nn.Conv2d(2 * pixels, ch, 3, padding=1)
+        self.stem = Stem(2 * pixels, ch, unshuffle)
 
         # Down: the stem, every block and every strided convolution leave a skip connection.
         self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
@@ -104,7 +104,7 @@ class UNet(nn.Module):
                 self.up.append(Upsample(h))
                 resolution *= 2
 
-        self.head = Head(h, pixels, groups)
+        self.head = Head(h, pixels, groups, unshuffle)
         _initialise(self)
 
     @classmethod
@@ -126,7 +126,7 @@ class UNet(nn.Module):
             embedding = embedding + self.noise_embedding(_sinusoid(level * self.time_scale, self.config["ch"]))
         embedding = F.silu(embedding)
 
-        h = self.stem(F.pixel_unshuffle(torch.cat([x, x_t], dim=1), self.unshuffle))
+        h = self.stem(x, x_t)
         skips = [h]
         for layer in self.down:
             h = layer(h, embedding) if isinstance(layer, Block) else layer(h)
@@ -135,7 +135,8 @@ class UNet(nn.Module):
             h = layer(h, embedding)
         for layer in self.up:
             h = layer(h, embedding, skips.pop()) if isinstance(layer, Block) else layer(h)
-        return F.pixel_shuffle(self.head(h), self.unshuffle)
+        out: Tensor = self.head(h)
+        return out
 
     def _check(self, x: Tensor, x_t: Tensor, sigma: Tensor | None) -> None:
         if x.shape != x_t.shape or x.ndim != 4 or x.shape[1] != self.config["channels"]:
@@ -202,21 +203,41 @@ class Upsample(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C, 2H, 2W)."""
-        out: Tensor = self.conv(F.interpolate(x, scale_factor=2))
+        B, C, H, W = x.shape
+        if (
+            torch.compiler.is_compiling()
+        ):  # repeats by broadcasting: a sum in the backward pass, where an index scatters
+            x = x[:, :, :, None, :, None].expand(B, C, H, 2, W, 2).reshape(B, C, 2 * H, 2 * W)
+        else:
+            x = F.interpolate(x, scale_factor=2)
+        out: Tensor = self.conv(x)
+        return out
+
+
+class Stem(nn.Module):
+    """The first convolution, on x and x_t together, with their pixels folded into channels."""
+
+    def __init__(self, inputs: int, outputs: int, unshuffle: int) -> None:
+        super().__init__()
+        self.conv, self.unshuffle = nn.Conv2d(inputs, outputs, 3, padding=1), unshuffle
+
+    def forward(self, x: Tensor, x_t: Tensor) -> Tensor:
+        """Map two batches (B, C, H, W) to features."""
+        out: Tensor = self.conv(F.pixel_unshuffle(torch.cat([x, x_t], dim=1), self.unshuffle))
         return out
 
 
 class Head(nn.Module):
-    """Normalisation, Swish, and the convolution to the output channels."""
+    """Normalisation, Swish, and the convolution to the output's channels, unfolded into pixels."""
 
-    def __init__(self, inputs: int, outputs: int, groups: int) -> None:
+    def __init__(self, inputs: int, outputs: int, groups: int, unshuffle: int) -> None:
         super().__init__()
         self.norm, self.conv = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.unshuffle = unshuffle
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (B, inputs, H, W) to (B, outputs, H, W)."""
-        out: Tensor = self.conv(F.silu(self.norm(x)))
-        return out
+        """Map features to images (B, C, H, W)."""
+        return F.pixel_shuffle(self.conv(F.silu(self.norm(x))), self.unshuffle)
 
 
 class GroupNorm(nn.GroupNorm):

@@ -66,7 +66,7 @@ class TrainConfig:
     ema_decay: float = 0.999
     ema_from_epoch: int = 20
     seed: int = 42
-    max_minutes: float = 0.0  # train for this long instead, with the schedule stretched over it
+    max_minutes: float = 0.0  # train for this long instead (compiling not counted), the schedule stretched over it
     init_from: str = ""  # a saved model whose weights to start from
     # Speed and memory; each may be switched off
     bf16: bool = True  # autocast; the data-consistency step stays float32 (the paper uses no mixed precision)

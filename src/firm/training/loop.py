@@ -78,6 +78,11 @@ class Trainer:
         c = self.config
         return min(1.0, self.elapsed / (60 * c.max_minutes) if c.max_minutes else self.step / c.total_steps)
 
+    @property
+    def recording(self) -> float:
+        """Seconds that compiling and recording took; they do not count as training time."""
+        return self.gradients.recording if isinstance(self.gradients, GraphedStep) else 0.0
+
     def _before(self, epoch: int) -> bool:
         """Whether the run has not reached this epoch (with max_minutes: this share of the minutes)."""
         c = self.config
@@ -184,7 +189,6 @@ class Trainer:
 def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str, Any]:
     """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers."""
     out = Path(config.out)
-    start = time.monotonic()
     if config.deterministic:
         torch.use_deterministic_algorithms(True)
     _claim(out, config, ranks)
@@ -193,7 +197,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     state = load_checkpoint(out / "checkpoints", config.unet_arguments())
     if state is not None:
         trainer.restore(state)
-    before = trainer.elapsed
+    before, start = trainer.elapsed, time.monotonic()
     log = Log(out, trainer.step) if ranks.main else None
     last_save, last_log, shown = start, (trainer.step, time.monotonic()), trainer.step
     losses: list[Tensor] = []
@@ -203,7 +207,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
             now = time.monotonic()
-            trainer.elapsed = before + now - start
+            trainer.elapsed = before + now - start - trainer.recording
             stopping = any_rank(bool(stop), ranks.device)
             done = trainer.progress >= 1
             if trainer.step % config.log_every == 0 or done or stopping:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from firm.data.picture import to_tensor
-from firm.estimator import Block, Head, Upsample
+from firm.estimator import Block, Head, Stem, Upsample
 from firm.flow import TimeBalance, velocity_loss
 from firm.model import Firm, Solver
 from firm.training.config import TrainConfig
@@ -88,14 +89,14 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
     return net
 
 
-def compile_blocks(net: nn.Module) -> None:
+def compile_blocks(net: nn.Module, backend: str = "inductor") -> None:
     """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time."""
     import torch._dynamo
 
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
-        if isinstance(module, Block | Head | Upsample):
-            module.compile(dynamic=False)
+        if isinstance(module, Stem | Block | Upsample | Head):
+            module.compile(dynamic=False, backend=backend)
 
 
 Step = Callable[[Tensor, bool], Tensor]  # (times of the batch, warm start?) to the loss; leaves gradients
@@ -133,13 +134,16 @@ class GraphedStep:
         self.t = torch.full((batch,), 0.5, device=params[0].device)
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm: bool | None = None  # what the graph was recorded for
+        self.recording = 0.0  # seconds spent on compiling and recording
 
     def __call__(self, t: Tensor, warm: bool) -> Tensor:
         """Replay; record first if this is the first step, or the first with the solver."""
         self.t.copy_(t)
         if self.graph is None or self.warm != warm:
-            seed = torch.initial_seed()
+            seed, start = torch.initial_seed(), time.monotonic()
             self._record(warm)
+            torch.cuda.synchronize()
+            self.recording += time.monotonic() - start
             torch.manual_seed(seed)
         assert self.graph is not None
         self.graph.replay()
