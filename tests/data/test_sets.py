@@ -1,6 +1,7 @@
 """File lists, the lazy data set, and the resident array with its cache."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -112,8 +113,8 @@ def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     files = folder_files(folder)
     decoded = []
     module = sys.modules["firm.data.resident"]  # the package exports the function of the same name
-    real = module.read_array
-    monkeypatch.setattr(module, "read_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
+    real = module.decode_array
+    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
 
     def read(**settings):
         decoded.clear()
@@ -146,6 +147,13 @@ def test_the_resident_array_does_not_write_to_the_cache(folder, tmp_path_factory
     pixels, _ = resident(files, 16, cache=cache, progress=False)
     pixels.fill_(7)
     assert not np.array_equal(resident(files, 16, cache=cache, progress=False)[0].numpy(), pixels.numpy())
+
+
+def test_reading_leaves_the_warning_filters_alone(folder):
+    before = list(warnings.filters)
+    for _ in range(5):
+        resident(folder_files(folder), 16, progress=False)
+    assert list(warnings.filters) == before
 
 
 def test_wrong_choice(folder):

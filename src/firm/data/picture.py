@@ -42,6 +42,15 @@ def read_array(
     path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3
 ) -> NDArray[np.uint8]:
     """Like `read_picture`, as bytes (channels, H, W)."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow warns of what is refused below, and of harmless metadata
+        return decode_array(path, size, crop=crop, channels=channels)
+
+
+def decode_array(
+    path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3
+) -> NDArray[np.uint8]:
+    """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once."""
     path = Path(path)
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 (grey) or 3 (RGB), got {channels}")
@@ -61,13 +70,11 @@ def _decode(path: Path) -> Image.Image:
     if path.stat().st_size == 0:
         raise PictureError(f"{path}: the file is empty")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow warns of what is refused below, and of harmless metadata
-            with Image.open(path) as picture:
-                if picture.width * picture.height > MAX_PIXELS:
-                    raise PictureError(f"{path}: {picture.width}x{picture.height} pixels are more than {MAX_PIXELS:,}")
-                picture.load()
-                return _eight_bits(path, ImageOps.exif_transpose(picture))
+        with Image.open(path) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise PictureError(f"{path}: {picture.width}x{picture.height} pixels are more than {MAX_PIXELS:,}")
+            picture.load()
+            return _eight_bits(path, ImageOps.exif_transpose(picture))
     except PictureError:
         raise
     except UnidentifiedImageError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from firm.data.picture import PictureError, read_array
+from firm.data.picture import PictureError, decode_array
 from firm.files import write_atomically
 
 
@@ -94,13 +95,14 @@ def _decode_all(
 
     def read(path: Path) -> Any:
         try:
-            return read_array(path, size, crop=crop, channels=channels)
+            return decode_array(path, size, crop=crop, channels=channels)
         except PictureError as error:
             return error
 
     pixels = np.empty((len(files), channels, size, size), dtype=np.uint8)
     kept: list[int] = []
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        warnings.simplefilter("ignore")  # of Pillow, in the threads
         results = tqdm(pool.map(read, files), total=len(files), desc="decoding", unit="img", disable=not progress)
         for i, result in enumerate(results):
             if isinstance(result, PictureError):

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from firm.estimator import UNet
 from firm.training.config import TrainConfig
 
-RATE = 120e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
+RATE = 140e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
 
 
 def estimate(config: TrainConfig) -> dict[str, Any]:

@@ -92,7 +92,11 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
 def compile_blocks(net: nn.Module, backend: str = "inductor") -> None:
     """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time."""
     import torch._dynamo
+    import torch._functorch.config
 
+    # Keep convolutions' outputs for the backward pass and nothing that follows from them by pointwise operations: a
+    # quarter of the memory, and less of it to move.
+    torch._functorch.config.aggressive_recomputation = True
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
         if isinstance(module, Stem | Block | Upsample | Head):

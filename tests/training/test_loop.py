@@ -1,0 +1,229 @@
+"""The loop from outside: it learns, survives kills and signals, and any number of processes may share the batch."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import warnings
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import firm
+from firm.cli import app
+from firm.data import folder_files, resident
+from firm.data.picture import to_tensor
+from firm.evaluation.methods import plain_solve
+from firm.metrics import psnr
+from firm.training.config import ConfigError, dump_config
+from firm.training.distributed import Ranks
+from firm.training.logs import read_log
+from firm.training.loop import train
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def weights(path):
+    return firm.load(path / "model.safetensors").estimator.state_dict()
+
+
+def same(a, b):
+    return all(torch.equal(a[key], b[key]) for key in a)
+
+
+def command(config, tmp_path, name="c.yaml"):
+    path = tmp_path / name
+    path.write_text(dump_config(config))
+    return [sys.executable, "-m", "firm", "train", str(path)]
+
+
+def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, pictures):
+    """End to end: from a folder of pictures to a restored one."""
+    network = "network={ch: 16, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
+    recipe = ["objective=balanced", "output=correction", "rate=4e-3", "ema_decay=0.98", "batch=16", network]
+    config = make("epochs=12", "steps_per_epoch=40", "val_images=8", *recipe)
+    result = train(config, RANK, progress=False)
+    assert result["finished"]
+    rows = read_log(tmp_path / "run")
+    assert rows[0]["step"] == 5
+    held_out = to_tensor(resident(folder_files(pictures)[:8], 16, progress=False)[0])
+    op, y = firm.Task("random-inpainting", 16).measure(held_out)
+    model = firm.load(tmp_path / "run" / "model.safetensors")
+    restored = float(psnr(firm.restore(model, op, y, steps=2).image, held_out).mean())
+    plain = float(psnr(plain_solve(op, y, 0.01, None), held_out).mean())
+    assert restored > plain + 3
+    assert result["psnr N=2"] == pytest.approx(restored, abs=2.0)  # other starting noise
+    assert model.card["steps"] == 480
+    assert (tmp_path / "run" / "validation" / "step_000000480.png").is_file()
+    assert (tmp_path / "run" / "best.safetensors").is_file()
+
+
+def test_the_loss_falls(make, tmp_path):
+    train(make("epochs=10", "warm_epochs=0", "val_images=0"), RANK, progress=False)
+    losses = [row["loss"] for row in read_log(tmp_path / "run")]
+    assert sum(losses[-4:]) < 0.8 * sum(losses[:4])
+
+
+def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path):
+    """SIGKILL ten times, each at a random moment after some progress; then to the end."""
+    settings = ["checkpoint_every=2", "objective=balanced", "val_images=0", "epochs=6", "warm_epochs=2"]
+    train(make(*settings, out="whole"), RANK, progress=False)
+    config = make(*settings, out="killed")
+    run, generator = tmp_path / "killed", random.Random(0)
+    saved = 0
+    for _ in range(10):
+        process = subprocess.Popen(
+            command(config, tmp_path), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            steps = [int(p.stem[5:]) for p in (run / "checkpoints").glob("step_*.pt")]
+            if max(steps, default=0) > saved:
+                break
+            time.sleep(0.005)
+        time.sleep(generator.uniform(0, 0.05))
+        process.kill()
+        process.wait()
+        saved = max((int(p.stem[5:]) for p in (run / "checkpoints").glob("step_*.pt")), default=0)
+    assert saved >= 10
+    assert train(config, RANK, progress=False)["finished"]
+    assert same(weights(run), weights(tmp_path / "whole"))
+    rows = [row["step"] for row in read_log(run)]
+    assert rows == sorted(set(rows))  # repeated steps are not logged twice
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_and_exit_cleanly(number, make, tmp_path):
+    settings = ["epochs=40", "val_images=0", "checkpoint_every=0", "steps_per_epoch=20"]
+    config = make(*settings, out="stopped")
+    process = subprocess.Popen(
+        command(config, tmp_path), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    log, deadline = tmp_path / "stopped" / "metrics.jsonl", time.monotonic() + 60
+    while time.monotonic() < deadline and not (log.is_file() and log.stat().st_size > 200):
+        time.sleep(0.02)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "the same command continues" in " ".join(printed.split())
+    (checkpoint,) = (tmp_path / "stopped" / "checkpoints").glob("*.pt")
+    step = int(checkpoint.stem[5:])
+    assert 0 < step < 800
+    assert firm.load(tmp_path / "stopped" / "model.safetensors").card["steps"] == step
+
+
+def test_damaged_and_foreign_checkpoints_are_passed_over(make, tmp_path):
+    settings = ["val_images=0", "keep=3"]
+    train(make(*settings, out="whole"), RANK, progress=False)
+    train(make(*settings, "epochs=3", out="cut"), RANK, progress=False)  # 30 of 40 steps
+    folder = tmp_path / "cut" / "checkpoints"
+    newest = sorted(folder.iterdir())
+    assert [p.name for p in newest] == [f"step_{n:09d}.pt" for n in (20, 25, 30)]
+    newest[-1].write_bytes(newest[-1].read_bytes()[:1000])
+    torch.save({"format": 1, "network": {"ch": 1}, "step": 99}, folder / "step_000000099.pt")
+    (folder / "step_000000098.pt").write_bytes(b"")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = train(make(*settings, "epochs=3", out="cut"), RANK, progress=False)
+    messages = [str(w.message) for w in caught if "passed over" in str(w.message)]
+    assert len(messages) == 3
+    assert result["steps_now"] == 5  # from step 25 on
+
+
+def test_two_processes_give_the_weights_of_one(make, tmp_path):
+    for objective in ("paper", "balanced"):
+        settings = ["epochs=2", "warm_epochs=1", "val_images=0", f"objective={objective}", "flips=true", "rate=1e-4"]
+        single, double = make(*settings, out=f"one-{objective}"), make(*settings, out=f"two-{objective}")
+        train(single, RANK, progress=False)
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+        result = subprocess.run(
+            [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(double, tmp_path)[1:]],
+            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+        one, two = (weights(tmp_path / f"{name}-{objective}") for name in ("one", "two"))
+        assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
+
+
+def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
+    mixture = (
+        "mixture=[{name: denoising, sigma: [0.05, 0.3]}, {name: deblurring, blur: [0.5, 2]}, {name: super-resolution},"
+        " {name: random-inpainting, weight: 2, missing: [0.5, 0.8]}, {name: box-inpainting, box: [3, 8]},"
+        " {name: fourier, lines: [5, 9]}]"
+    )
+    network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}"
+    config = make(mixture, network, "val_steps=[1, 2]", "epochs=2")
+    result = train(config, RANK, progress=False)
+    assert result["finished"]
+    assert {"psnr N=1 fourier", "psnr N=2 box-inpainting", "psnr N=2"} <= result.keys()
+    model = firm.load(tmp_path / "run" / "model.safetensors")
+    assert [entry["name"] for entry in model.card["trained_for"]][3] == "random-inpainting"
+    x = torch.rand(1, 3, 16, 16)
+    assert firm.restore(model, firm.operators.Identity(), x, sigma=0.1).image.isfinite().all()
+
+
+def test_max_minutes_stretches_the_schedule(make, tmp_path):
+    config = make("max_minutes=0.05", "val_images=0", "log_every=1")
+    start = time.monotonic()
+    result = train(config, RANK, progress=False)
+    assert 2.5 < time.monotonic() - start < 15
+    assert result["finished"]
+    rows = read_log(tmp_path / "run")
+    assert rows[0]["rate"] > 1.9e-3
+    assert rows[-1]["rate"] < 1e-4
+
+
+def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
+    train(make("epochs=1", out="first"), RANK, progress=False)
+    first = tmp_path / "first" / "model.safetensors"
+    train(
+        make("epochs=1", "warm_epochs=0", "rate=1e-12", "rate_end=0", f"init_from={first}", out="second"),
+        RANK,
+        progress=False,
+    )
+    a, b = weights(tmp_path / "first"), weights(tmp_path / "second")
+    assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
+    other = "network={ch: 16, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
+    with pytest.raises(ConfigError, match="do not fit this network"):
+        train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
+
+
+def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):
+    train(make("epochs=1"), RANK, progress=False)
+    with pytest.raises(ConfigError, match=r"other settings \(rate\)"):
+        train(make("epochs=1", "rate=1e-3"), RANK, progress=False)
+    assert train(make("epochs=2"), RANK, progress=False)["steps_now"] == 10  # longer is allowed
+
+
+def test_a_batch_that_does_not_divide(make):
+    with pytest.raises(ConfigError, match="multiple of processes x accumulate"):
+        train(make(), Ranks(0, 3, torch.device("cpu")), progress=False)
+
+
+def test_plot_draws_the_curves(make, tmp_path):
+    train(make("validate_every=10", "epochs=3"), RANK, progress=False)
+    result = CliRunner().invoke(app, ["plot", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+    assert CliRunner().invoke(app, ["plot", str(tmp_path)]).exit_code == 2
+
+
+def test_bench_measures_and_writes(config_file, tmp_path):
+    out = tmp_path / "bench.json"
+    arguments = ["bench", "train", str(config_file), "--batches", "4,8", "--seconds", "0.2", "--out", str(out)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    results = json.loads(out.read_text())
+    assert [(row["mode"], row["batch"]) for row in results["rows"]] == [
+        ("naive", 4),
+        ("fast", 4),
+        ("naive", 8),
+        ("fast", 8),
+    ]
+    assert all(row["images/s"] > 0 for row in results["rows"])
+    assert "images/s" in result.output
