@@ -54,16 +54,25 @@ def stratified_times(
 class TimeBalance(nn.Module):
     """Weights that make every part of the path count alike: 1 / (running mean of the error in its time bin).
 
-    Used in place of `omega` in `velocity_loss` ("balanced"). The running means are buffers, so they are saved,
-    restored and moved with the training state.
+    Used in place of `omega` in `velocity_loss` ("balanced"). The mean forgets quickly at first, like an average over
+    the last ninth of the updates, and then by `decay`: errors fall fast in the beginning, and a mean that remembers
+    the first ones would leave a bin without weight for hundreds of steps. The buffers are saved, restored and moved
+    with the training state.
     """
 
     error: Tensor
+    updates: Tensor
 
-    def __init__(self, bins: int = 32, decay: float = 0.99) -> None:
+    def __init__(self, bins: int = 32, decay: float = 0.95) -> None:
         super().__init__()
         self.bins, self.decay = bins, decay
         self.register_buffer("error", torch.zeros(bins))
+        self.register_buffer("updates", torch.zeros(bins))
+
+    def reset(self) -> None:
+        """Forget everything; for when the errors change their size at once."""
+        self.error.zero_()
+        self.updates.zero_()
 
     def forward(self, t: Tensor, error: Tensor) -> Tensor:
         """Weights (B,) for samples at times `t` with errors `error`, both (B,); in training mode, learn from them."""
@@ -74,8 +83,9 @@ class TimeBalance(nn.Module):
             if dist.is_available() and dist.is_initialized():
                 dist.all_reduce(sums)  # every rank learns from the whole batch
             count, mean = sums[0], sums[1] / sums[0].clamp(min=1)
-            updated = torch.where(self.error > 0, self.error * self.decay + mean * (1 - self.decay), mean)
-            self.error.copy_(torch.where(count > 0, updated, self.error))
+            decay = (self.updates / (self.updates + 9)).clamp(max=self.decay)  # 0 at first sight
+            self.error.copy_(torch.where(count > 0, self.error * decay + mean * (1 - decay), self.error))
+            self.updates.add_(count > 0)
         return 1 / self.error[index].clamp(min=1e-12)
 
 

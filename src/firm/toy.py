@@ -131,5 +131,7 @@ class MLP(nn.Module):
 
     def forward(self, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
         """Estimate from `x` and `x_t`, both (B, 2), and `t`, (B,)."""
+        if x.ndim != 2 or x.shape[1] != 2:
+            raise ValueError(f"the toy problem's model takes points of the plane, (B, 2), got {tuple(x.shape)}")
         out: Tensor = self.layers(torch.cat([x, x_t, t[:, None]], dim=1))
         return out

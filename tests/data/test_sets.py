@@ -108,6 +108,20 @@ def test_broken_files_are_refused_or_skipped_and_named(folder, capsys):
         resident([folder / "b.png"], 16, broken="skip", progress=False)
 
 
+def test_the_lazy_set_refuses_or_replaces_broken_files(folder):
+    (folder / "b.png").write_bytes(b"broken")
+    files = folder_files(folder)
+    with pytest.raises(PictureError, match=r"b\.png"):
+        Pictures(files, 16)[1]
+    tolerant = Pictures(files, 16, broken="skip")
+    with pytest.warns(UserWarning, match=r"skipped .*b\.png"):
+        assert torch.equal(tolerant[1], tolerant[2])
+    with pytest.raises(IndexError):
+        tolerant[5]
+    with pytest.raises(PictureError, match="none of the 1 files"), pytest.warns(UserWarning, match="skipped"):
+        Pictures(files[1:2], 16, broken="skip")[0]
+
+
 def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     cache = tmp_path_factory.mktemp("cache")
     files = folder_files(folder)

@@ -150,6 +150,18 @@ def test_two_processes_give_the_weights_of_one(make, tmp_path):
         assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
 
 
+def test_two_processes_share_one_clock(make, tmp_path):
+    """With max_minutes every rank must see the same time, or they would wait for each other for ever."""
+    config = make("max_minutes=0.05", "val_images=0")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    result = subprocess.run(
+        [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(config, tmp_path)[1:]],
+        env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert read_log(tmp_path / "run")[-1]["minutes"] == pytest.approx(0.05, abs=0.03)
+
+
 def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
     mixture = (
         "mixture=[{name: denoising, sigma: [0.05, 0.3]}, {name: deblurring, blur: [0.5, 2]}, {name: super-resolution},"

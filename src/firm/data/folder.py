@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from firm.data.picture import read_picture
+from firm.data.picture import PictureError, read_picture
 
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".avif"}
 
@@ -38,14 +40,34 @@ def require_folder(path: Path) -> None:
 class Pictures(Dataset[Tensor]):
     """Data set over a list of files, each read when asked for: a tensor (channels, size, size) in [-1, 1].
 
-    For sets that do not fit into memory; `firm.data.resident` is faster for those that do.
+    For sets that do not fit into memory; `firm.data.resident` is faster for those that do. A file that cannot be read
+    is an error that names it, or, with ``broken="skip"``, a warning that names it and the next picture in its place.
     """
 
-    def __init__(self, files: Sequence[Path], size: int, *, crop: int | None = None, channels: int = 3) -> None:
+    def __init__(
+        self,
+        files: Sequence[Path],
+        size: int,
+        *,
+        crop: int | None = None,
+        channels: int = 3,
+        broken: Literal["refuse", "skip"] = "refuse",
+    ) -> None:
         self.files, self.size, self.crop, self.channels = list(files), size, crop, channels
+        self.skip = broken == "skip"
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
-        return read_picture(self.files[index], self.size, crop=self.crop, channels=self.channels)
+        if not -len(self.files) <= index < len(self.files):
+            raise IndexError(f"picture {index} of {len(self.files)}")
+        for offset in range(len(self.files)):
+            path = self.files[(index + offset) % len(self.files)]
+            try:
+                return read_picture(path, self.size, crop=self.crop, channels=self.channels)
+            except PictureError as error:
+                if not self.skip:
+                    raise
+                warnings.warn(f"skipped {error}", stacklevel=2)
+        raise PictureError(f"none of the {len(self.files)} files could be read")

@@ -42,10 +42,10 @@ def ranks() -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
-def any_rank(flag: bool, device: torch.device) -> bool:
-    """Whether the flag is set on any rank; all ranks must ask together."""
+def largest(value: float, device: torch.device) -> float:
+    """The largest value among the ranks, so that they decide alike; all ranks must ask together."""
     if not (dist.is_available() and dist.is_initialized()):
-        return flag
-    value = torch.tensor(float(flag), device=device)
-    dist.all_reduce(value, dist.ReduceOp.MAX)
-    return bool(value.item())
+        return value
+    shared = torch.tensor(value, device=device, dtype=torch.float64)
+    dist.all_reduce(shared, dist.ReduceOp.MAX)
+    return float(shared.item())

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from firm.files import write_atomically
+
 
 class Log:
     """Appends to ``metrics.jsonl`` in the run's folder."""
@@ -14,7 +16,7 @@ class Log:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "metrics.jsonl"
         kept = [row for row in read_log(folder) if row["step"] <= step]  # a resumed run repeats the rest
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(path, "a")  # noqa: SIM115 (open as long as the run)
         self._board: Any = None
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import math
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from firm.model import Firm, Solver, load
 from firm.tasks import generator_for
 from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
-from firm.training.distributed import Ranks, any_rank
+from firm.training.distributed import Ranks, largest
 from firm.training.logs import Log
 from firm.training.step import GraphedStep, Objective, Step, eager_step, prepare
 from firm.training.validation import load_pictures, validate
@@ -112,7 +113,7 @@ class Trainer:
         c = self.config
         warm = self._before(c.warm_epochs)
         if self.warm and not warm and self.objective.balance is not None:
-            self.objective.balance.error.zero_()  # errors with the solver are of another size: measure them afresh
+            self.objective.balance.reset()  # errors with the solver are of another size
         self.warm = warm
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         loss = self.gradients(self.times(), warm)
@@ -196,6 +197,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers."""
     out = Path(config.out)
     if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     _claim(out, config, ranks)
     pixels, val_pixels = load_pictures(config, progress and ranks.main)
@@ -213,8 +215,8 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
             now = time.monotonic()
-            trainer.elapsed = before + now - start - trainer.recording
-            stopping = any_rank(bool(stop), ranks.device)
+            trainer.elapsed = largest(before + now - start - trainer.recording, ranks.device)
+            stopping = bool(largest(len(stop), ranks.device))
             done = trainer.progress >= 1
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
