@@ -135,17 +135,20 @@ def test_damaged_and_foreign_checkpoints_are_passed_over(make, tmp_path):
     assert result["steps_now"] == 5  # from step 25 on
 
 
+def run_two_processes(config, tmp_path):
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    arguments = [*torchrun, *local, *command(config, tmp_path)[1:]]
+    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr
+
+
 def test_two_processes_give_the_weights_of_one(make, tmp_path):
     for objective in ("paper", "balanced"):
         settings = ["epochs=2", "warm_epochs=1", "val_images=0", f"objective={objective}", "flips=true", "rate=1e-4"]
         single, double = make(*settings, out=f"one-{objective}"), make(*settings, out=f"two-{objective}")
         train(single, RANK, progress=False)
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-        result = subprocess.run(
-            [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(double, tmp_path)[1:]],
-            env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        assert result.returncode == 0, result.stderr
+        run_two_processes(double, tmp_path)
         one, two = (weights(tmp_path / f"{name}-{objective}") for name in ("one", "two"))
         assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
 
@@ -153,12 +156,7 @@ def test_two_processes_give_the_weights_of_one(make, tmp_path):
 def test_two_processes_share_one_clock(make, tmp_path):
     """With max_minutes every rank must see the same time, or they would wait for each other for ever."""
     config = make("max_minutes=0.05", "val_images=0")
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    result = subprocess.run(
-        [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *command(config, tmp_path)[1:]],
-        env=ENVIRONMENT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
+    run_two_processes(config, tmp_path)
     assert read_log(tmp_path / "run")[-1]["minutes"] == pytest.approx(0.05, abs=0.03)
 
 

@@ -72,7 +72,7 @@ def train(seed: int, steps: int) -> Firm:
     op = toy.operator()
     model = Firm(toy.MLP(), Solver())
     warm = Firm(model.estimator, Solver(K=0))
-    balance = TimeBalance(decay=0.99)  # large batches: a long memory costs nothing
+    balance = TimeBalance()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=RATE / 100)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))

@@ -58,7 +58,6 @@ class Trainer:
         )  # fmt: skip
         self.gradients = self._step_function()
         self.step, self.elapsed, self.best = 0, 0.0, -math.inf
-        self.warm = False  # whether the last step was without the solver
         self.skipped = torch.zeros((), device=ranks.device)  # steps in a row whose gradient was not finite
         self._events: list[torch.cuda.Event] = []
         self._times: tuple[int, Tensor] = (-1, torch.empty(0))
@@ -112,9 +111,6 @@ class Trainer:
         """One optimiser step; returns loss and gradient norm. All randomness follows from the seed and the step."""
         c = self.config
         warm = self._before(c.warm_epochs)
-        if self.warm and not warm and self.objective.balance is not None:
-            self.objective.balance.reset()  # errors with the solver are of another size
-        self.warm = warm
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         loss = self.gradients(self.times(), warm)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
@@ -175,7 +171,6 @@ class Trainer:
             "step": self.step,
             "elapsed": self.elapsed,
             "best": self.best,
-            "warm": self.warm,
             "net": self.net.state_dict(),
             "average": self.average.state_dict(),
             "optimiser": self.optimiser.state_dict(),
@@ -185,7 +180,6 @@ class Trainer:
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a checkpoint."""
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
-        self.warm = state["warm"]
         self.net.load_state_dict(state["net"])
         self.average.load_state_dict(state["average"])
         self.optimiser.load_state_dict(state["optimiser"])
