@@ -30,3 +30,8 @@ def dense_solve(op, z: Tensor, y: Tensor, rho) -> Tensor:
 
 def relative_error(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm() / b.double().norm())
+
+
+def says(output: str, message: str) -> bool:
+    """Whether printed output holds a message, wherever the terminal's frame broke its lines."""
+    return "".join(message.split()) in "".join(output.replace("│", " ").split())

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import says
 from typer.testing import CliRunner
 
 from firm.cli import app
@@ -107,4 +108,4 @@ def test_the_command_line_says_what_is_wrong(tmp_path):
     for arguments, message in ((["bacth=3"], "did you mean 'batch'"), ([], "data is not set")):
         result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
         assert result.exit_code == 2
-        assert message in " ".join(result.output.replace("│", " ").split())
+        assert says(result.output, message)
