@@ -3,12 +3,16 @@
 import subprocess
 import sys
 
+import firm
+
 PROGRAM = """
 import time, torch
 start = time.perf_counter()
 import firm
 print(time.perf_counter() - start)
 import sys
+
+import firm
 heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
 print(" ".join(m for m in heavy if m in sys.modules))
 """
@@ -21,3 +25,8 @@ def test_import_is_light():
     ]
     assert runs[0][1] == ""
     assert min(float(run[0]) for run in runs) < 0.15
+
+
+def test_the_command_line_tells_its_version():
+    result = subprocess.run([sys.executable, "-m", "firm", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == f"firm {firm.__version__}"
