@@ -11,8 +11,6 @@ start = time.perf_counter()
 import firm
 print(time.perf_counter() - start)
 import sys
-
-import firm
 heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
 print(" ".join(m for m in heavy if m in sys.modules))
 """
