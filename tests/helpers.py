@@ -1,6 +1,10 @@
 """Checks shared by the operator tests; the dense solve is the independent oracle."""
 
+from pathlib import Path
+
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 
@@ -35,3 +39,12 @@ def relative_error(a: Tensor, b: Tensor) -> float:
 def says(output: str, message: str) -> bool:
     """Whether printed output holds a message, wherever the terminal's frame broke its lines."""
     return "".join(message.split()) in "".join(output.replace("│", " ").split())
+
+
+def save_pictures(root: Path, count: int, size: tuple[int, int]) -> Path:
+    """Smooth random colour pictures 000.png, 001.png, ..."""
+    generator = np.random.default_rng(0)
+    for i in range(count):
+        coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
+        coarse.resize(size, Image.Resampling.BICUBIC).save(root / f"{i:03d}.png")
+    return root

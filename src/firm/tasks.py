@@ -27,7 +27,6 @@ TaskName = Literal["denoising", "deblurring", "super-resolution", "random-inpain
 TASKS: tuple[TaskName, ...] = (  # the five of the paper's tables
     "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting",
 )  # fmt: skip
-ALL_TASKS: tuple[TaskName, ...] = (*TASKS, "fourier")
 PARAMETERS: dict[str, tuple[str, ...]] = {  # which settings a task has, beside sigma
     "denoising": (),
     "deblurring": ("blur", "kernel_size"),

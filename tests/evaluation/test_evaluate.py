@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import says
+from helpers import save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -27,12 +27,7 @@ TASK_NAMES = "denoising,deblurring,super-resolution,random-inpainting,box-inpain
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    root = tmp_path_factory.mktemp("pictures")
-    generator = np.random.default_rng(0)
-    for i in range(9):
-        coarse = Image.fromarray(generator.integers(0, 256, (5, 5, 3), dtype=np.uint8))
-        coarse.resize((40, 48), Image.Resampling.BICUBIC).save(root / f"{i}.png")
-    return root
+    return save_pictures(tmp_path_factory.mktemp("pictures"), 9, (40, 48))
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +74,7 @@ def test_prints_and_writes_everything(reference):
         assert word in printed
     assert len(numbers(out)) == 6 * 4 * 9
     results = json.loads((out / "results.json").read_text())
-    assert results["config"]["files"] == [f"{i}.png" for i in range(9)]
+    assert results["config"]["files"] == [f"{i:03d}.png" for i in range(9)]
     assert results["config"]["seed"] == 42
     assert results["config"]["tasks"]["deblurring"]["kernel_size"] == 61
     assert len(results["config"]["model"]["sha256"]) == 64
@@ -115,7 +110,7 @@ def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, referenc
         process.wait()
         assert table.read_bytes().count(b"\n") >= min(lines, 100)
     with open(tmp_path / "images.csv", "a") as file:
-        file.write("fourier,FIRM N=3,8,8.png,12.3")  # a line that a crash cut short
+        file.write("fourier,FIRM N=3,8,008.png,12.3")  # a line that a crash cut short
     run(folder, model_file, tmp_path, "--batch", "3")
     assert numbers(tmp_path) == numbers(reference[0])
 
@@ -156,7 +151,7 @@ def test_numbers_are_the_metrics_of_the_images(folder):
     }
     for convention, values in expected.items():
         task = [firm.Task("super-resolution", SIZE)]
-        evaluation = Evaluation(pixels, [f"{i}.png" for i in range(9)], task, convention)
+        evaluation = Evaluation(pixels, [f"{i:03d}.png" for i in range(9)], task, convention)
         out = folder.parent / f"by-hand-{convention}"
         row = evaluate(evaluation, baseline_methods()[:1], out, progress=False)[4]
         assert [row["psnr"], row["ssim"], row["lpips"]] == pytest.approx([float(v) for v in values], abs=2e-6)
@@ -232,11 +227,11 @@ def test_missing_model_and_data(folder, tmp_path):
 def test_broken_pictures_stop_the_run_or_are_left_out(folder, tmp_path):
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    (tmp_path / "2.png").write_bytes(b"broken")
+    (tmp_path / "002.png").write_bytes(b"broken")
     common = ["evaluate", "degraded", "--data", str(tmp_path), "--size", str(SIZE), "--tasks", "denoising"]
     result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "a")])
     assert result.exit_code == 2
-    assert says(result.output, "2.png: no picture")
+    assert says(result.output, "002.png: no picture")
     result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "b"), "--skip-broken"])
     assert result.exit_code == 0
     assert len(numbers(tmp_path / "b")) == 2 * 8

@@ -1,6 +1,5 @@
-import numpy as np
 import pytest
-from PIL import Image
+from helpers import save_pictures
 
 from firm.training.config import load_config
 
@@ -29,12 +28,7 @@ seed: 7
 @pytest.fixture(scope="session")
 def pictures(tmp_path_factory):
     """A folder of smooth random pictures."""
-    root = tmp_path_factory.mktemp("pictures")
-    generator = np.random.default_rng(0)
-    for i in range(64):
-        coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
-        coarse.resize((20, 20), Image.Resampling.BICUBIC).save(root / f"{i:03d}.png")
-    return root
+    return save_pictures(tmp_path_factory.mktemp("pictures"), 64, (20, 20))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from helpers import dense_solve, relative_error
 
 from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency, dot_test, gaussian_kernel, random_mask
 from firm.operators.grouped import group
-from firm.tasks import ALL_TASKS
+from firm.tasks import PARAMETERS
 from firm.training.measurements import Rows, TrainTask, measure, split_batch
 
 CPU = torch.device("cpu")
@@ -35,7 +35,7 @@ def test_grouped_operators_equal_their_parts():
         op.A(x[:2])
 
 
-@pytest.mark.parametrize("name", ALL_TASKS)
+@pytest.mark.parametrize("name", list(PARAMETERS))
 def test_fixed_tasks_measure_like_the_named_task(name):
     x = images(4)
     task = TrainTask.make({"name": name, "weight": 1.0, "sigma": 0.0}, 16, "shared")
@@ -117,3 +117,10 @@ def test_the_batch_is_split_by_weight():
     assert sum(split_batch([0.3, 0.7, 1.1, 0.2], 37)) == 37
     with pytest.raises(ValueError, match="cannot hold 3 tasks"):
         split_batch([1, 1, 1], 2)
+
+
+def test_fixed_settings_of_a_mixture_reach_training_and_validation():
+    entry = {"name": "super-resolution", "weight": 1.0, "factor": 4, "sigma": [0.01, 0.1]}
+    task = TrainTask.make(entry, 16, "shared")
+    assert (task.base.factor, task.base.sigma) == (4, 0.05)  # a range leaves the paper's value as the base
+    assert task.ranges == {"sigma": (0.01, 0.1)}

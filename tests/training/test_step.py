@@ -6,8 +6,8 @@ import torch
 import firm
 from firm.training.distributed import Ranks
 from firm.training.loop import Trainer
+from firm.training.pictures import load_pictures
 from firm.training.step import compile_blocks
-from firm.training.validation import load_pictures
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 

@@ -28,11 +28,10 @@ def train(
     from rich.console import Console
 
     from firm.training.bench import bench, bench_table
-    from firm.training.config import ConfigError
 
     try:
         sizes = [int(part) for part in batches.split(",")]
         results = bench(config, overrides or [], sizes, naive=naive, seconds=seconds, out=out)
-    except (ConfigError, ValueError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(bench_table(results))

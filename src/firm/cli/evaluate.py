@@ -64,7 +64,7 @@ def evaluate(
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = summarise(rows)
-    write_results(folder, evaluation, summary, time.perf_counter() - start)
+    write_results(folder, summary, time.perf_counter() - start)
     console = Console()
     for table in tables(summary, convention.value):
         console.print(table)
@@ -115,17 +115,10 @@ def _tasks(text: str, side: int, mask: str) -> list[Any]:
     return [Task(name, side, mask=masks.get(name)) for name in names]  # type: ignore[arg-type]
 
 
-def _pictures(dataset: str, data: Path, split: Any, side: int, limit: int, skip: bool) -> tuple[Any, list[str]]:
+def _pictures(dataset: Any, data: Path, split: Any, side: int, limit: int, skip: bool) -> tuple[Any, list[str]]:
     """Decoded images and their names relative to the data folder."""
-    from firm.data import afhq_files, celeba_files, folder_files, resident
-    from firm.data.celeba import CROP
+    from firm.data import named_files, resident
 
-    if dataset == "celeba":
-        files = celeba_files(data, split)
-    elif dataset == "afhq":
-        files = afhq_files(data, split)
-    else:
-        files = folder_files(data)
-    crop = CROP if dataset == "celeba" else None
+    files, crop = named_files(dataset, data, split)
     pixels, kept = resident(files[: limit or None], side, crop=crop, broken="skip" if skip else "refuse")
     return pixels, [path.relative_to(data).as_posix() for path in kept]

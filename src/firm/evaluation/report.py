@@ -64,7 +64,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
     return out
 
 
-def write_results(out: Path, evaluation: Evaluation, summary: dict[str, Any], seconds: float) -> None:
+def write_results(out: Path, summary: dict[str, Any], seconds: float) -> None:
     """``out/results.json``: the configuration, the summary, and the machine."""
     config = json.loads((out / "config.json").read_text())
     results = {"config": config, "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, data_consistency
+from firm.operators.base import LinearOperator, data_consistency, per_sample
 from firm.operators.checks import name, require_shape, shape
 
 
@@ -56,7 +56,7 @@ def prox_test(
     z = _randn(x_shape, dtype, device, seed)
     y = op.A(_randn(x_shape, dtype, device, seed + 1))
     x = data_consistency(op, z, y, rho)
-    column = rho.reshape(-1, *[1] * (z.ndim - 1)) if isinstance(rho, Tensor) and rho.ndim else rho
+    column = per_sample(rho, z)
     b = op.A_adjoint(y) + column * z
     residual = float((op.A_adjoint(op.A(x)) + column * x - b).norm() / b.norm())
     if not residual <= (tol if tol is not None else _tolerance(dtype)):

@@ -74,7 +74,7 @@ class TrainConfig:
     compile: bool = True  # torch.compile of the residual blocks (GPU only)
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
-    recompute: bool = False  # gradient checkpointing over the K iterations: less memory, a third more time
+    recompute: bool = False  # gradient checkpointing over the K iterations: less memory, slower, no CUDA graph
     accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run

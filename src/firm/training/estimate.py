@@ -25,7 +25,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         if not isinstance(tensor, torch.nn.Parameter):
-            saved[id(tensor.untyped_storage())] = tensor.numel() * (2 if config.bf16 else 4)
+            saved[tensor.untyped_storage()._cdata] = tensor.numel() * (2 if config.bf16 else 4)
         return tensor
 
     with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v):
@@ -41,6 +41,6 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
         "parameters": parameters,
         "GFLOP a network call": round(counter.get_total_flops() / 1e9, 1),
         "TFLOP a training image": round(flop / 1e12, 3),
-        "memory in GB (one process)": round(memory / 1e9, 1),
-        "hours on one H200": round(hours, 2),
+        "GB of memory without compiling": round(memory / 1e9, 1),
+        "hours on one H200 in bf16": round(hours, 2),
     }

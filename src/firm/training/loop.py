@@ -27,8 +27,9 @@ from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.distributed import Ranks, largest
 from firm.training.logs import Log
+from firm.training.pictures import load_pictures
 from firm.training.step import GraphedStep, Objective, Step, eager_step, prepare
-from firm.training.validation import load_pictures, validate
+from firm.training.validation import validate
 
 PATIENCE = 10  # steps in a row whose gradient is not finite, before giving up
 

@@ -9,51 +9,22 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from firm.data import afhq_files, celeba_files, folder_files, resident
-from firm.data.celeba import CROP
 from firm.evaluation import Evaluation, baseline_methods, firm_method
 from firm.evaluation.run import restore_chunk
 from firm.metrics.psnr import psnr
 from firm.model import Firm
-from firm.tasks import Task
-from firm.training.config import ConfigError, TrainConfig
+from firm.training.config import TrainConfig
+from firm.training.measurements import TrainTask
 
 SHOWN = 6  # pictures in a grid
 
 
-def load_pictures(config: TrainConfig, progress: bool) -> tuple[Tensor, Tensor]:
-    """Training and validation pictures as bytes, (n, C, H, W)."""
-    if not config.data:
-        raise ConfigError("data is not set: give the folder of the data set, data=DIR")
-    held_out: list[Path] = []
-    if config.dataset == "celeba":
-        files, held_out = celeba_files(config.data, "train"), celeba_files(config.data, "val")
-    elif config.dataset == "afhq":
-        files, held_out = afhq_files(config.data, "train"), afhq_files(config.data, "val")
-    else:
-        files = folder_files(config.data)
-        held_out = folder_files(config.val_data) if config.val_data else []
-    files = files[: config.limit or None]
-    if not held_out:
-        held_out, files = files[: config.val_images], files[config.val_images :]
-    if not files:
-        raise ConfigError(f"{config.data}: no pictures left to train on after {config.val_images} for validation")
-    crop = CROP if config.dataset == "celeba" else None
-
-    def read(paths: list[Path]) -> Tensor:
-        if not paths:
-            return torch.zeros(0, config.channels, config.size, config.size, dtype=torch.uint8)
-        pixels, _ = resident(
-            paths, config.size, crop=crop, channels=config.channels, cache=config.cache or None, progress=progress
-        )
-        return pixels
-
-    return read(files), read(held_out[: config.val_images])
-
-
 def validate(model: Firm, config: TrainConfig, pixels: Tensor, picture: Path | None) -> dict[str, float]:
-    """PSNR for every N of ``val_steps``, averaged over the pictures, per task and over the tasks."""
-    tasks = [Task(entry["name"], config.size) for entry in config.tasks()]
+    """PSNR for every N of ``val_steps``, averaged over the pictures, per task and over the tasks.
+
+    Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
+    """
+    tasks = [TrainTask.make(entry, config.size, "shared").base for entry in config.tasks()]
     evaluation = Evaluation(pixels, [str(i) for i in range(len(pixels))], tasks)
     result: dict[str, float] = {}
     rows: list[Tensor] = []
@@ -67,9 +38,7 @@ def validate(model: Firm, config: TrainConfig, pixels: Tensor, picture: Path | N
                 result[f"psnr N={N} {task.name}"] = round(value, 4)
             if config.val_steps[0] == N:
                 degraded = baseline_methods()[0].run(restored.op, restored.y, 0.0, None)
-                rows += [torch.cat([restored.truth, degraded, restored.x])[k :: len(pixels)] for k in range(SHOWN)][
-                    : len(pixels)
-                ]
+                rows += torch.stack([restored.truth, degraded, restored.x], dim=1)[:SHOWN]
         result[f"psnr N={N}"] = round(sum(values) / len(values), 4)
     if picture is not None:
         _save_grid(rows, picture)
