@@ -71,12 +71,8 @@ class UNet(nn.Module):
         )  # fmt: skip
         if min(channels, side, ch, blocks, groups, unshuffle, *mult) < 1 or ch % 2:
             raise ValueError(f"UNet: every size must be at least 1, and ch even: {self.config}")
-        self.unshuffle, self.time_scale = unshuffle, time_scale
+        self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
-        width = 4 * ch
-
-        self.time_embedding = _embedding(ch, width)
-        self.noise_embedding = _embedding(ch, width) if noise_level else None
         pixels = channels * unshuffle**2
         self.stem = Stem(2 * pixels, ch, unshuffle)
 
@@ -84,7 +80,7 @@ class UNet(nn.Module):
         self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
         for level, m in enumerate(mult):
             for _ in range(blocks):
-                self.down.append(Block(h, ch * m, width, groups, attend=resolution in attention))
+                self.down.append(Block(h, ch * m, groups, attend=resolution in attention))
                 h = ch * m
                 skips.append(h)
             if level < len(mult) - 1:
@@ -92,19 +88,21 @@ class UNet(nn.Module):
                 skips.append(h)
                 resolution //= 2
 
-        self.middle = nn.ModuleList([Block(h, h, width, groups, attend=True), Block(h, h, width, groups)])
+        self.middle = nn.ModuleList([Block(h, h, groups, attend=True), Block(h, h, groups)])
 
         # Up: one block more than down, each on the concatenation with a skip.
         self.up = nn.ModuleList()
         for level, m in reversed(list(enumerate(mult))):
             for _ in range(blocks + 1):
-                self.up.append(Block(h + skips.pop(), ch * m, width, groups, attend=resolution in attention))
+                self.up.append(Block(h + skips.pop(), ch * m, groups, attend=resolution in attention))
                 h = ch * m
             if level > 0:
                 self.up.append(Upsample(h))
                 resolution *= 2
 
         self.head = Head(h, pixels, groups, unshuffle)
+        widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
+        self.conditioning = Conditioning(ch, widths, time_scale, noise_level)
         _initialise(self)
 
     @classmethod
@@ -120,21 +118,16 @@ class UNet(nn.Module):
         `sigma`, (B,), is the noise level of the measurements, for networks with ``noise_level=True``.
         """
         self._check(x, x_t, sigma)
-        embedding: Tensor = self.time_embedding(_sinusoid(t * self.time_scale, self.config["ch"]))
-        if self.noise_embedding is not None and sigma is not None:
-            level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
-            embedding = embedding + self.noise_embedding(_sinusoid(level * self.time_scale, self.config["ch"]))
-        embedding = F.silu(embedding)
-
+        shifts = iter(self.conditioning(t, sigma))  # one a block, in the order of the blocks
         h = self.stem(x, x_t)
         skips = [h]
         for layer in self.down:
-            h = layer(h, embedding) if isinstance(layer, Block) else layer(h)
+            h = layer(h, next(shifts)) if isinstance(layer, Block) else layer(h)
             skips.append(h)
         for layer in self.middle:
-            h = layer(h, embedding)
+            h = layer(h, next(shifts))
         for layer in self.up:
-            h = layer(h, embedding, skips.pop()) if isinstance(layer, Block) else layer(h)
+            h = layer(h, next(shifts), skips.pop()) if isinstance(layer, Block) else layer(h)
         out: Tensor = self.head(h)
         return out
 
@@ -157,24 +150,67 @@ class UNet(nn.Module):
             )
 
 
-class Block(nn.Module):
-    """Residual block with the embedding added between its two convolutions, and attention after it where asked."""
+class Conditioning(nn.Module):
+    """What t, and the noise level where the network takes it, add between the convolutions of every block.
 
-    def __init__(self, inputs: int, outputs: int, width: int, groups: int, attend: bool = False) -> None:
+    The blocks' linear maps are one matrix: a product a call instead of one a block.
+    """
+
+    def __init__(self, ch: int, widths: list[int], time_scale: float, noise_level: bool) -> None:
         super().__init__()
+        self.ch, self.widths, self.time_scale = ch, widths, time_scale
+        self.time = _embedding(ch, 4 * ch)
+        self.noise = _embedding(ch, 4 * ch) if noise_level else None
+        self.project = nn.Linear(4 * ch, sum(widths))
+
+    def forward(self, t: Tensor, sigma: Tensor | None) -> tuple[Tensor, ...]:
+        """Map t and sigma, both (B,), to one shift (B, width, 1, 1) a block."""
+        embedding: Tensor = self.time(_sinusoid(t * self.time_scale, self.ch))
+        if self.noise is not None and sigma is not None:
+            level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
+            embedding = embedding + self.noise(_sinusoid(level * self.time_scale, self.ch))
+        shifts: Tensor = self.project(F.silu(embedding))
+        return shifts[:, :, None, None].split(self.widths, dim=1)
+
+
+class Block(nn.Module):
+    """Residual block with a shift added between its two convolutions, and attention after it where asked."""
+
+    def __init__(self, inputs: int, outputs: int, groups: int, attend: bool = False) -> None:
+        super().__init__()
+        self.outputs = outputs
         self.norm1, self.conv1 = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.embed = nn.Linear(width, outputs)
         self.norm2, self.conv2 = _norm(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         self.attention = Attention(outputs, groups) if attend else nn.Identity()
 
-    def forward(self, x: Tensor, embedding: Tensor, skip: Tensor | None = None) -> Tensor:
-        """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `embedding` (B, width) is activated."""
-        x = x if skip is None else torch.cat([x, skip], dim=1)
-        h = self.conv1(F.silu(self.norm1(x))) + self.embed(embedding)[:, :, None, None]
+    def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
+        x = x if skip is None else torch.cat([_DenseGradient.apply(x), _DenseGradient.apply(skip)], dim=1)
+        h = self.conv1(F.silu(self.norm1(x))) + shift
         h = self.conv2(F.silu(self.norm2(h)))
         out: Tensor = self.attention(self.shortcut(x) + h)
         return out
+
+
+class _DenseGradient(torch.autograd.Function):
+    """The identity. Its backward pass copies the gradient out of that of a concatenation.
+
+    Compiled, the copy is part of the kernel that makes the gradient; without it, views with holes are handed to the
+    blocks before, which copy and add them slowly.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the input."""
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        ctx.layout = torch.channels_last if last else torch.contiguous_format
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the gradient in memory of its own, in the input's layout."""
+        return grad.contiguous(memory_format=ctx.layout)
 
 
 class Attention(nn.Module):
@@ -286,8 +322,10 @@ def _initialise(net: UNet) -> None:
             last.add(module.project)
     for module in net.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
-            fan_out = module.weight.shape[0] * module.weight[0, 0].numel()
-            bound = math.sqrt(3 * (1e-10 if module in last else 1) / fan_out)
-            nn.init.uniform_(module.weight, -bound, bound)
+            parts = net.conditioning.widths if module is net.conditioning.project else [len(module.weight)]
+            for part in module.weight.detach().split(parts):  # the blocks' maps are drawn as the separate ones they are
+                fan_out = len(part) * part[0, 0].numel()
+                bound = math.sqrt(3 * (1e-10 if module in last else 1) / fan_out)
+                nn.init.uniform_(part, -bound, bound)
             assert module.bias is not None
             nn.init.zeros_(module.bias)

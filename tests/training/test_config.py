@@ -11,14 +11,17 @@ from firm.training.config import ConfigError, TrainConfig, dump_config, load_con
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
-@pytest.mark.parametrize("name", ["paper/celeba", "paper/afhq", "paper/afhq-deblurring", "face-128"])
+@pytest.mark.parametrize("name", ["paper/celeba", "paper/afhq", "paper/afhq-deblurring", "compact", "face-128"])
 def test_the_shipped_configurations_load_and_dry_run(name):
     path = CONFIGS / f"{name}.yaml"
     load_config(path)
     result = CliRunner().invoke(app, ["train", str(path), "--dry-run"])
     assert result.exit_code == 0, result.output
-    parameters = {"paper/celeba": "34,474,531", "paper/afhq": "59,918,883", "paper/afhq-deblurring": "239,412,291"}
-    assert f"# parameters: {parameters.get(name, '15,742,220')}" in result.output
+    parameters = {
+        "paper/celeba": "34,474,531", "paper/afhq": "59,918,883", "paper/afhq-deblurring": "239,412,291",
+        "compact": "15,742,220", "face-128": "9,754,892",
+    }  # fmt: skip
+    assert f"# parameters: {parameters[name]}" in result.output
     assert "# hours on one H200" in result.output
 
 

@@ -56,6 +56,7 @@ class TrainConfig:
     epochs: int = 500
     steps_per_epoch: int = 2000
     warm_epochs: int = 20  # a single call on [A'y, x_t] before the solver is switched on
+    optimiser: Literal["adamw", "muon"] = "adamw"  # muon: for the weight matrices, with AdamW for the rest
     rate: float = 1e-4
     rate_end: float = 1e-6  # cosine
     rate_warmup: int = 0  # steps of linear increase
@@ -74,7 +75,9 @@ class TrainConfig:
     compile: bool = True  # torch.compile of the residual blocks (GPU only)
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
-    recompute: bool = False  # gradient checkpointing over the K iterations: less memory, slower, no CUDA graph
+    # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
+    # (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
+    recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
     accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run

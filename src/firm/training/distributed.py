@@ -38,6 +38,7 @@ def ranks() -> Iterator[Ranks]:
     dist.init_process_group("nccl" if cuda else "gloo")
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
+        dist.barrier()  # the others may leave only when the main process has validated and saved
     finally:
         dist.destroy_process_group()
 

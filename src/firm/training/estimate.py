@@ -34,7 +34,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
     del out
     calls = max(config.K, 1)
     flop = counter.get_total_flops() * calls * 3  # the backward pass costs twice the forward pass
-    kept = 1 if config.recompute else calls
+    kept = 1 if config.recompute == "calls" else calls
     memory = parameters * 20 + activations * kept * config.batch / config.accumulate  # weights, gradient, AdamW, EMA
     hours = config.max_minutes / 60 or config.total_steps * config.batch * flop / RATE / 3600
     return {

@@ -27,6 +27,7 @@ from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.distributed import Ranks, largest
 from firm.training.logs import Log
+from firm.training.optimiser import Muon, make_optimisers
 from firm.training.pictures import load_pictures
 from firm.training.step import GraphedStep, Objective, Step, eager_step, prepare
 from firm.training.validation import validate
@@ -45,7 +46,7 @@ class Trainer:
             )
         self.config, self.ranks = config, ranks
         torch.manual_seed(config.seed)
-        self.net: nn.Module = UNet(**config.unet_arguments())
+        self.net = UNet(**config.unet_arguments())
         if config.init_from:
             self.net.load_state_dict(_initial_weights(config, self.net))
         self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
@@ -53,10 +54,7 @@ class Trainer:
         self.params = list(self.net.parameters())
         self.objective = Objective(config, self.net, pixels.to(ranks.device), ranks.world * config.accumulate)
         self.objective.to(ranks.device)
-        self.optimiser = torch.optim.AdamW(
-            self.params, lr=config.rate, betas=(config.beta1, config.beta2), weight_decay=config.weight_decay,
-            fused=config.fused, foreach=None if config.fused else False,
-        )  # fmt: skip
+        self.optimisers = make_optimisers(config, self.net)
         self.gradients = self._step_function()
         self.step, self.elapsed, self.best = 0, 0.0, -math.inf
         self.skipped = torch.zeros((), device=ranks.device)  # steps in a row whose gradient was not finite
@@ -65,7 +63,7 @@ class Trainer:
 
     def _step_function(self) -> Step:
         c, r = self.config, self.ranks
-        graph = c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and not c.recompute
+        graph = c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and c.recompute != "calls"
         if graph:
             return GraphedStep(self.objective, self.params, c.batch)
         wrapped: nn.Module = self.objective
@@ -131,13 +129,14 @@ class Trainer:
         """Take the optimiser's step, unless the gradient is not finite. Decided on the device: nothing waits for it."""
         bad = (~norm.isfinite()).float()
         self.skipped = (self.skipped + bad) * bad
-        for group in self.optimiser.param_groups:
-            group["lr"] = self.rate()
-        if self.config.fused:
-            self.optimiser.found_inf = bad  # type: ignore[attr-defined]  # the fused kernel skips where this is 1
-            self.optimiser.step()
-        elif not bad.item():
-            self.optimiser.step()
+        for optimiser in self.optimisers:
+            for group in optimiser.param_groups:
+                group["lr"] = self.rate()
+            if self.config.fused or isinstance(optimiser, Muon):
+                optimiser.found_inf = bad  # type: ignore[attr-defined]  # the step is skipped where this is 1
+                optimiser.step()
+            elif not bad.item():
+                optimiser.step()
 
     def check_finite(self) -> None:
         """Raise if the last steps were all skipped; reads from the device, so it is called now and then."""
@@ -174,7 +173,7 @@ class Trainer:
             "best": self.best,
             "net": self.net.state_dict(),
             "average": self.average.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
             "balance": self.objective.balance.state_dict() if self.objective.balance is not None else {},
         }
 
@@ -183,7 +182,8 @@ class Trainer:
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
         self.net.load_state_dict(state["net"])
         self.average.load_state_dict(state["average"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
+            optimiser.load_state_dict(saved)
         if self.objective.balance is not None and state["balance"]:
             self.objective.balance.load_state_dict(state["balance"])
 

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from firm.data.picture import to_tensor
-from firm.estimator import Block, Head, Stem, Upsample
+from firm.estimator import Block, Conditioning, Head, Stem, Upsample
 from firm.flow import TimeBalance, velocity_loss
 from firm.model import Firm, Solver
 from firm.training.config import TrainConfig
@@ -31,7 +31,7 @@ class Objective(nn.Module):
         super().__init__()
         self.config, self.parts = config, parts
         self.estimator = estimator
-        called = Recomputed(estimator) if config.recompute else estimator
+        called = Recomputed(estimator) if config.recompute == "calls" else estimator
         solver = Solver(config.K, config.rho, config.beta, config.output)
         # In a tuple, so that the estimator is registered once.
         self._models = (Firm(called, Solver(K=0, output=config.output)), Firm(called, solver))
@@ -85,21 +85,23 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = not config.deterministic
         if config.compile:
-            compile_blocks(net)
+            compile_blocks(net, lean=config.recompute == "pointwise")
     return net
 
 
-def compile_blocks(net: nn.Module, backend: str = "inductor") -> None:
-    """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time."""
+def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:
+    """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time.
+
+    `lean` keeps convolutions' outputs for the backward pass and nothing that follows from them by pointwise
+    operations: a quarter of the memory, a little slower.
+    """
     import torch._dynamo
     import torch._functorch.config
 
-    # Keep convolutions' outputs for the backward pass and nothing that follows from them by pointwise operations: a
-    # quarter of the memory, and less of it to move.
-    torch._functorch.config.aggressive_recomputation = True
+    torch._functorch.config.aggressive_recomputation = lean
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
-        if isinstance(module, Stem | Block | Upsample | Head):
+        if isinstance(module, Conditioning | Stem | Block | Upsample | Head):
             module.compile(dynamic=False, backend=backend)
 
 
