@@ -186,7 +186,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
         """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
-        x = x if skip is None else torch.cat([_DenseGradient.apply(x), _DenseGradient.apply(skip)], dim=1)
+        x = x if skip is None else torch.cat([_dense_gradient(x), _dense_gradient(skip)], dim=1)
         h = self.conv1(F.silu(self.norm1(x))) + shift
         h = self.conv2(F.silu(self.norm2(h)))
         out: Tensor = self.attention(self.shortcut(x) + h)
@@ -208,9 +208,14 @@ class _DenseGradient(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
         """Return the gradient in memory of its own, in the input's layout."""
         return grad.contiguous(memory_format=ctx.layout)
+
+
+def _dense_gradient(x: Tensor) -> Tensor:
+    out: Tensor = _DenseGradient.apply(x)  # type: ignore[no-untyped-call]
+    return out
 
 
 class Attention(nn.Module):

@@ -63,7 +63,9 @@ class Trainer:
 
     def _step_function(self) -> Step:
         c, r = self.config, self.ranks
-        graph = c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and c.recompute != "calls"
+        graph = (
+            c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and c.recompute != "calls"
+        )
         if graph:
             return GraphedStep(self.objective, self.params, c.batch)
         wrapped: nn.Module = self.objective
