@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint clean
 
 demo: $(READY)
-	$(BIN)/firm reproduce toy --out outputs/toy
+	$(BIN)/firm reproduce portrait --out outputs/portrait
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -2,6 +2,7 @@
 
 from firm import operators as operators
 from firm.estimator import UNet as UNet
+from firm.fast import fast as fast
 from firm.flow import TimeBalance as TimeBalance
 from firm.flow import interpolate as interpolate
 from firm.flow import omega as omega
@@ -17,6 +18,7 @@ from firm.model import restore as restore
 from firm.operators import data_consistency as data_consistency
 from firm.posterior_mean import flow_only as flow_only
 from firm.posterior_mean import posterior_mean as posterior_mean
+from firm.restoration.tiling import tiled as tiled
 from firm.sampling import sample as sample
 from firm.tasks import Task as Task
 

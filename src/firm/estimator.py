@@ -187,7 +187,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
         """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
         x = x if skip is None else torch.cat([_dense_gradient(x), _dense_gradient(skip)], dim=1)
-        h = self.conv1(F.silu(self.norm1(x))) + shift
+        h = self.conv1(F.silu(self.norm1(x)))
+        h = h + shift.to(h.dtype)
         h = self.conv2(F.silu(self.norm2(h)))
         out: Tensor = self.attention(self.shortcut(x) + h)
         return out

@@ -47,8 +47,9 @@ class Task:
     name
         "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting" or "fourier".
     size
-        Image side. The paper's settings are those of 128 (CelebA) and 256 (AFHQ); other sides take those of 128
-        below 256 and those of 256 from there on, the box and the lines in proportion.
+        Image side, or (height, width). The paper's settings are those of 128 (CelebA) and 256 (AFHQ); other sides
+        (the shorter one) take those of 128 below 256 and those of 256 from there on, the box and the lines in
+        proportion.
     sigma
         Noise standard deviation, in units of images in [-1, 1]. For "fourier", of complex noise.
     blur, kernel_size
@@ -66,7 +67,7 @@ class Task:
     """
 
     name: TaskName
-    size: int = 128
+    size: int | tuple[int, int] = 128
     sigma: float | None = None
     blur: float | None = None
     kernel_size: int | None = None
@@ -79,7 +80,7 @@ class Task:
     def __post_init__(self) -> None:
         if self.name not in PARAMETERS:
             raise ValueError(f"no task {self.name!r}; there are {', '.join(PARAMETERS)}")
-        if self.size < 1:
+        if min(self.shape) < 1:
             raise ValueError(f"Task: size must be at least 1, got {self.size}")
         allowed = {"name", "size", "sigma", *PARAMETERS[self.name]}
         given = {f.name for f in fields(self) if getattr(self, f.name) is not None}
@@ -96,17 +97,24 @@ class Task:
         if self.mask not in (None, "shared", "fresh"):
             raise ValueError(f'Task: mask must be "shared" or "fresh", got {self.mask!r}')
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return (self.size, self.size) if isinstance(self.size, int) else self.size
+
     def _paper(self) -> dict[str, object]:
-        large = self.size >= 256
+        side, width = min(self.shape), self.shape[1]
+        large = side >= 256
+        lines = max(1, round(width * 56 / 256))
         sigma = {"denoising": 0.2, "random-inpainting": 0.01, "fourier": 0.002}.get(self.name, 0.05)
         return dict(
             sigma=sigma, blur=3.0 if large else 1.0, kernel_size=61, factor=4 if large else 2, missing=0.7,
-            box=max(1, round(self.size * 40 / 128)), lines=max(1, round(self.size * 56 / 256)), mask="shared",
+            box=max(1, round(side * 40 / 128)), mask="shared",
+            lines=lines if width % 2 == 0 else lines // 2 * 2 + 1,  # an odd width has an odd number of symmetric lines
         )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
         """The forward operator for images with these `indices`; only fresh masks depend on seed and indices."""
-        shape = (self.size, self.size)
         if self.name == "denoising":
             return Identity()
         if self.name == "deblurring":
@@ -115,10 +123,11 @@ class Task:
             return Blur(gaussian_kernel(self.kernel_size, self.blur))
         if self.name == "super-resolution":
             assert self.factor is not None
-            return Subsample(self.factor, None if self.size % self.factor == 0 else shape)
+            whole = all(n % self.factor == 0 for n in self.shape)
+            return Subsample(self.factor, None if whole else self.shape)
         if self.name == "box-inpainting":
             assert self.box is not None
-            return Mask(box_mask(shape, self.box))
+            return Mask(box_mask(self.shape, self.box))
         if self.mask == "shared":
             masks = self._mask(Generator().manual_seed(PROTOCOL_SEED), protocol=True)
         else:
@@ -128,12 +137,12 @@ class Task:
     def _mask(self, generator: Generator, protocol: bool = False) -> Tensor:
         if self.name == "fourier":
             assert self.lines is not None
-            return cartesian_mask((self.size, self.size), self.lines, generator)
+            return cartesian_mask(self.shape, self.lines, generator)
         assert self.missing is not None
         if protocol:  # NumPy's legacy generator, as the reference code draws it: 4827 of 128x128 pixels kept
-            drawn = np.random.RandomState(PROTOCOL_SEED).binomial(1, 1 - self.missing, (self.size, self.size))
+            drawn = np.random.RandomState(PROTOCOL_SEED).binomial(1, 1 - self.missing, self.shape)
             return torch.from_numpy(drawn).float()
-        return random_mask((self.size, self.size), 1 - self.missing, generator)
+        return random_mask(self.shape, 1 - self.missing, generator)
 
     def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[Operator, Tensor]:
         """Measure images `x` (B, C, H, W): the operator, and y = A x + sigma noise, on the device of `x`.
@@ -141,8 +150,10 @@ class Task:
         Image i of the batch has the number ``index + i`` in its data set. Its noise (and its mask, if fresh) depend on
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
         """
-        if x.ndim != 4 or x.shape[-2:] != (self.size, self.size):
-            raise ValueError(f"Task: images of shape {tuple(x.shape)}, expected (B, C, {self.size}, {self.size})")
+        if x.ndim != 4 or x.shape[-2:] != self.shape:
+            raise ValueError(
+                f"Task: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
+            )
         assert self.sigma is not None
         indices = tuple(range(index, index + len(x)))
         measured = []

@@ -18,10 +18,10 @@ import firm
 from firm.cli import app
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
+from firm.distributed import Ranks
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
 from firm.training.config import ConfigError, dump_config
-from firm.training.distributed import Ranks
 from firm.training.logs import read_log
 from firm.training.loop import train
 

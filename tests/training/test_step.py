@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import firm
-from firm.training.distributed import Ranks
+from firm.distributed import Ranks
 from firm.training.loop import Trainer
 from firm.training.pictures import load_pictures
 from firm.training.step import compile_blocks

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli import bench, evaluate, plot, reproduce, train
+from firm.cli import bench, evaluate, plot, reproduce, restore, train
 
 app = typer.Typer(
     name="firm",
@@ -31,6 +31,7 @@ def main(
     """FIRM: restore images from y = A x + noise with a flow that solves with A in every step."""
 
 
+app.command()(restore.restore)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(plot.plot)

@@ -18,6 +18,14 @@ class DatasetName(str, enum.Enum):
     folder = "folder"
 
 
+class PrecisionName(str, enum.Enum):
+    """Precision of the network: see firm.fast."""
+
+    auto = "auto"
+    bf16 = "bf16"
+    float32 = "float32"
+
+
 class ConventionName(str, enum.Enum):
     """How metrics are computed."""
 
@@ -41,6 +49,9 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; continued if it has some.")] = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
+    precision: Annotated[
+        PrecisionName, typer.Option(help="Of the network: float32, bf16, or auto, bf16 where the machine has it.")
+    ] = PrecisionName.float32,
     seed: Annotated[int, typer.Option(help="Of measurements and starting noise.")] = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
 ) -> None:
@@ -53,7 +64,7 @@ def evaluate(
 
     start = time.perf_counter()
     try:
-        methods, about = _methods(method, _numbers(steps))
+        methods, about = _methods(method, _numbers(steps), precision.value)
         side = size or {"celeba": 128, "afhq": 256, "folder": 128}[dataset.value]
         chosen = _tasks(tasks, side, mask)
         pixels, names = _pictures(dataset.value, data, split, side, limit, skip_broken)
@@ -74,13 +85,14 @@ def evaluate(
     console.print(f"{len(names)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
 
 
-def _methods(name: str, steps: list[int]) -> tuple[list[Any], dict[str, Any]]:
+def _methods(name: str, steps: list[int], precision: Any) -> tuple[list[Any], dict[str, Any]]:
     """The rows of the tables, and what to record of the model."""
     import hashlib
 
     import torch
 
     from firm.evaluation.methods import baseline_methods, firm_method
+    from firm.fast import fast
     from firm.model import find, load
 
     rows = baseline_methods()
@@ -88,8 +100,9 @@ def _methods(name: str, steps: list[int]) -> tuple[list[Any], dict[str, Any]]:
         return rows, {"model": None}
     path = find(name)
     model = load(path).to("cuda" if torch.cuda.is_available() else "cpu")
-    rows += [firm_method(model, N) for N in steps]
-    return rows, {"model": {"name": name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}}
+    rows += [firm_method(fast(model, precision), N) for N in steps]
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return rows, {"model": {"name": name, "sha256": digest, "precision": precision}}
 
 
 def _numbers(text: str) -> list[int]:

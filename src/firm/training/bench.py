@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from rich.table import Table
 
+from firm.distributed import Ranks
 from firm.files import write_atomically
 from firm.machine import describe_machine, peak_megabytes
 from firm.training.config import TrainConfig, load_config
-from firm.training.distributed import Ranks
 from firm.training.estimate import estimate
 from firm.training.loop import Trainer
 

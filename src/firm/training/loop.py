@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+from firm.distributed import Ranks, largest
 from firm.estimator import UNet
 from firm.files import write_atomically
 from firm.flow import stratified_times
@@ -25,7 +26,6 @@ from firm.model import Firm, Solver, load
 from firm.tasks import generator_for
 from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
-from firm.training.distributed import Ranks, largest
 from firm.training.logs import Log
 from firm.training.optimiser import Muon, make_optimisers
 from firm.training.pictures import load_pictures

@@ -64,7 +64,7 @@ class TrainTask:
         return op, clean + sigma.reshape(-1, 1, 1, 1) * noise, sigma
 
     def _operator(self, rows: Rows, device: torch.device) -> Operator:
-        task, n = self.base, self.base.size
+        task, n = self.base, self.base.shape[0]
         if task.name == "denoising":
             return Identity()
         if task.name == "super-resolution":
@@ -99,7 +99,7 @@ class TrainTask:
 
     def _cartesian(self, rows: Rows, device: torch.device) -> Tensor:
         """Symmetric random lines like `cartesian_mask`, one draw per sample, (B, 1, 1, n)."""
-        n = self.base.size
+        n = self.base.shape[0]
         lines = self._sample("lines", rows, device).round()
         half = (n + 1) // 2 - 1  # pairs (k, -k), k = 1 .. half
         score = rows.rand(half, device=device)

@@ -1,0 +1,78 @@
+"""The bundled portrait in the five tasks: measured, restored with `face-128`, and how sure the model is."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+from tqdm import tqdm
+
+from firm.data.picture import read_picture
+from firm.evaluation.methods import degraded
+from firm.fast import fast
+from firm.files import write_atomically
+from firm.machine import describe_machine
+from firm.metrics import scores
+from firm.model import load, restore
+from firm.restoration.output import write_side_by_side
+from firm.tasks import TASKS, Task
+
+PORTRAIT = "pictures/astronaut.png"
+
+
+def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 8, seed: int = 0) -> dict[str, Any]:
+    """Write ``portrait.png`` (truth, measurement, restoration, mean, standard deviation; one row a task) and a table."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = fast(load(model_name).to(device))
+    truth = read_picture(Path(str(resources.files("firm") / PORTRAIT)))[None].to(device)
+    rows: list[list[tuple[str, Tensor]]] = []
+    results: dict[str, Any] = {"model": model_name, "N": steps, "samples": samples, "machine": describe_machine()}
+    for name in tqdm(TASKS, unit="task"):
+        task = Task(name, 128)
+        assert task.sigma is not None
+        op, y = task.measure(truth, seed)
+        shown = degraded(op, y, task.sigma, None)
+        one = restore(model, op, y, steps, 1, seed, sigma=task.sigma)
+        many = restore(model, op, y, steps, samples, seed, sigma=task.sigma)
+        assert many.std is not None
+        found = {"measurement": shown, "restored": one.image, "mean": many.mean}
+        results[name] = {
+            what: {key: round(float(value), 4) for key, value in scores(x, truth).items()} for what, x in found.items()
+        }
+        results[name] |= {"seconds": round(one.seconds, 3), "nfe": one.nfe, "std": round(float(many.std.mean()), 5)}
+        psnr = {what: f"{values['psnr']:.2f} dB" for what, values in results[name].items() if isinstance(values, dict)}
+        rows.append(
+            [
+                ("truth", truth[0]),
+                (f"{name}: {psnr['measurement']}", shown[0]),
+                (f"restored, N = {steps}: {psnr['restored']}", one.image[0]),
+                (f"mean of {samples}: {psnr['mean']}", many.mean[0]),
+                ("standard deviation", many.std[0].mean(0)),
+            ]
+        )
+    write_side_by_side(out / "portrait.png", rows)
+    write_atomically(out / "portrait.json", json.dumps(results, indent=1))
+    console = Console()
+    console.print(_table(results))
+    console.print(f"the picture is {out / 'portrait.png'}")
+    return results
+
+
+def _table(results: dict[str, Any]) -> Table:
+    table = Table(title=f"{results['model']}, N = {results['N']}, one portrait", title_justify="left")
+    for column in ("task", "measured", "PSNR", "SSIM", "LPIPS", "NFE", "seconds"):
+        table.add_column(column, justify="left" if column == "task" else "right")
+    for name in TASKS:
+        r = results[name]
+        best = r["restored"]
+        table.add_row(
+            name, f"{r['measurement']['psnr']:.2f}", f"{best['psnr']:.2f}", f"{best['ssim']:.3f}",
+            f"{best['lpips']:.3f}", str(r["nfe"]), f"{r['seconds']:.2f}",
+        )  # fmt: skip
+    return table

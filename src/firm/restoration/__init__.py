@@ -1,0 +1,8 @@
+"""Pictures in, pictures out: what surrounds `firm.restore` when the measurement is a file."""
+
+from firm.restoration.noise import estimate_noise as estimate_noise
+from firm.restoration.problem import Problem as Problem
+from firm.restoration.problem import ProblemError as ProblemError
+from firm.restoration.problem import picture_problem as picture_problem
+from firm.restoration.problem import simulated_problem as simulated_problem
+from firm.restoration.tiling import tiled as tiled

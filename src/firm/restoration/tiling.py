@@ -1,0 +1,80 @@
+"""Pictures of any size: the network works on overlapping tiles, everything else on the whole picture.
+
+Data consistency is solved for the whole picture in every iteration, so tiles need no operators of their own and any
+operator works (a Fourier transform has no tiles). Neighbouring tiles are blended in every network call: no seams.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from firm.model import Firm
+
+
+def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
+    """The model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
+
+    Sides that the network's strides do not divide are padded, so every size works.
+    """
+    return Firm(Tiled(model.estimator, tile, overlap), model.solver, model.card)
+
+
+class Tiled(nn.Module):
+    """An estimator for pictures of any size, made of one for sides that are multiples of its ``stride``."""
+
+    def __init__(self, estimator: nn.Module, tile: int, overlap: int) -> None:
+        super().__init__()
+        self.estimator = estimator
+        self.config: dict[str, Any] = getattr(estimator, "config", {})
+        self.stride: int = getattr(estimator, "stride", 1)
+        if tile < 1 or tile % self.stride or not 0 <= overlap <= tile // 2:
+            raise ValueError(
+                f"tiled: tile must be a multiple of {self.stride} and overlap at most half of it, "
+                f"got {tile} and {overlap}"
+            )
+        self.tile, self.overlap = tile, overlap
+
+    def forward(self, x: Tensor, x_t: Tensor, *scalars: Tensor) -> Tensor:
+        """As the estimator: images (B, C, H, W), t and perhaps sigma (B,)."""
+        H, W = x.shape[-2:]
+        pair = _pad(torch.cat([x, x_t], dim=1), self.stride)
+        rows, columns = (_starts(n, self.tile, self.overlap, self.stride) for n in pair.shape[-2:])
+        height, width = (min(n, self.tile) for n in pair.shape[-2:])
+        window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
+        total = torch.zeros_like(pair[:, : x.shape[1]])
+        weight = torch.zeros_like(total[:1, :1])
+        for top in rows:
+            for left in columns:
+                part = pair[..., top : top + height, left : left + width]
+                out = self.estimator(*part.chunk(2, dim=1), *scalars)
+                total[..., top : top + height, left : left + width] += window * out
+                weight[..., top : top + height, left : left + width] += window
+        return (total / weight)[..., :H, :W]
+
+
+def _pad(x: Tensor, stride: int) -> Tensor:
+    """Extend (B, C, H, W) to the right and below, to multiples of `stride`, by its mirror image."""
+    H, W = x.shape[-2:]
+    down, right = -H % stride, -W % stride
+    if not (down or right):
+        return x
+    return F.pad(x, (0, right, 0, down), mode="reflect" if down < H and right < W else "replicate")
+
+
+def _starts(length: int, tile: int, overlap: int, stride: int) -> list[int]:
+    """Where tiles begin: evenly spread over `length`, on multiples of `stride`, overlapping by `overlap` or more."""
+    if length <= tile:
+        return [0]
+    step = max(stride, (tile - overlap) // stride * stride)
+    count = 1 + -(-(length - tile) // step)
+    return [round(i * (length - tile) / (count - 1) / stride) * stride for i in range(count)]
+
+
+def _ramp(length: int, overlap: int) -> Tensor:
+    """Weights of a tile along one side: rising over the overlap, 1 inside, falling."""
+    distance = torch.arange(length) + 1.0
+    return torch.minimum(distance, distance.flip(0)).clamp(max=overlap + 1) / (overlap + 1)
