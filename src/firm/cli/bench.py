@@ -35,3 +35,28 @@ def train(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(bench_table(results))
+
+
+@app.command()
+def sample(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
+    steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    task: Annotated[str, typer.Option(help="One of the paper's tasks.")] = "random-inpainting",
+    precision: Annotated[str, typer.Option(help="Of the fast rows: auto, bf16 or float32.")] = "auto",
+    naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
+    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
+    out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
+) -> None:
+    """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""
+    from rich.console import Console
+
+    from firm.cli.evaluate import numbers
+    from firm.evaluation.speed import bench_sampling, speed_table
+
+    try:
+        results = bench_sampling(
+            model, numbers(steps), task=task, precision=precision, naive=naive, seconds=seconds, out=out,  # type: ignore[arg-type]
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+    Console().print(speed_table(results))

@@ -64,7 +64,7 @@ def evaluate(
 
     start = time.perf_counter()
     try:
-        methods, about = _methods(method, _numbers(steps), precision.value)
+        methods, about = _methods(method, numbers(steps), precision.value)
         side = size or {"celeba": 128, "afhq": 256, "folder": 128}[dataset.value]
         chosen = _tasks(tasks, side, mask)
         pixels, names = _pictures(dataset.value, data, split, side, limit, skip_broken)
@@ -105,14 +105,15 @@ def _methods(name: str, steps: list[int], precision: Any) -> tuple[list[Any], di
     return rows, {"model": {"name": name, "sha256": digest, "precision": precision}}
 
 
-def _numbers(text: str) -> list[int]:
+def numbers(text: str) -> list[int]:
+    """The values of --steps."""
     try:
-        numbers = [int(part) for part in text.split(",")]
+        found = [int(part) for part in text.split(",")]
     except ValueError:
-        numbers = []
-    if not numbers or min(numbers) < 1 or len(set(numbers)) < len(numbers):
+        found = []
+    if not found or min(found) < 1 or len(set(found)) < len(found):
         raise ValueError(f"--steps takes different whole numbers of at least 1, such as 1,2,4, got {text!r}")
-    return numbers
+    return found
 
 
 def _tasks(text: str, side: int, mask: str) -> list[Any]:

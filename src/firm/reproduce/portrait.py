@@ -27,7 +27,7 @@ PORTRAIT = "pictures/astronaut.png"
 
 
 def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 8, seed: int = 0) -> dict[str, Any]:
-    """Write ``portrait.png`` (truth, measurement, restoration, mean, standard deviation; one row a task) and a table."""
+    """Write ``portrait.png`` (a row a task: truth, measurement, restoration, mean, deviation) and print a table."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = fast(load(model_name).to(device))
     truth = read_picture(Path(str(resources.files("firm") / PORTRAIT)))[None].to(device)

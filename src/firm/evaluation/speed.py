@@ -1,0 +1,112 @@
+"""Speed of sampling: milliseconds and memory an image, for several numbers of steps, at batch 1 and the best batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.table import Table
+from tqdm import tqdm
+
+from firm.fast import Precision, fast
+from firm.files import write_atomically
+from firm.machine import describe_machine, peak_megabytes
+from firm.model import Firm, load
+from firm.sampling import sample
+from firm.tasks import Task, TaskName
+
+BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}
+
+
+def bench_sampling(
+    name: str,
+    steps: Sequence[int],
+    *,
+    task: TaskName = "random-inpainting",
+    precision: Precision = "auto",
+    naive: bool = True,
+    seconds: float = 3.0,
+    out: Path | None = None,
+    progress: bool = True,
+) -> dict[str, Any]:
+    """Measure the model as it is ("naive": eager float32) and made `fast`, on random measurements.
+
+    The best batch is the one with most images a second at one step. JSON is written after every measurement.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load(name).to(device)
+    config: dict[str, Any] = getattr(model.estimator, "config", {})
+    if "side" not in config:
+        raise ValueError(f"the model {name} does not restore pictures")
+    size = int(config["side"])
+    problem = Task(task, size)
+    rows: list[dict[str, Any]] = []
+    results: dict[str, Any] = {
+        "model": name, "task": task, "size": size, "precision": precision, "machine": describe_machine(), "rows": rows,
+    }  # fmt: skip
+    modes = {"naive": model} if naive else {}
+    modes["fast"] = fast(model, precision)
+    total = len(modes) * (len(BATCHES[device.type]) + 2 * len(steps))
+    with tqdm(total=total, disable=not progress) as bar:
+        for mode, chosen in modes.items():
+            found: dict[int, float] = {}
+            for batch in BATCHES[device.type]:
+                try:
+                    found[batch] = measure(chosen, problem, 1, batch, seconds / 3)["images/s"]
+                except torch.OutOfMemoryError:
+                    break
+                bar.update()
+            best = max(found, key=lambda b: found[b])
+            results[f"best batch, {mode}"] = best
+            for batch in dict.fromkeys((1, best)):
+                for N in steps:
+                    row = {"mode": mode, "N": N, "nfe": chosen.calls(N), "batch": batch}
+                    rows.append(row | measure(chosen, problem, N, batch, seconds))
+                    if out is not None:
+                        write_atomically(out, json.dumps(results, indent=1))
+                    bar.update()
+        bar.update(total - bar.n)
+    return results
+
+
+def measure(model: Firm, task: Task, steps: int, batch: int, seconds: float) -> dict[str, float]:
+    """Time whole calls of `sample`, starting noise included, after warming up."""
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(0)
+    x = torch.rand(batch, 3, *task.shape, generator=torch.Generator().manual_seed(0)).to(device) * 2 - 1
+    op, y = task.measure(x)
+
+    def once() -> None:
+        sample(model, op, y, steps, sigma=task.sigma, generator=generator)
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+    once()
+    once()
+    calls, start = 0, time.perf_counter()
+    while calls == 0 or time.perf_counter() - start < seconds:
+        once()
+        calls += 1
+    each = (time.perf_counter() - start) / calls / batch
+    return {"ms an image": round(1000 * each, 3), "images/s": round(1 / each, 2), "peak_mb": peak_megabytes()}
+
+
+def speed_table(results: dict[str, Any]) -> Table:
+    """The measurements as a table."""
+    machine = results["machine"]
+    title = f"{results['model']}, {results['task']}, {results['size']}x{results['size']}"
+    table = Table(title=f"{title}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
+    for column in ("mode", "batch", "N", "NFE", "ms an image", "images/s", "peak MB"):
+        table.add_column(column, justify="left" if column == "mode" else "right")
+    for row in results["rows"]:
+        table.add_row(
+            row["mode"], str(row["batch"]), str(row["N"]), str(row["nfe"]), f"{row['ms an image']:.1f}",
+            f"{row['images/s']:.2f}", f"{row['peak_mb']:.0f}",
+        )  # fmt: skip
+    return table

@@ -1,0 +1,48 @@
+"""The noise estimate against noise that was added."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from firm.restoration import estimate_noise
+
+
+def smooth(seed=0, size=128):
+    small = torch.rand(1, 3, 8, 8, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+    return F.interpolate(small, size=(size, size), mode="bicubic", align_corners=False)
+
+
+@pytest.mark.parametrize("sigma", [0.01, 0.05, 0.2, 0.5])
+def test_white_noise_is_found(sigma):
+    noise = torch.randn(1, 3, 128, 128, generator=torch.Generator().manual_seed(1))
+    assert estimate_noise(smooth() + sigma * noise) == pytest.approx(sigma, rel=0.06)
+
+
+@pytest.mark.parametrize(("keep", "tolerance"), [(0.7, 0.08), (0.3, 0.4)])
+def test_missing_pixels_are_left_out(keep, tolerance):
+    generator = torch.Generator().manual_seed(2)
+    seen = (torch.rand(128, 128, generator=generator) < keep).float()
+    y = smooth() + 0.1 * torch.randn(1, 3, 128, 128, generator=generator)
+    assert estimate_noise(y * seen, seen) == pytest.approx(0.1, rel=tolerance)
+    assert estimate_noise(y * seen) > 0.125  # holes read as noise
+
+
+def test_a_clean_picture_has_the_noise_of_rounding():
+    assert estimate_noise(torch.zeros(1, 3, 64, 64)) == 0.002
+
+
+def test_too_little_to_see():
+    seen = torch.zeros(32, 32)
+    seen[::2, ::2] = 1
+    with pytest.raises(ValueError, match="give its level"):
+        estimate_noise(smooth(size=32), seen)
+
+
+def test_a_real_face_with_noise():
+    from importlib import resources
+
+    from firm.data.picture import read_picture
+
+    face = read_picture(str(resources.files("firm") / "pictures/astronaut.png"))
+    noise = torch.randn(face.shape, generator=torch.Generator().manual_seed(3))
+    assert estimate_noise(face + 0.2 * noise) == pytest.approx(0.2, rel=0.1)

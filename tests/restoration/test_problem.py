@@ -1,0 +1,124 @@
+"""Operators and measurements made of picture files."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from firm.data.picture import read_picture
+from firm.operators import data_consistency
+from firm.restoration import ProblemError, picture_problem, simulated_problem
+from firm.restoration.problem import advice
+
+
+def save_mask(path, missing):
+    Image.fromarray((missing * 255).astype(np.uint8)).save(path)
+    return path
+
+
+def test_denoising_measures_the_picture_itself(folder):
+    p = picture_problem(folder / "000.png", "denoising", sigma=0.1)
+    assert torch.equal(p.y, read_picture(folder / "000.png")[None])
+    assert torch.equal(p.op.A(p.y), p.y)
+    assert (p.sigma, p.truth, p.grey, p.settings["estimated"]) == (0.1, None, False, False)
+
+
+def test_the_noise_is_estimated(folder, tmp_path):
+    clean = np.asarray(Image.open(folder / "000.png").resize((128, 128))).astype(float)
+    noisy = clean * 0.5 + 64 + np.random.default_rng(0).normal(0, 12.75, clean.shape)  # 12.75 of 255 is 0.1 of 2
+    Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8)).save(tmp_path / "noisy.png")
+    p = picture_problem(tmp_path / "noisy.png", "denoising")
+    assert p.settings["estimated"]
+    assert p.sigma == pytest.approx(0.1, rel=0.08)
+
+
+def test_white_is_missing(folder, tmp_path):
+    missing = np.zeros((36, 44))
+    missing[5:20, 10:30] = 1
+    p = picture_problem(folder / "000.png", "inpainting", sigma=0.01, mask=save_mask(tmp_path / "m.png", missing))
+    x = data_consistency(p.op, torch.full_like(p.y, 7.0), p.y, 0.01)
+    hole = torch.from_numpy(missing).bool()
+    assert bool((x[0, :, hole] == 7).all())  # free where white
+    torch.testing.assert_close(x[0, :, ~hole], (p.y[0, :, ~hole] + 0.07) / 1.01)  # measured elsewhere
+    assert p.settings["missing"] == round(15 * 20 / (36 * 44), 4)
+    assert bool((p.shown[0, :, hole] == 0).all())
+
+
+def test_super_resolution_measures_a_larger_picture(folder):
+    p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=3)
+    assert p.op.A_adjoint(p.y).shape == (1, 3, 108, 132)
+    assert picture_problem(folder / "000.png", "super-resolution").settings["scale"] == 2
+
+
+def test_deblurring_continues_the_picture_by_its_mirror_image(folder):
+    p = picture_problem(folder / "000.png", "deblurring", sigma=0.01, blur=1.5)
+    picture = read_picture(folder / "000.png")[None]
+    assert p.margin == 16 + 6
+    assert torch.equal(p.finish(p.y), picture)
+    assert torch.equal(p.y[..., p.margin - 1, p.margin : -p.margin], picture[..., 1, :])
+    constant = torch.ones_like(p.y)
+    torch.testing.assert_close(p.op.A(constant), constant)
+
+
+def test_grey_pictures_come_back_grey(tmp_path):
+    Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
+    p = picture_problem(tmp_path / "g.png", "denoising", sigma=0.1)
+    assert p.grey
+    assert p.finish(torch.randn(5, 1, 3, 64, 64)).shape == (5, 1, 1, 64, 64)
+
+
+@pytest.mark.parametrize("name", ["denoising", "deblurring", "super-resolution", "random-inpainting", "fourier"])
+def test_any_size_can_be_simulated(folder, name):
+    p = simulated_problem(folder / "001.png", name, {}, seed=3)
+    assert p.truth is not None
+    assert p.truth.shape == p.op.A_adjoint(p.y).shape == (1, 3, 36, 44)
+    again = simulated_problem(folder / "001.png", name, {}, seed=3)
+    assert torch.equal(p.y, again.y)
+    residual = p.y - p.op.A(p.truth)
+    assert float(residual.abs().square().mean().sqrt()) == pytest.approx(p.sigma, rel=0.3)
+
+
+def test_settings_change_the_simulated_task(folder):
+    p = simulated_problem(folder / "001.png", "random-inpainting", {"missing": 0.2, "sigma": 0.0})
+    assert 0.75 < float((p.op.A(torch.ones_like(p.truth)) == 1).float().mean()) < 0.85
+    with pytest.raises(ProblemError, match="no setting box"):
+        simulated_problem(folder / "001.png", "denoising", {"box": 4})
+
+
+BAD = [
+    ("denoising", dict(blur=1.0), "blur does not belong to denoising"),
+    ("denoising", dict(sigma=-1.0), "sigma must be 0 or more"),
+    ("deblurring", {}, "needs the blur's standard deviation"),
+    ("deblurring", dict(blur=0.0), "above 0"),
+    ("super-resolution", dict(scale=0), "scale must be from 1 to 8"),
+    ("inpainting", {}, "needs a mask"),
+    ("sharpening", {}, "no task 'sharpening'"),
+]
+
+
+@pytest.mark.parametrize(("task", "settings", "message"), BAD)
+def test_bad_settings_are_named(folder, task, settings, message):
+    with pytest.raises(ProblemError, match=message):
+        picture_problem(folder / "000.png", task, **settings)
+
+
+def test_bad_masks_are_named(folder, tmp_path):
+    small = save_mask(tmp_path / "small.png", np.zeros((10, 12)))
+    with pytest.raises(ProblemError, match="12x10 pixels, the picture 44x36"):
+        picture_problem(folder / "000.png", "inpainting", mask=small)
+    white = save_mask(tmp_path / "white.png", np.ones((36, 44)))
+    with pytest.raises(ProblemError, match="white everywhere"):
+        picture_problem(folder / "000.png", "inpainting", mask=white)
+
+
+def test_advice_names_what_the_model_has_not_seen(folder):
+    card = {
+        "trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}, {"name": "random-inpainting", "sigma": [0, 0.1]}]
+    }
+    inside = picture_problem(folder / "000.png", "denoising", sigma=0.2)
+    assert advice(card, inside) == []
+    outside = picture_problem(folder / "000.png", "denoising", sigma=0.8)
+    assert advice(card, outside) == ["sigma 0.8 is outside the range the model was trained for, 0.05 to 0.4"]
+    other = picture_problem(folder / "000.png", "deblurring", sigma=0.2, blur=1.0)
+    assert advice(card, other) == ["the model was not trained for deblurring"]
+    assert advice({}, other) == []

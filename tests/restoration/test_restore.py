@@ -1,0 +1,183 @@
+"""``firm restore`` from the command line: files in, files out."""
+
+import json
+import os
+import subprocess
+import sys
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from helpers import says
+from PIL import Image
+from typer.testing import CliRunner
+
+import firm
+from firm.cli import app
+from firm.restoration import picture_problem
+from firm.restoration.output import write_picture
+from firm.restoration.run import result_names
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, ["restore", *map(str, arguments)])
+
+
+def size_of(path):
+    with Image.open(path) as picture:
+        return picture.size
+
+
+def pixels_of(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture).astype(int)
+
+
+def rows(out):
+    return json.loads((out / "restore.json").read_text())
+
+
+def test_one_picture(folder, model_file, tmp_path):
+    out = tmp_path / "out"
+    result = call(folder / "000.png", "--task", "denoising", "--sigma", 0.1, "--model", model_file, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert sorted(p.name for p in out.iterdir()) == ["000_compare.png", "000_restored.png", "restore.json"]
+    assert size_of(out / "000_restored.png") == (44, 36)
+    row = rows(out)[0]
+    assert (row["nfe"], row["sigma"], row["N"]) == (4, 0.1, 2)
+    assert "psnr" not in row
+
+
+def test_the_python_twin_gives_the_same_pixels(folder, model_file, tmp_path):
+    out, path = tmp_path / "out", folder / "001.png"
+    arguments = ["--task", "denoising", "--sigma", 0.1, "--seed", 5, "--precision", "float32", "--format", "npy"]
+    result = call(path, *arguments, "--model", model_file, "--out", out)
+    assert result.exit_code == 0, result.output
+    problem = picture_problem(path, "denoising", sigma=0.1)
+    model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
+    image = firm.restore(model, problem.op, problem.y, 2, seed=5, sigma=0.1).image
+    written = torch.from_numpy(np.load(out / "001_restored.npy")).permute(2, 0, 1)
+    torch.testing.assert_close(written, (image[0] + 1) / 2)
+
+
+def test_samples_mean_and_deviation(folder, model_file, tmp_path):
+    out = tmp_path / "out"
+    result = call(
+        folder / "000.png", "--simulate", "random-inpainting", "--samples", 3, "--steps", 1, "--format", "npy",
+        "--model", model_file, "--out", out,
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    samples = np.stack([np.load(out / f"000_sample_{i:02d}.npy") for i in (1, 2, 3)])
+    np.testing.assert_allclose(np.load(out / "000_mean.npy"), samples.mean(0), atol=1e-5)
+    np.testing.assert_allclose(np.load(out / "000_restored.npy"), samples[0])
+    assert size_of(out / "000_std.png") == (44, 36)
+    row = rows(out)[0]
+    assert row["nfe"] == 6
+    assert {"psnr", "ssim", "lpips", "psnr of the mean"} <= row.keys()
+    assert "PSNR" in result.output
+
+
+@pytest.mark.parametrize("simulate", ["denoising", "deblurring", "super-resolution", "box-inpainting", "fourier"])
+def test_every_task_can_be_simulated(folder, model_file, tmp_path, simulate):
+    result = call(folder / "000.png", "--simulate", simulate, "--steps", 1, "--model", model_file, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert size_of(tmp_path / "000_restored.png") == (44, 36)
+
+
+def test_sizes_of_the_real_tasks(folder, model_file, tmp_path):
+    common = ["--steps", 1, "--model", model_file, "--out", tmp_path]
+    assert call(folder / "000.png", "--task", "super-resolution", *common).exit_code == 0
+    assert size_of(tmp_path / "000_restored.png") == (88, 72)
+    assert call(folder / "001.png", "--task", "deblurring", "--blur", 1, *common).exit_code == 0
+    assert size_of(tmp_path / "001_restored.png") == (44, 36)
+
+
+def test_a_folder_goes_on_after_a_broken_picture(folder, model_file, tmp_path):
+    (folder / "sub").mkdir()
+    (folder / "000.png").rename(folder / "sub" / "a.png")
+    (folder / "001b.jpg").write_bytes(b"no picture")
+    out = tmp_path / "out"
+    result = call(folder, "--task", "denoising", "--steps", 1, "--model", model_file, "--out", out)
+    assert result.exit_code == 1
+    assert says(result.output, "001b.jpg: no picture in a format that Pillow reads")
+    names = sorted(p.relative_to(out).as_posix() for p in out.rglob("*_restored.png"))
+    assert names == ["001_restored.png", "002_restored.png", "sub/a_restored.png"]
+    assert [("error" in row) for row in rows(out)] == [False, True, False, False]
+    assert says(result.output, "(est.)")
+
+
+def test_masks_from_a_folder(folder, model_file, tmp_path):
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    for i in range(2):
+        Image.fromarray(np.uint8(255) * (np.arange(36)[:, None] < 4 * (i + 1)).repeat(44, 1)).save(masks / f"00{i}.png")
+    result = call(
+        folder, "--task", "inpainting", "--mask", masks, "--sigma", 0.01, "--steps", 1, "--model", model_file,
+        "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert result.exit_code == 1  # 002.png has no mask
+    found = rows(tmp_path / "out")
+    assert [row.get("missing") for row in found] == [round(4 / 36, 4), round(8 / 36, 4), None]
+    assert "masks/002.png: no such file" in found[2]["error"]
+
+
+def test_names_never_collide(tmp_path):
+    files = [tmp_path / n for n in ("a.jpg", "a.png", "b.png", "c/a.png")]
+    assert result_names(files, tmp_path) == ["a_jpg", "a_png", "b", "c/a"]
+
+
+BAD = [
+    ([], "give either --task"),
+    (["--task", "denoising", "--simulate", "denoising"], "give either --task"),
+    (["--task", "inpainting"], "inpainting needs a mask"),
+    (["--task", "denoising", "--missing", "0.5"], "--missing belongs to --simulate"),
+    (["--task", "denoising", "--model", "nothing"], "no model 'nothing'"),
+    (["--task", "denoising", "--model", "toy"], "does not restore pictures"),
+    (["--task", "denoising", "--tile", "30"], "tile must be a multiple of"),
+    (["--simulate", "denoising", "--box", "4"], "no setting box"),
+    (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels dropped"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD)
+def test_bad_input_is_named_and_nothing_is_written(folder, model_file, tmp_path, arguments, message):
+    out = tmp_path / "out"
+    chosen = [] if "--model" in arguments else ["--model", model_file]
+    result = call(folder / "000.png", *arguments, *chosen, "--out", out)
+    assert result.exit_code == 2
+    assert says(result.output, message), result.output
+    assert not list(out.glob("*.png"))
+
+
+def test_a_missing_picture_is_named(model_file, tmp_path):
+    result = call(tmp_path / "none.png", "--task", "denoising", "--model", model_file, "--out", tmp_path / "out")
+    assert result.exit_code == 2
+    assert says(result.output, "none.png: no such file")
+
+
+def test_png_with_16_bits(tmp_path):
+    x = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0)) * 2.4 - 1.2
+    expected = (((x + 1) / 2).clamp(0, 1) * 65535).round().to(torch.int32).permute(1, 2, 0).numpy()
+    write_picture(tmp_path / "grey.png", x[:1], "png16")
+    np.testing.assert_array_equal(pixels_of(tmp_path / "grey.png"), expected[:, :, 0])
+    write_picture(tmp_path / "rgb.png", x, "png16")
+    np.testing.assert_allclose(pixels_of(tmp_path / "rgb.png"), expected / 257, atol=1)
+    data = (tmp_path / "rgb.png").read_bytes()
+    body = data[data.index(b"IDAT") + 4 : data.index(b"IEND") - 8]
+    raw = np.frombuffer(zlib.decompress(body), np.uint8).reshape(5, -1)[:, 1:].copy()
+    np.testing.assert_array_equal(raw.view(">u2").reshape(5, 7, 3), expected)
+
+
+def test_torchrun_shares_a_folder(folder, model_file, tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    settings = ["--task", "denoising", "--sigma", "0.1", "--steps", "1", "--model", str(model_file)]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launch += ["--rdzv-endpoint", "localhost:0", "-m", "firm", "restore", str(folder), *settings]
+    done = subprocess.run([*launch, "--out", str(tmp_path / "two")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert call(folder, *settings, "--out", tmp_path / "one").exit_code == 0
+    assert [row["picture"] for row in rows(tmp_path / "two")] == [row["picture"] for row in rows(tmp_path / "one")]
+    for i in range(3):
+        name = f"00{i}_restored.png"
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
