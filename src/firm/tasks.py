@@ -21,9 +21,12 @@ from firm.operators import (
     cartesian_mask,
     gaussian_kernel,
     random_mask,
+    stroke_mask,
 )
 
-TaskName = Literal["denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting", "fourier"]
+TaskName = Literal[
+    "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting", "fourier", "stroke-inpainting"
+]
 TASKS: tuple[TaskName, ...] = (  # the five of the paper's tables
     "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting",
 )  # fmt: skip
@@ -34,6 +37,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {  # which settings a task has, beside 
     "random-inpainting": ("missing", "mask"),
     "box-inpainting": ("box",),
     "fourier": ("lines", "mask"),
+    "stroke-inpainting": ("strokes", "width", "mask"),  # ours: scratches and writing
 }
 PROTOCOL_SEED = 42  # of the mask that all images share
 
@@ -45,7 +49,8 @@ class Task:
     Parameters
     ----------
     name
-        "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting" or "fourier".
+        "denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting" or "fourier"; and, beyond
+        the paper, "stroke-inpainting".
     size
         Image side, or (height, width). The paper's settings are those of 128 (CelebA) and 256 (AFHQ); other sides
         (the shorter one) take those of 128 below 256 and those of 256 from there on, the box and the lines in
@@ -62,6 +67,8 @@ class Task:
         Side of the centred hole ("box-inpainting").
     lines
         k-space lines kept, of `size` ("fourier").
+    strokes, width
+        Number of straight strokes that are missing, and their width in pixels ("stroke-inpainting").
     mask
         "shared": every image has the mask that the protocol draws with seed 42. "fresh": every image its own.
     """
@@ -75,6 +82,8 @@ class Task:
     missing: float | None = None
     box: int | None = None
     lines: int | None = None
+    strokes: int | None = None
+    width: float | None = None
     mask: Literal["shared", "fresh"] | None = None
 
     def __post_init__(self) -> None:
@@ -106,9 +115,10 @@ class Task:
         side, width = min(self.shape), self.shape[1]
         large = side >= 256
         lines = max(1, round(width * 56 / 256))
-        sigma = {"denoising": 0.2, "random-inpainting": 0.01, "fourier": 0.002}.get(self.name, 0.05)
+        own = {"denoising": 0.2, "random-inpainting": 0.01, "stroke-inpainting": 0.01, "fourier": 0.002}
         return dict(
-            sigma=sigma, blur=3.0 if large else 1.0, kernel_size=61, factor=4 if large else 2, missing=0.7,
+            sigma=own.get(self.name, 0.05), strokes=8, width=side * 6 / 128, blur=3.0 if large else 1.0,
+            kernel_size=61, factor=4 if large else 2, missing=0.7,
             box=max(1, round(side * 40 / 128)), mask="shared",
             lines=lines if width % 2 == 0 else lines // 2 * 2 + 1,  # an odd width has an odd number of symmetric lines
         )  # fmt: skip
@@ -132,12 +142,16 @@ class Task:
             masks = self._mask(Generator().manual_seed(PROTOCOL_SEED), protocol=True)
         else:
             masks = torch.stack([self._mask(generator_for(seed, i, "mask")) for i in indices])[:, None]
-        return Mask(masks) if self.name == "random-inpainting" else Fourier(masks)
+        return Fourier(masks) if self.name == "fourier" else Mask(masks)
 
     def _mask(self, generator: Generator, protocol: bool = False) -> Tensor:
         if self.name == "fourier":
             assert self.lines is not None
             return cartesian_mask(self.shape, self.lines, generator)
+        if self.name == "stroke-inpainting":
+            assert self.strokes is not None
+            assert self.width is not None
+            return stroke_mask(self.shape, self.strokes, self.width, generator)
         assert self.missing is not None
         if protocol:  # NumPy's legacy generator, as the reference code draws it: 4827 of 128x128 pixels kept
             drawn = np.random.RandomState(PROTOCOL_SEED).binomial(1, 1 - self.missing, self.shape)

@@ -3,7 +3,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firm.operators import box_mask, cartesian_mask, gaussian_kernel, random_mask
+from firm.operators import box_mask, cartesian_mask, gaussian_kernel, random_mask, stroke_mask
+from firm.operators.patterns import draw_strokes
 
 
 def generator(seed=0):
@@ -68,3 +69,31 @@ def test_cartesian_masks_are_symmetric_and_keep_the_asked_number(W, lines, cente
 def test_wrong_settings(call):
     with pytest.raises(ValueError, match=r"must|share"):
         call()
+
+
+def test_strokes_are_the_pixels_near_a_segment():
+    """Against the distance computed pixel by pixel."""
+    ends = torch.rand(2, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    ends[0, 0, 1] = ends[0, 0, 0]  # a dot
+    width = torch.tensor([3.0, 5.5])
+    mask = draw_strokes(ends, width, (12, 20))
+    assert mask.shape == (2, 1, 12, 20)
+    for b in range(2):
+        for i in range(12):
+            for j in range(20):
+                pixel = torch.tensor([i + 0.5, j + 0.5])
+                near = []
+                for segment in ends[b] * torch.tensor([12.0, 20.0]):
+                    steps = torch.linspace(0, 1, 2001)[:, None]
+                    points = segment[0] * (1 - steps) + segment[1] * steps
+                    near.append(float((points - pixel).norm(dim=1).min()))
+                if abs(min(near) - float(width[b]) / 2) > 0.01:  # the sampled segment is not exact at the rim
+                    assert bool(mask[b, 0, i, j] == 0) == (min(near) < float(width[b]) / 2)
+
+
+def test_stroke_mask_needs_strokes():
+    mask = stroke_mask((32, 40), 4, 3, torch.Generator().manual_seed(0))
+    assert mask.shape == (32, 40)
+    assert 0.3 < float(mask.mean()) < 1
+    with pytest.raises(ValueError, match="at least one stroke"):
+        stroke_mask((8, 8), 0, 3)

@@ -22,7 +22,7 @@ class TaskChoice(str, enum.Enum):
 
 
 class SimulateChoice(str, enum.Enum):
-    """The paper's tasks."""
+    """The paper's tasks, and strokes."""
 
     denoising = "denoising"
     deblurring = "deblurring"
@@ -30,6 +30,7 @@ class SimulateChoice(str, enum.Enum):
     random_inpainting = "random-inpainting"
     box_inpainting = "box-inpainting"
     fourier = "fourier"
+    stroke_inpainting = "stroke-inpainting"
 
 
 class FormatChoice(str, enum.Enum):

@@ -12,6 +12,7 @@ from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel
 from firm.operators.patterns import random_mask as random_mask
+from firm.operators.patterns import stroke_mask as stroke_mask
 from firm.operators.subsample import Subsample as Subsample
 from firm.operators.testing import dot_test as dot_test
 from firm.operators.testing import prox_test as prox_test

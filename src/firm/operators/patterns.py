@@ -34,6 +34,34 @@ def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
     return mask
 
 
+def stroke_mask(shape: tuple[int, int], strokes: int, width: float, generator: Generator | None = None) -> Tensor:
+    """Mask (H, W) of ones with straight strokes of `width` pixels missing, between random points: scratches, text."""
+    if strokes < 1 or width <= 0:
+        raise ValueError(f"stroke_mask: need at least one stroke and a positive width, got {strokes} and {width}")
+    return draw_strokes(torch.rand(1, strokes, 2, 2, generator=generator), torch.tensor([width]), shape)[0, 0]
+
+
+def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Masks (B, 1, H, W): 0 within half of `width` (B,) pixels of a segment, 1 elsewhere.
+
+    `ends` (B, strokes, 2, 2) holds the ends of each segment as (row, column), in [0, 1] of the image.
+    """
+    H, W = shape
+    scale = torch.tensor([H, W], dtype=ends.dtype, device=ends.device)
+    a, b = (ends * scale).unbind(2)  # (B, strokes, 2)
+    rows, columns = torch.arange(H, device=ends.device) + 0.5, torch.arange(W, device=ends.device) + 0.5
+    dr, dc = (
+        rows[:, None] - a[..., :1, None],
+        columns - a[..., 1:, None],
+    )  # from the first end: (B, strokes, H, 1), (1, W)
+    along = (b - a)[..., None, None, :]
+    length = along.square().sum(-1).clamp(min=1e-6)
+    nearest = ((dr * along[..., 0] + dc * along[..., 1]) / length).clamp(0, 1)  # (B, strokes, H, W)
+    distance = (dr - nearest * along[..., 0]).square() + (dc - nearest * along[..., 1]).square()
+    inside = distance < (width / 2).square().reshape(-1, 1, 1, 1)
+    return (~inside.any(1, keepdim=True)).float()
+
+
 def cartesian_mask(
     shape: tuple[int, int], lines: int, generator: Generator | None = None, center: float = 0.08
 ) -> Tensor:

@@ -154,11 +154,13 @@ def _is_grey(picture: Tensor) -> bool:
 def advice(card: dict[str, Any], problem: Problem) -> list[str]:
     """Sentences on where a problem lies outside what the model was trained for; empty if it does not, or is unknown."""
     name = problem.settings["task"]
-    wanted = ("random-inpainting", "box-inpainting") if name == "inpainting" else (name,)
+    wanted = ("random-inpainting", "box-inpainting", "stroke-inpainting") if name == "inpainting" else (name,)
     entries = [e for e in card.get("trained_for", []) if isinstance(e, dict) and e.get("name") in wanted]
     if not entries:
         return [f"the model was not trained for {name}"] if card.get("trained_for") else []
     out = []
+    if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
+        out.append("the model was trained for single missing pixels and a centred box; other holes may show")
     for key, value in {**problem.settings, "sigma": problem.sigma}.items():
         ranges = [e[key] for e in entries if isinstance(e.get(key), list | tuple)]
         if (ranges and name != "inpainting") or (ranges and key == "sigma"):

@@ -239,7 +239,10 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
             if isinstance(value, list | tuple):
                 ok = len(value) == 2 and all(isinstance(v, int | float) for v in value) and value[0] <= value[1]
                 need(ok, f"mixture: {key} must be a number or a range [low, high], got {value}")
-                need(key not in ("factor", "kernel_size", "weight", "mask"), f"mixture: {key} cannot be a range")
+                need(
+                    key not in ("factor", "kernel_size", "strokes", "weight", "mask"),
+                    f"mixture: {key} cannot be a range",
+                )
                 varies = varies or key == "sigma"
     if varies:
         conditioned = bool(c.unet_arguments().get("noise_level", False))

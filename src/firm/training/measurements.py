@@ -15,7 +15,8 @@ from torch import Tensor
 
 from firm.operators import Blur, Fourier, Identity, Mask, Operator, Subsample
 from firm.operators.grouped import group
-from firm.tasks import Task
+from firm.operators.patterns import draw_strokes
+from firm.tasks import PARAMETERS, Task
 
 Range = tuple[float, float]
 
@@ -49,7 +50,7 @@ class TrainTask:
         """From an entry of the configuration's mixture."""
         settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
         ranges = {key: settings.pop(key) for key in list(settings) if isinstance(settings[key], list | tuple)}
-        if entry["name"] in ("random-inpainting", "fourier"):
+        if "mask" in PARAMETERS[entry["name"]]:
             settings.setdefault("mask", mask)
         return TrainTask(
             Task(entry["name"], size, **settings), {k: (float(a), float(b)) for k, (a, b) in ranges.items()}
@@ -84,6 +85,10 @@ class TrainTask:
         if task.name == "random-inpainting" and task.mask == "fresh":
             missing = self._sample("missing", rows, device).reshape(-1, 1, 1, 1)
             return Mask((rows.rand(1, n, n, device=device) >= missing).float(), check=False)
+        if task.name == "stroke-inpainting" and task.mask == "fresh":
+            assert task.strokes is not None
+            ends = rows.rand(task.strokes, 2, 2, device=device)
+            return Mask(draw_strokes(ends, self._sample("width", rows, device), task.shape), check=False)
         if task.name == "fourier" and task.mask == "fresh":
             return Fourier(self._cartesian(rows, device), check=False)
         return _constant(task, device)
