@@ -61,7 +61,7 @@ def posterior_mean(
     for k in range(K):
         x = data_consistency(op, z, y, rho, check=check and k == 0)
         z_hat = _estimate(estimator, x, x_t, t, sigma, output)
-        z = (1 - beta) * x + beta * z_hat
+        z = torch.lerp(x, z_hat.to(x.dtype), beta)  # (1 - beta) x + beta z_hat, in one kernel
         if callback is not None:
             callback(k + 1, x, z)
     return z

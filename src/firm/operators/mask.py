@@ -42,7 +42,8 @@ class Mask(Operator):
         """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (inpainting_update)."""
         require_shape(self, "y", y, shape(z))
         require_broadcast(self, self.mask, z)
-        return (gamma * self.mask * y + z) / (gamma * self.mask.square() + 1)
+        share = 1 / (gamma * self.mask.square() + 1)  # of z; small where one mask serves all channels
+        return torch.addcmul(gamma * self.mask * share * y, share.to(z.dtype), z)
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""

@@ -33,31 +33,46 @@ class Muon(Optimizer):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Update every matrix from its gradient."""
         for group in self.param_groups:
-            shapes: dict[tuple[int, int], list[nn.Parameter]] = {}
+            shapes: dict[torch.Size, list[nn.Parameter]] = {}
             for p in group["params"]:
                 if p.grad is not None:
-                    shapes.setdefault((len(p), p[0].numel()), []).append(p)
+                    if not self.state[p]:
+                        self.state[p]["momentum"] = torch.zeros_like(p)
+                    shapes.setdefault(as_matrix(p).shape, []).append(p)
             for shape, params in shapes.items():
                 self._update(shape, params, group)
 
-    def _update(self, shape: tuple[int, int], params: list[nn.Parameter], group: dict[str, Any]) -> None:
-        for p in params:
-            if not self.state[p]:
-                self.state[p]["momentum"] = torch.zeros_like(p)
+    def _update(self, shape: torch.Size, params: list[nn.Parameter], group: dict[str, Any]) -> None:
+        gradients = torch.stack([as_matrix(p.grad) for p in params if p.grad is not None])
         buffers = [self.state[p]["momentum"] for p in params]
-        gradient = torch.stack([p.grad.reshape(shape) for p in params if p.grad is not None])
-        before = torch.stack([b.reshape(shape) for b in buffers])
-        after = before.lerp(gradient, 1 - group["momentum"])
+        before = torch.stack([as_matrix(b) for b in buffers])
+        after = before.lerp(gradients, 1 - group["momentum"])
         scale = group["lr"] * 0.2 * max(shape) ** 0.5
-        update = scale * orthogonalise(gradient.lerp(after, group["momentum"]))  # Nesterov's look ahead
+        update = scale * orthogonalise(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
         decay: float | Tensor = group["lr"] * group["weight_decay"]
         if self.found_inf is not None:
             bad = self.found_inf.bool()
             after, update = torch.where(bad, before, after), torch.where(bad, 0, update)
             decay = torch.where(bad, 0, decay)
-        for p, b, m, u in zip(params, buffers, after, update, strict=True):
-            b.copy_(m.reshape(p.shape))
-            p.mul_(1 - decay).sub_(u.reshape(p.shape))
+        # Of the parameters' shape and layout, so that the loops below are one kernel each.
+        updates, moments = ([_like(m, p) for m, p in zip(ms, params, strict=True)] for ms in (update, after))
+        weights: list[Tensor] = list(params)
+        torch._foreach_copy_(buffers, moments)
+        torch._foreach_mul_(weights, 1 - decay)
+        torch._foreach_add_(weights, updates, alpha=-1)
+
+
+def as_matrix(weight: Tensor) -> Tensor:
+    """Outputs x (kernel * inputs). In channels_last this is a view, no copy; the order of columns does not matter."""
+    return weight if weight.ndim == 2 else weight.movedim(1, -1).flatten(1)
+
+
+def _like(matrix: Tensor, weight: Tensor) -> Tensor:
+    """The inverse of `as_matrix`."""
+    if weight.ndim == 2:
+        return matrix
+    outputs, inputs, *kernel = weight.shape
+    return matrix.reshape(outputs, *kernel, inputs).movedim(-1, 1)
 
 
 def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:

@@ -1,0 +1,154 @@
+"""The bundled model on the first CelebA test faces: table beside the paper's rows, curves, mismatch, posterior spread.
+
+    python experiments/face_128/run.py --data CELEBA            # everything, about 2 minutes on an H200
+    python experiments/face_128/run.py --data CELEBA --steps 1,2 --limit 20      # a part, on a CPU
+
+Writes results.json, checks.json, table.md and curves.png beside this file (or to --out); a stopped run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+
+from firm.cli.evaluate import numbers
+from firm.data import celeba_files, resident
+from firm.data.picture import to_tensor
+from firm.evaluation import Evaluation, baseline_methods, evaluate, firm_method
+from firm.evaluation.report import summarise
+from firm.fast import fast
+from firm.files import write_atomically
+from firm.machine import describe_machine
+from firm.metrics.psnr import psnr
+from firm.model import Firm, load, restore
+from firm.sampling import sample
+from firm.tasks import TASKS, Task, generator_for
+
+HERE = Path(__file__).parent
+# Table 1 of the paper, CelebA, 100 images: PSNR, SSIM, LPIPS of each task in the order of TASKS.
+PAPER = {
+    "Degraded": "20.00 .348 .371   27.81 .740 .125   10.25 .183 .827   11.95 .196 1.041   22.26 .743 .213",
+    "PnP-Flow1": "31.75 .904 .044   34.48 .936 .039   31.04 .901 .045   33.02 .944 .018   30.45 .933 .037",
+    "Flower5-OT": "33.07 .925 .038   35.65 .954 .031   33.03 .931 .039   33.92 .953 .020   31.85 .952 .023",
+    "FIRM N=2": "33.67 .932 .034   36.04 .957 .029   34.39 .949 .028   35.03 .963 .018   33.25 .960 .022",
+}
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder of CelebA.")],
+    model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
+    steps: Annotated[str, typer.Option(help="Numbers of Euler steps.")] = "1,2,4,10,25",
+    limit: Annotated[int, typer.Option(min=2, help="Test faces.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Images at once on a GPU.")] = 100,
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = HERE,
+    work: Annotated[Path, typer.Option(help="Folder for the rows of single images.")] = Path("outputs/face_128"),
+) -> None:
+    """Evaluate, check, draw."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    network = fast(load(model).to(device))
+    files = celeba_files(data, "test")[:limit]
+    pixels, _ = resident(files, 128, crop=178)
+    evaluation = Evaluation(pixels, [f.name for f in files], [Task(name, 128) for name in TASKS])
+    methods = [*baseline_methods(), *(firm_method(network, N) for N in numbers(steps))]
+    summary = summarise(evaluate(evaluation, methods, work, batch=batch))
+    about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine()}
+    write_atomically(out / "results.json", json.dumps({**about, "summary": summary}, indent=1))
+    write_atomically(out / "table.md", table(summary))
+    draw(summary, out / "curves.png")
+    truth = to_tensor(pixels).to(device)
+    checks = {**about, "mismatch": mismatch(network, truth, batch), "spread": spread(network, truth[:20])}
+    write_atomically(out / "checks.json", json.dumps(checks, indent=1))
+    print(table(summary))
+    print(json.dumps({key: checks[key] for key in ("mismatch", "spread")}, indent=1))
+
+
+def paper_row(name: str) -> list[tuple[float, float, float]]:
+    """(PSNR, SSIM, LPIPS) of each task."""
+    v = [float(word) for word in PAPER[name].split()]
+    return list(zip(v[::3], v[1::3], v[2::3], strict=True))
+
+
+def table(summary: dict[str, Any]) -> str:
+    """PSNR / SSIM / LPIPS: the paper's rows and ours, in Markdown."""
+    lines = ["| method | " + " | ".join(TASKS) + " |", "|---" * (len(TASKS) + 1) + "|"]
+    for name in PAPER:
+        values = " | ".join(f"{p:.2f} / {s:.3f} / {q:.3f}" for p, s, q in paper_row(name))
+        lines.append(f"| paper: {name} | {values} |")
+    for method in summary[TASKS[0]]:
+        cells = [summary[task][method] for task in TASKS]
+        values = " | ".join(f"{c['psnr']:.2f} / {c['ssim']:.3f} / {c['lpips']:.3f}" for c in cells)
+        lines.append(f"| ours: {method} | {values} |")
+    return "\n".join(lines) + "\n"
+
+
+def draw(summary: dict[str, Any], path: Path) -> None:
+    """Distortion against perception, one panel a task: PSNR up, LPIPS to the left is better."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.1 * len(TASKS), 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axis, (i, task) in zip(figure.subplots(1, len(TASKS)), enumerate(TASKS), strict=True):
+        ours = [(m, v) for m, v in summary[task].items() if m.startswith("FIRM")]
+        axis.plot([v["lpips"] for _, v in ours], [v["psnr"] for _, v in ours], "o-", label="face-128")
+        for method, v in ours:
+            axis.annotate(
+                method.split()[-1], (v["lpips"], v["psnr"]), fontsize=7, xytext=(3, 3), textcoords="offset points"
+            )
+        for name, marker in (("PnP-Flow1", "s"), ("Flower5-OT", "^"), ("FIRM N=2", "*")):
+            p, _, q = paper_row(name)[i]
+            axis.plot([q], [p], marker, ms=7, label=f"paper: {name}", alpha=0.8)
+        axis.set_title(task, fontsize=10)
+        axis.set_xlabel("LPIPS")
+        axis.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("PSNR, dB")
+    figure.axes[0].legend(fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+
+
+def mismatch(model: Firm, truth: torch.Tensor, batch: int) -> dict[str, float]:
+    """PSNR at N = 2 of random inpainting with other shares of missing pixels and other noise levels."""
+    settings = [{"missing": p} for p in (0.5, 0.6, 0.7, 0.8)] + [{"sigma": s} for s in (0.005, 0.02)]
+    return {
+        ", ".join(f"{k} {v}" for k, v in setting.items()): round(
+            average_psnr(model, Task("random-inpainting", 128, **setting), truth, batch),
+            3,  # type: ignore[arg-type]
+        )
+        for setting in settings
+    }
+
+
+def average_psnr(model: Firm, task: Task, truth: torch.Tensor, batch: int) -> float:
+    """PSNR at N = 2, averaged over the images."""
+    size = batch if truth.is_cuda else 1
+    values = []
+    for first in range(0, len(truth), size):
+        x = truth[first : first + size]
+        op, y = task.measure(x, 42, first)
+        generators = [generator_for(42, first + i, "method") for i in range(len(x))]
+        values += psnr(sample(model, op, y, 2, sigma=task.sigma, generator=generators), x).tolist()
+    return float(sum(values) / len(values))
+
+
+def spread(model: Firm, truth: torch.Tensor) -> dict[str, float]:
+    """Box inpainting, 8 samples at N = 2: standard deviation inside the box and outside."""
+    task = Task("box-inpainting", 128)
+    inside, outside = [], []
+    for i, x in enumerate(truth):
+        op, y = task.measure(x[None], 42, i)
+        std = restore(model, op, y, 2, 8, seed=i, sigma=task.sigma).std
+        assert std is not None
+        hole = (op.A(torch.ones_like(x[None])) == 0)[0]
+        inside.append(float(std[0][hole].mean()))
+        outside.append(float(std[0][~hole].mean()))
+    a, b = sum(inside) / len(inside), sum(outside) / len(outside)
+    return {"faces": len(truth), "inside": round(a, 5), "outside": round(b, 5), "ratio": round(a / b, 2)}
+
+
+if __name__ == "__main__":
+    typer.run(main)
