@@ -64,12 +64,10 @@ def test_an_unknown_precision_is_refused(model):
 
 
 def test_the_bundled_model_loses_nothing_visible_in_bf16():
-    from importlib import resources
-
-    from firm.data.picture import read_picture
+    from firm.data import portrait
     from firm.metrics.psnr import psnr
 
-    truth = read_picture(str(resources.files("firm") / "pictures/astronaut.png"))[None]
+    truth = portrait()
     model = firm.load("face-128")
     task = firm.Task("super-resolution", 128)
     op, y = task.measure(truth)

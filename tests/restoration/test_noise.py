@@ -39,10 +39,8 @@ def test_too_little_to_see():
 
 
 def test_a_real_face_with_noise():
-    from importlib import resources
+    from firm.data import portrait
 
-    from firm.data.picture import read_picture
-
-    face = read_picture(str(resources.files("firm") / "pictures/astronaut.png"))
+    face = portrait()
     noise = torch.randn(face.shape, generator=torch.Generator().manual_seed(3))
     assert estimate_noise(face + 0.2 * noise) == pytest.approx(0.2, rel=0.1)

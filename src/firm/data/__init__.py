@@ -7,4 +7,5 @@ from firm.data.folder import folder_files as folder_files
 from firm.data.named import named_files as named_files
 from firm.data.picture import PictureError as PictureError
 from firm.data.picture import read_picture as read_picture
+from firm.data.portrait import portrait as portrait
 from firm.data.resident import resident as resident

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.table import Table
 from torch import Tensor
 from tqdm import tqdm
 
-from firm.data.picture import read_picture
+from firm.data import portrait
 from firm.evaluation.methods import degraded
 from firm.fast import fast
 from firm.files import write_atomically
@@ -23,14 +22,12 @@ from firm.model import load, restore
 from firm.restoration.output import write_side_by_side
 from firm.tasks import TASKS, Task
 
-PORTRAIT = "pictures/astronaut.png"
-
 
 def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 8, seed: int = 0) -> dict[str, Any]:
     """Write ``portrait.png`` (a row a task: truth, measurement, restoration, mean, deviation) and print a table."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = fast(load(model_name).to(device))
-    truth = read_picture(Path(str(resources.files("firm") / PORTRAIT)))[None].to(device)
+    truth = portrait().to(device)
     rows: list[list[tuple[str, Tensor]]] = []
     results: dict[str, Any] = {"model": model_name, "N": steps, "samples": samples, "machine": describe_machine()}
     for name in tqdm(TASKS, unit="task"):

@@ -1,0 +1,50 @@
+"""The bundled model on the bundled portrait: the demo, as a test."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+
+import firm
+from firm.data import portrait
+from firm.model import find
+from firm.reproduce import portrait as experiment
+from firm.tasks import TASKS
+
+
+def test_every_task_is_restored(tmp_path):
+    experiment.run(tmp_path, steps=1, samples=2)
+    results = json.loads((tmp_path / "portrait.json").read_text())
+    floor = {"denoising": 31, "deblurring": 33, "super-resolution": 31, "random-inpainting": 31, "box-inpainting": 28}
+    for name in TASKS:
+        assert results[name]["restored"]["psnr"] > floor[name]
+        assert results[name]["nfe"] == 5
+    with Image.open(tmp_path / "portrait.png") as picture:
+        assert picture.height > picture.width * 0.9  # five rows of five
+
+
+def test_the_box_is_where_the_model_is_unsure():
+    x, task = portrait(), firm.Task("box-inpainting")
+    op, y = task.measure(x)
+    std = firm.restore(firm.fast(firm.load("face-128")), op, y, 2, samples=3, sigma=task.sigma).std
+    hole = op.A(torch.ones_like(x)) == 0
+    assert float(std[hole].mean()) > 5 * float(std[~hole].mean())
+
+
+def test_the_model_is_as_small_as_promised():
+    model = firm.load("face-128")
+    assert sum(p.numel() for p in model.estimator.parameters()) <= 10_000_000
+    assert find("face-128").stat().st_size < 20 * 2**20
+    card = model.card
+    assert {"data", "notice", "recipe", "minutes", "metrics", "limits", "trained_for"} <= card.keys()
+    assert {entry["name"] for entry in card["trained_for"]} >= {*TASKS, "fourier"}
+
+
+@pytest.mark.parametrize(("missing", "sigma"), [(0.5, 0.01), (0.8, 0.01), (0.7, 0.02)])
+def test_it_serves_other_settings_than_the_papers(missing, sigma):
+    x, task = portrait(), firm.Task("random-inpainting", missing=missing, sigma=sigma)
+    op, y = task.measure(x)
+    restored = firm.restore(firm.fast(firm.load("face-128")), op, y, 1, sigma=sigma).image
+    error = float((restored - x).square().mean().sqrt())
+    assert error < {0.5: 0.04, 0.7: 0.06, 0.8: 0.08}[missing]
