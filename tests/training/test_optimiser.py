@@ -7,9 +7,9 @@ import torch
 
 import firm
 from firm.distributed import Ranks
-from firm.training.loop import Trainer
 from firm.training.optimiser import Muon, make_optimisers, orthogonalise
 from firm.training.pictures import load_pictures
+from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 

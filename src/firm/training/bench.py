@@ -16,7 +16,7 @@ from firm.files import write_atomically
 from firm.machine import describe_machine, peak_megabytes
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import estimate
-from firm.training.loop import Trainer
+from firm.training.trainer import Trainer
 
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
 
