@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 
 from firm.data import PictureError, read_picture
+from firm.data.picture import read_array, to_tensor
 
 RED, SIZE = (200, 40, 90), (12, 10)  # width, height
 
@@ -195,3 +196,16 @@ def test_the_papers_preprocessing(tmp_path):
 def test_channels(tmp_path):
     with pytest.raises(ValueError, match="channels must be 1"):
         read_picture(tmp_path / "x.png", channels=4)
+
+
+def test_grey_pictures_keep_their_16_bits(tmp_path):
+    values = np.random.default_rng(0).integers(0, 65536, (40, 30)).astype(np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    x = read_picture(tmp_path / "deep.png")
+    assert x.shape == (3, 40, 30)
+    np.testing.assert_allclose(x[1].numpy(), values / 32767.5 - 1, atol=1e-6)
+    assert read_picture(tmp_path / "deep.png", channels=1).shape == (1, 40, 30)
+    sized = read_picture(tmp_path / "deep.png", 16)
+    np.testing.assert_allclose(sized, to_tensor(read_array(tmp_path / "deep.png", 16)), atol=1.5 / 127.5)
+    Image.fromarray((values / 65535).astype(np.float32)).save(tmp_path / "float.tif")
+    np.testing.assert_allclose(read_picture(tmp_path / "float.tif")[0].numpy(), values / 32767.5 - 1, atol=1e-6)

@@ -21,8 +21,8 @@ class PictureError(ValueError):
 def read_picture(path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3) -> Tensor:
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
-    Turned upright by its EXIF orientation, transparency over white, the first frame of an animation, 16 bits scaled
-    to their range. With `size` it is centre-cropped to a square (of side `crop`, at most the shorter side) and
+    Turned upright by its EXIF orientation, transparency over white, the first frame of an animation. Grey pictures of
+    16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is centre-cropped to a square (of side `crop`, at most the shorter side) and
     resized to `size` x `size`, bilinear with antialiasing: the paper's preprocessing.
 
     Raises
@@ -30,7 +30,14 @@ def read_picture(path: str | Path, size: int | None = None, *, crop: int | None 
     PictureError
         If the file is missing, empty, cut short, too large, or no picture.
     """
-    return to_tensor(read_array(path, size, crop=crop, channels=channels))
+    _require_channels(channels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        picture = _sized(_decode(Path(path), deep=True), size, crop)
+    if picture.mode != "F":
+        return to_tensor(_to_array(picture, channels))
+    values = torch.from_numpy(np.array(picture, dtype=np.float32))
+    return (values / 127.5 - 1).clamp(-1, 1).expand(channels, -1, -1).clone()
 
 
 def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -51,20 +58,27 @@ def decode_array(
     path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3
 ) -> NDArray[np.uint8]:
     """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once."""
-    path = Path(path)
+    _require_channels(channels)
+    return _to_array(_sized(_decode(Path(path)), size, crop), channels)
+
+
+def _sized(picture: Image.Image, size: int | None, crop: int | None) -> Image.Image:
+    return picture if size is None else _square(picture, crop).resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _require_channels(channels: int) -> None:
     if channels not in (1, 3):
         raise ValueError(f"channels must be 1 (grey) or 3 (RGB), got {channels}")
-    picture = _decode(path)
-    if size is not None:
-        picture = _square(picture, crop)
-        picture = picture.resize((size, size), Image.Resampling.BILINEAR)
+
+
+def _to_array(picture: Image.Image, channels: int) -> NDArray[np.uint8]:
     picture = picture.convert("L" if channels == 1 else "RGB")
     pixels = np.array(picture, dtype=np.uint8)
     return np.ascontiguousarray(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1))
 
 
-def _decode(path: Path) -> Image.Image:
-    """Decode to mode L or RGB, 8 bits, upright."""
+def _decode(path: Path, deep: bool = False) -> Image.Image:
+    """Decode to mode L or RGB, 8 bits, upright; if `deep`, grey pictures of more bits to mode F, 0 to 255."""
     if not path.is_file():
         raise PictureError(f"{path}: no such file")
     if path.stat().st_size == 0:
@@ -74,7 +88,7 @@ def _decode(path: Path) -> Image.Image:
             if picture.width * picture.height > MAX_PIXELS:
                 raise PictureError(f"{path}: {picture.width}x{picture.height} pixels are more than {MAX_PIXELS:,}")
             picture.load()
-            return _eight_bits(path, ImageOps.exif_transpose(picture))
+            return _plain(path, ImageOps.exif_transpose(picture), deep)
     except PictureError:
         raise
     except UnidentifiedImageError as error:
@@ -85,8 +99,8 @@ def _decode(path: Path) -> Image.Image:
         raise PictureError(f"{path}: damaged or cut short ({type(error).__name__}: {error})") from error
 
 
-def _eight_bits(path: Path, picture: Image.Image) -> Image.Image:
-    """Bring any mode to L or RGB as a person expects it to look."""
+def _plain(path: Path, picture: Image.Image, deep: bool) -> Image.Image:
+    """Bring any mode to L or RGB (or F, if `deep`) as a person expects it to look."""
     mode = picture.mode
     if mode in ("L", "RGB"):
         return _over_white(picture.convert("RGBA")) if "transparency" in picture.info else picture.copy()
@@ -99,7 +113,8 @@ def _eight_bits(path: Path, picture: Image.Image) -> Image.Image:
             raise PictureError(
                 f"{path}: {mode} pixels from {values.min():.4g} to {values.max():.4g}; expected 0 to {top:g}"
             )
-        return Image.fromarray(np.round(values * (255 / top)).astype(np.uint8))
+        values *= 255 / top
+        return Image.fromarray(values.astype(np.float32) if deep else np.round(values).astype(np.uint8))
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or (mode == "P" and "transparency" in picture.info):
         return _over_white(picture.convert("RGBA"))
     return picture.convert("RGB")  # P, CMYK, YCbCr, LAB, HSV

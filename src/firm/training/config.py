@@ -73,6 +73,7 @@ class TrainConfig:
     bf16: bool = True  # autocast; the data-consistency step stays float32 (the paper uses no mixed precision)
     channels_last: bool = True
     compile: bool = True  # torch.compile of the residual blocks (GPU only)
+    compile_workers: int = 6  # processes that compile the blocks before training starts; 0 = compile as they come
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
     # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
@@ -196,8 +197,9 @@ def _check(c: TrainConfig) -> None:
 
     for key in ("size", "channels", "batch", "epochs", "steps_per_epoch", "strata", "accumulate", "keep", "log_every"):
         need(getattr(c, key) >= 1, f"{key} must be at least 1, got {getattr(c, key)}")
-    for key in ("K", "warm_epochs", "ema_from_epoch", "rate_warmup", "limit", "val_images", "validate_every",
-                "max_minutes", "weight_decay", "checkpoint_every", "checkpoint_minutes"):  # fmt: skip
+    for key in ("K", "warm_epochs", "ema_from_epoch", "rate_warmup", "limit", "val_images",
+                "validate_every", "compile_workers", "max_minutes", "weight_decay", "checkpoint_every",
+                "checkpoint_minutes"):  # fmt: skip
         need(getattr(c, key) >= 0, f"{key} must not be negative, got {getattr(c, key)}")
     for key in ("rho", "rate", "clip", "tau_min"):
         need(getattr(c, key) > 0, f"{key} must be positive, got {getattr(c, key)}")

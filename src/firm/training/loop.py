@@ -21,6 +21,7 @@ from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.logs import Log
 from firm.training.pictures import load_pictures
+from firm.training.precompile import precompile
 from firm.training.trainer import Trainer
 from firm.training.validation import validate
 
@@ -33,6 +34,8 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
         torch.use_deterministic_algorithms(True)
     _claim(out, config, ranks)
     pixels, val_pixels = load_pictures(config, progress and ranks.main)
+    if ranks.device.type == "cuda" and ranks.world == 1 and config.compile and config.compile_workers:
+        precompile(out / "config.yaml", config.compile_workers)  # what it misses is compiled when it is needed
     trainer = Trainer(config, ranks, pixels)
     state = load_checkpoint(out / "checkpoints", config.unet_arguments())
     if state is not None:
@@ -100,7 +103,7 @@ def _claim(out: Path, config: TrainConfig, ranks: Ranks) -> None:
     path = out / "config.yaml"
     free = (  # may differ when a run goes on
         "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
-        "val_steps", "compile", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
+        "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
     text = dump_config(config)
     if path.is_file():

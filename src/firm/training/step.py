@@ -19,6 +19,8 @@ from firm.model import Firm, Solver
 from firm.training.config import TrainConfig
 from firm.training.measurements import Rows, TrainTask, measure, split_batch
 
+COMPILED = (Conditioning, Stem, Block, Upsample, Head)  # modules that torch.compile works on, one by one
+
 
 class Objective(nn.Module):
     """Lines 2 to 8 of Algorithm 1 for one part of the batch.
@@ -101,7 +103,7 @@ def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False
     torch._functorch.config.aggressive_recomputation = lean
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
-        if isinstance(module, Conditioning | Stem | Block | Upsample | Head):
+        if isinstance(module, COMPILED):
             module.compile(dynamic=False, backend=backend)
 
 

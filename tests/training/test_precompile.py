@@ -1,0 +1,55 @@
+"""What is compiled beforehand is what training calls."""
+
+import pytest
+import torch
+
+import firm
+from firm.distributed import Ranks
+from firm.training.pictures import load_pictures
+from firm.training.precompile import Signature, compile_signature, precompile, signatures
+from firm.training.step import COMPILED, compile_blocks
+from firm.training.trainer import Trainer
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, unshuffle: 2, noise_level: true}"
+
+
+def called(module, inputs):
+    kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
+    shapes = tuple(None if v is None else tuple(v.shape) for v in inputs)
+    strides = tuple(None if v is None else v.stride() for v in inputs)
+    dtypes = tuple(None if v is None else v.dtype for v in inputs)
+    return Signature(kind, shapes, strides, dtypes, tuple(v is not None and v.requires_grad for v in inputs))
+
+
+@pytest.mark.parametrize("bf16", ["false", "true"])
+@pytest.mark.parametrize("warm", [0, 1])
+def test_the_signatures_are_those_of_training(make, bf16, warm):
+    config = make(NETWORK, f"bf16={bf16}", f"warm_epochs={warm}", "output=correction")
+    pixels, _ = load_pictures(config, progress=False)
+    trainer = Trainer(config, RANK, pixels)
+    seen = set()
+    for module in trainer.net.modules():
+        if isinstance(module, COMPILED):
+            module.register_forward_pre_hook(lambda m, inputs: seen.add(called(m, inputs)))
+    trainer.advance()
+    net = firm.UNet(**config.unet_arguments()).to(memory_format=torch.channels_last)
+    found = set(signatures(net, config, config.batch))
+    assert seen <= found
+    assert len(found) - len(seen) <= (1 if warm else 0)  # a warm start has no gradient to x^{k+1}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_signature_runs_forward_and_backward(make):
+    config = make(NETWORK)
+    net = firm.UNet(**config.unet_arguments()).to(memory_format=torch.channels_last)
+    found = signatures(net, config, 2)
+    compile_blocks(net, backend="aot_eager")
+    for signature, module in found.items():
+        compile_signature(signature, module, bf16=True)
+    assert all(p.grad is not None for m in found.values() for p in m.parameters())
+
+
+def test_a_failing_worker_is_reported(tmp_path):
+    (tmp_path / "bad.yaml").write_text("nothing: 1\n")
+    assert precompile(tmp_path / "bad.yaml", 2) is False
