@@ -22,8 +22,9 @@ def read_picture(path: str | Path, size: int | None = None, *, crop: int | None 
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
     Turned upright by its EXIF orientation, transparency over white, the first frame of an animation. Grey pictures of
-    16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is centre-cropped to a square (of side `crop`, at most the shorter side) and
-    resized to `size` x `size`, bilinear with antialiasing: the paper's preprocessing.
+    16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is centre-cropped to
+    a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with antialiasing: the
+    paper's preprocessing.
 
     Raises
     ------
