@@ -299,7 +299,8 @@ class GroupNorm(nn.GroupNorm):
         mean, square = sums.unflatten(2, (self.num_groups, -1)).sum(-1) / pixels
         scale = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
         mean, scale = (v.repeat_interleave(x.shape[1] // self.num_groups, 1)[:, :, None, None] for v in (mean, scale))
-        return (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
+        out = (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
+        return out.to(torch.promote_types(x.dtype, self.weight.dtype))
 
 
 def _norm(channels: int, groups: int) -> GroupNorm:

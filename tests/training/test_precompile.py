@@ -4,10 +4,10 @@ import pytest
 import torch
 
 import firm
+from firm.compiled import COMPILED, compile_blocks
 from firm.distributed import Ranks
 from firm.training.pictures import load_pictures
 from firm.training.precompile import Signature, compile_signature, precompile, signatures
-from firm.training.step import COMPILED, compile_blocks
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import firm
+from firm.compiled import compile_blocks
 from firm.distributed import Ranks
 from firm.training.pictures import load_pictures
-from firm.training.step import compile_blocks
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

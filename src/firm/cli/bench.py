@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from firm.cli.choices import Precision, TaskName
+
 app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 
 
@@ -41,9 +43,10 @@ def train(
 def sample(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
-    task: Annotated[str, typer.Option(help="One of the paper's tasks.")] = "random-inpainting",
-    precision: Annotated[str, typer.Option(help="Of the fast rows: auto, bf16 or float32.")] = "auto",
+    task: Annotated[TaskName, typer.Option(help="What to restore.")] = "random-inpainting",
+    precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
+    compiled: Annotated[bool, typer.Option(help="Also measure with torch.compile (GPU).")] = False,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
@@ -55,7 +58,8 @@ def sample(
 
     try:
         results = bench_sampling(
-            model, numbers(steps), task=task, precision=precision, naive=naive, seconds=seconds, out=out,  # type: ignore[arg-type]
+            model, numbers(steps), task=task, precision=precision, naive=naive, compile=compiled, seconds=seconds,
+            out=out,
         )  # fmt: skip
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-import enum
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-
-class DatasetName(str, enum.Enum):
-    """Data sets with a known layout, or any folder."""
-
-    celeba = "celeba"
-    afhq = "afhq"
-    folder = "folder"
-
-
-class PrecisionName(str, enum.Enum):
-    """Precision of the network: see firm.fast."""
-
-    auto = "auto"
-    bf16 = "bf16"
-    float32 = "float32"
-
-
-class ConventionName(str, enum.Enum):
-    """How metrics are computed."""
-
-    tables = "tables"
-    text = "text"
+from firm.cli.choices import Convention, Dataset, Precision
 
 
 def evaluate(
     method: Annotated[str, typer.Argument(help="A model (bundled name or file), or degraded, or data-consistency.")],
     data: Annotated[Path, typer.Option(help="Folder of the data set.")],
-    dataset: Annotated[DatasetName, typer.Option(help="Its layout.")] = DatasetName.folder,
+    dataset: Annotated[Dataset, typer.Option(help="Its layout.")] = "folder",
     tasks: Annotated[str, typer.Option(help="Comma-separated; 'all' are the five of the paper's tables.")] = "all",
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
     limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
     size: Annotated[int | None, typer.Option(help="Image side (celeba 128, afhq 256, folder 128).")] = None,
     split: Annotated[str, typer.Option(help="train, val or test (celeba and afhq).")] = "test",
-    convention: Annotated[ConventionName, typer.Option(help="See docs/evaluation.md.")] = ConventionName.tables,
+    convention: Annotated[Convention, typer.Option(help="See docs/evaluation.md.")] = "tables",
     mask: Annotated[
         str, typer.Option(help="Random masks: shared (the protocol's) or fresh for each image.")
     ] = "shared",
@@ -50,8 +28,8 @@ def evaluate(
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
     precision: Annotated[
-        PrecisionName, typer.Option(help="Of the network: float32, bf16, or auto, bf16 where the machine has it.")
-    ] = PrecisionName.float32,
+        Precision, typer.Option(help="Of the network: float32, bf16, or auto, bf16 where the machine has it.")
+    ] = "float32",
     seed: Annotated[int, typer.Option(help="Of measurements and starting noise.")] = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
 ) -> None:
@@ -64,20 +42,20 @@ def evaluate(
 
     start = time.perf_counter()
     try:
-        methods, about = _methods(method, numbers(steps), precision.value)
-        side = size or {"celeba": 128, "afhq": 256, "folder": 128}[dataset.value]
+        methods, about = _methods(method, numbers(steps), precision)
+        side = size or {"celeba": 128, "afhq": 256, "folder": 128}[dataset]
         chosen = _tasks(tasks, side, mask)
-        pixels, names = _pictures(dataset.value, data, split, side, limit, skip_broken)
-        about |= {"dataset": dataset.value, "split": None if dataset is DatasetName.folder else split}
-        evaluation = Evaluation(pixels, names, chosen, convention.value, seed, about)
-        folder = out or Path("outputs") / f"evaluate-{dataset.value}-{Path(method).stem}-{convention.value}"
+        pixels, names = _pictures(dataset, data, split, side, limit, skip_broken)
+        about |= {"dataset": dataset, "split": None if dataset == "folder" else split}
+        evaluation = Evaluation(pixels, names, chosen, convention, seed, about)
+        folder = out or Path("outputs") / f"evaluate-{dataset}-{Path(method).stem}-{convention}"
         rows = run(evaluation, methods, folder, batch=batch)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = summarise(rows)
     write_results(folder, summary, time.perf_counter() - start)
     console = Console()
-    for table in tables(summary, convention.value):
+    for table in tables(summary, convention):
         console.print(table)
     if images:
         for task in chosen:
@@ -85,7 +63,7 @@ def evaluate(
     console.print(f"{len(names)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
 
 
-def _methods(name: str, steps: list[int], precision: Any) -> tuple[list[Any], dict[str, Any]]:
+def _methods(name: str, steps: list[int], precision: Precision) -> tuple[list[Any], dict[str, Any]]:
     """The rows of the tables, and what to record of the model."""
     import hashlib
 
@@ -129,7 +107,7 @@ def _tasks(text: str, side: int, mask: str) -> list[Any]:
     return [Task(name, side, mask=masks.get(name)) for name in names]  # type: ignore[arg-type]
 
 
-def _pictures(dataset: Any, data: Path, split: Any, side: int, limit: int, skip: bool) -> tuple[Any, list[str]]:
+def _pictures(dataset: Dataset, data: Path, split: Any, side: int, limit: int, skip: bool) -> tuple[Any, list[str]]:
     """Decoded images and their names relative to the data folder."""
     from firm.data import named_files, resident
 

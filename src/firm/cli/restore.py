@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-import enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firm.cli.choices import Format, PictureTask, Precision, TaskName
+
 if TYPE_CHECKING:
     from firm.restoration.run import Row
 
 
-class TaskChoice(str, enum.Enum):
-    """What is wrong with the pictures."""
-
-    denoising = "denoising"
-    deblurring = "deblurring"
-    super_resolution = "super-resolution"
-    inpainting = "inpainting"
-
-
-class SimulateChoice(str, enum.Enum):
-    """The paper's tasks, and strokes."""
-
-    denoising = "denoising"
-    deblurring = "deblurring"
-    super_resolution = "super-resolution"
-    random_inpainting = "random-inpainting"
-    box_inpainting = "box-inpainting"
-    fourier = "fourier"
-    stroke_inpainting = "stroke-inpainting"
-
-
-class FormatChoice(str, enum.Enum):
-    """Files of the results."""
-
-    png = "png"
-    png16 = "png16"
-    npy = "npy"
-
-
-class PrecisionChoice(str, enum.Enum):
-    """Precision of the network."""
-
-    auto = "auto"
-    bf16 = "bf16"
-    float32 = "float32"
-
-
 def restore(
     pictures: Annotated[Path, typer.Argument(metavar="IMAGE|FOLDER", help="A picture, or a folder of them.")],
-    task: Annotated[TaskChoice | None, typer.Option(help="What to undo in pictures that are degraded.")] = None,
+    task: Annotated[PictureTask | None, typer.Option(help="What to undo in pictures that are degraded.")] = None,
     simulate: Annotated[
-        SimulateChoice | None, typer.Option(help="Degrade clean pictures first, then restore and score them.")
+        TaskName | None, typer.Option(help="Degrade clean pictures first, then restore and score them.")
     ] = None,
     sigma: Annotated[
         float | None,
@@ -75,14 +39,12 @@ def restore(
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of the starting noise, and of simulated measurements.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("outputs/restore"),
-    kind: Annotated[
-        FormatChoice, typer.Option("--format", help="png (8 bits), png16, or npy (float32 in [0, 1]).")
-    ] = FormatChoice.png,
+    kind: Annotated[Format, typer.Option("--format", help="png (8 bits), png16, or npy (float32 in [0, 1]).")] = "png",
     tile: Annotated[int, typer.Option(help="Larger pictures go through the network in tiles of this side.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
     precision: Annotated[
-        PrecisionChoice, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
-    ] = PrecisionChoice.auto,
+        Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
+    ] = "auto",
 ) -> None:
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
 
@@ -109,21 +71,21 @@ def restore(
     def problem(path: Path) -> Problem:
         if task is not None:
             own = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
-            return picture_problem(path, task.value, sigma=sigma, mask=own, blur=blur, scale=scale)
+            return picture_problem(path, task, sigma=sigma, mask=own, blur=blur, scale=scale)
         assert simulate is not None
         settings: dict[str, Any] = {"sigma": sigma, "blur": blur, "factor": scale, **simulated}
         given = {key: value for key, value in settings.items() if value is not None}
-        return simulated_problem(path, simulate.value, given, seed)
+        return simulated_problem(path, simulate, given, seed)
 
     root = pictures if pictures.is_dir() else pictures.parent
     try:
         files = folder_files(pictures) if pictures.is_dir() else [pictures]
         with ranks() as r:
-            network = fast(load(model).to(r.device), precision.value)
+            network = fast(load(model).to(r.device), precision)
             config: dict[str, Any] = getattr(network.estimator, "config", {})
             if config.get("channels") != 3:
                 raise ValueError(f"the model {model} does not restore pictures of three channels")
-            job = Job(tiled(network, tile, overlap), problem, steps, samples, seed, out, kind.value)
+            job = Job(tiled(network, tile, overlap), problem, steps, samples, seed, out, kind)
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from firm.compiled import COMPILED, compile_blocks
 from firm.estimator import Stem, UNet
 from firm.training.config import TrainConfig, load_config
-from firm.training.step import COMPILED, compile_blocks
 
 
 @dataclass(frozen=True)

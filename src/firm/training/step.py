@@ -12,14 +12,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from firm.compiled import compile_blocks
 from firm.data.picture import to_tensor
-from firm.estimator import Block, Conditioning, Head, Stem, Upsample
 from firm.flow import TimeBalance, velocity_loss
 from firm.model import Firm, Solver
 from firm.training.config import TrainConfig
 from firm.training.measurements import Rows, TrainTask, measure, split_batch
-
-COMPILED = (Conditioning, Stem, Block, Upsample, Head)  # modules that torch.compile works on, one by one
 
 
 class Objective(nn.Module):
@@ -89,22 +87,6 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
         if config.compile:
             compile_blocks(net, lean=config.recompute == "pointwise")
     return net
-
-
-def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:
-    """Compile the network block by block: those of one shape share their code, so it takes a fraction of the time.
-
-    `lean` keeps convolutions' outputs for the backward pass and nothing that follows from them by pointwise
-    operations: a quarter of the memory, a little slower.
-    """
-    import torch._dynamo
-    import torch._functorch.config
-
-    torch._functorch.config.aggressive_recomputation = lean
-    torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
-    for module in net.modules():
-        if isinstance(module, COMPILED):
-            module.compile(dynamic=False, backend=backend)
 
 
 Step = Callable[[Tensor, bool], Tensor]  # (times of the batch, warm start?) to the loss; leaves gradients
