@@ -8,7 +8,7 @@ from PIL import Image
 from firm.data.picture import read_picture
 from firm.operators import data_consistency
 from firm.restoration import ProblemError, picture_problem, simulated_problem
-from firm.restoration.problem import advice
+from firm.restoration.problem import advice, independent_channels
 
 
 def save_mask(path, missing):
@@ -65,6 +65,8 @@ def test_grey_pictures_come_back_grey(tmp_path):
     p = picture_problem(tmp_path / "g.png", "denoising", sigma=0.1)
     assert p.grey
     assert p.finish(torch.randn(5, 1, 3, 64, 64)).shape == (5, 1, 1, 64, 64)
+    assert p.settings["sigma"] == 0.1
+    torch.testing.assert_close(p.y.mean(1), read_picture(tmp_path / "g.png", channels=1))
 
 
 @pytest.mark.parametrize("name", ["denoising", "deblurring", "super-resolution", "random-inpainting", "fourier"])
@@ -83,6 +85,25 @@ def test_settings_change_the_simulated_task(folder):
     assert 0.75 < float((p.op.A(torch.ones_like(p.truth)) == 1).float().mean()) < 0.85
     with pytest.raises(ProblemError, match="no setting box"):
         simulated_problem(folder / "001.png", "denoising", {"box": 4})
+
+
+def test_the_channels_of_a_grey_picture_get_independent_noise():
+    generator = torch.Generator().manual_seed(1)
+    noise = 0.1 * torch.randn(1, 1, 400, 400, generator=generator)
+    y, level = independent_channels(noise, 0.1)
+    assert level == pytest.approx(0.1 * 3**0.5)
+    torch.testing.assert_close(y.mean(1, keepdim=True), noise)
+    covariance = torch.cov(y[0].flatten(1))
+    torch.testing.assert_close(covariance, level**2 * torch.eye(3), atol=3e-4, rtol=0)
+
+
+def test_a_simulated_grey_picture_is_measured_once(tmp_path):
+    Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
+    for name in ("denoising", "fourier"):
+        p = simulated_problem(tmp_path / "g.png", name, {})
+        assert p.grey
+        residual = (p.y - p.op.A(p.truth)).mean(1)  # what the channels know together
+        assert float(residual.abs().square().mean().sqrt()) == pytest.approx(p.settings["sigma"], rel=0.1)
 
 
 BAD = [

@@ -29,9 +29,9 @@ class Problem:
 
     op: Operator
     y: Tensor  # measurements of one image, (1, ...)
-    sigma: float
+    sigma: float  # their noise level
     shown: Tensor  # the measurement as a picture, (1, C, h, w)
-    settings: dict[str, Any]  # of the task, for the report
+    settings: dict[str, Any]  # of the task, for the report; sigma is that of the picture
     truth: Tensor | None = None  # (1, C, H, W), where a clean picture was degraded
     grey: bool = False  # three equal channels
     margin: int = 0  # pixels around the picture that are restored and cut off again
@@ -119,21 +119,41 @@ def picture_problem(
         sigma = estimate_noise(picture, seen) if sigma is None else sigma
     except ValueError as error:
         raise ProblemError(f"{path}: {error}") from error
-    return Problem(op, y, sigma, picture if seen is None else picture * seen, settings, None, _is_grey(picture), margin)
+    settings["sigma"] = sigma
+    grey, shown = _is_grey(picture), picture if seen is None else picture * seen
+    if grey:
+        y, sigma = independent_channels(y[:, :1], sigma)
+    return Problem(op, y, sigma, shown, settings, None, grey, margin)
 
 
 def simulated_problem(path: Path, name: TaskName, settings: dict[str, Any], seed: int = 0) -> Problem:
     """A clean picture, degraded as in the paper's task `name`, of any size; `settings` change the task's own."""
     truth = read_picture(path)[None]
+    grey = _is_grey(truth)
     try:
         task = Task(name, (int(truth.shape[-2]), int(truth.shape[-1])), **settings)
-        op, y = task.measure(truth, seed)
+        op, y = task.measure(truth[:, :1] if grey else truth, seed)
     except ValueError as error:
         raise ProblemError(str(error)) from error
     assert task.sigma is not None
     shown = y if not y.is_complex() else op.A_adjoint(y)
-    about = {"task": name, "estimated": False, **settings}
-    return Problem(op, y, task.sigma, shown, about, truth, _is_grey(truth))
+    about = {"task": name, "estimated": False, **settings, "sigma": task.sigma}
+    y, sigma = independent_channels(y, task.sigma) if grey else (y, task.sigma)
+    return Problem(op, y, sigma, shown, about, truth, grey)
+
+
+def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
+    """Measurements (B, 1, ...) of a grey picture as those of three equal channels with independent noise.
+
+    Models for colour expect independent noise, three copies of one channel share theirs. Adding noise that sums to
+    zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
+    of the channels, which is all that is known, as it was.
+    """
+    level = math.sqrt(3) * sigma
+    noise = torch.randn(
+        (len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=torch.Generator().manual_seed(0)
+    )  # of one seed: the same picture gives the same result
+    return y + level * (noise - noise.mean(1, keepdim=True)), level
 
 
 def _read_mask(path: Path, picture: Tensor) -> Tensor:
@@ -161,7 +181,7 @@ def advice(card: dict[str, Any], problem: Problem) -> list[str]:
     out = []
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
-    for key, value in {**problem.settings, "sigma": problem.sigma}.items():
+    for key, value in {**problem.settings, "sigma": problem.sigma}.items():  # as the model is told
         ranges = [e[key] for e in entries if isinstance(e.get(key), list | tuple)]
         if (ranges and name != "inpainting") or (ranges and key == "sigma"):
             low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)

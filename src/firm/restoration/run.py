@@ -65,7 +65,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     problem = job.problem(path).to(device)
     result = restore(job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma)
     row: Row = {
-        **problem.settings, "sigma": round(problem.sigma, 5), "N": job.steps, "samples": job.samples,
+        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
         "nfe": result.nfe, "seconds": round(result.seconds, 3), "advice": advice(job.model.card, problem),
     }  # fmt: skip
     truth = None if problem.truth is None else problem.finish(problem.truth)
