@@ -12,6 +12,7 @@ from firm.compiled import compile_blocks
 from firm.estimator import UNet
 from firm.model import Firm
 
+SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 Precision = Literal["auto", "bf16", "float32"]
 
 
@@ -83,6 +84,8 @@ class FastEstimator(nn.Module):
     def _replay(self, inputs: list[Tensor]) -> Tensor:
         key = tuple(inputs[0].shape)
         if key not in self._recorded:
+            if len(self._recorded) >= SHAPES:
+                del self._recorded[next(iter(self._recorded))]
             self._recorded[key] = self._record(inputs)
         graph, static, out = self._recorded[key]
         for held, given in zip(static, inputs, strict=True):

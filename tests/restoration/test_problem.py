@@ -47,7 +47,7 @@ def test_white_is_missing(folder, tmp_path):
 def test_super_resolution_measures_a_larger_picture(folder):
     p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=3)
     assert p.op.A_adjoint(p.y).shape == (1, 3, 108, 132)
-    assert picture_problem(folder / "000.png", "super-resolution").settings["scale"] == 2
+    assert picture_problem(folder / "000.png", "super-resolution").settings["factor"] == 2
 
 
 def test_deblurring_continues_the_picture_by_its_mirror_image(folder):
@@ -139,7 +139,10 @@ def test_advice_names_what_the_model_has_not_seen(folder):
     inside = picture_problem(folder / "000.png", "denoising", sigma=0.2)
     assert advice(card, inside) == []
     outside = picture_problem(folder / "000.png", "denoising", sigma=0.8)
-    assert advice(card, outside) == ["sigma 0.8 is outside the range the model was trained for, 0.05 to 0.4"]
+    assert advice(card, outside) == ["sigma 0.8 is not what the model was trained for, 0.05 to 0.4"]
     other = picture_problem(folder / "000.png", "deblurring", sigma=0.2, blur=1.0)
     assert advice(card, other) == ["the model was not trained for deblurring"]
     assert advice({}, other) == []
+    card["trained_for"].append({"name": "super-resolution", "factor": 2})
+    large = picture_problem(folder / "000.png", "super-resolution", sigma=0.2, scale=4)
+    assert advice(card, large) == ["factor 4 is not what the model was trained for, 2"]

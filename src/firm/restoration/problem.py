@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from firm.data.picture import read_picture
 from firm.operators import Blur, Identity, Mask, Operator, Subsample, gaussian_kernel
 from firm.restoration.noise import estimate_noise
-from firm.tasks import Task, TaskName
+from firm.tasks import PARAMETERS, Task, TaskName
 
 PictureTask = Literal["denoising", "deblurring", "super-resolution", "inpainting"]
 
@@ -107,7 +107,7 @@ def picture_problem(
         if not 1 <= scale <= 8:
             raise ProblemError(f"super-resolution: scale must be from 1 to 8, got {scale}")
         op = Subsample(scale)
-        settings["scale"] = scale
+        settings["factor"] = scale
     else:
         if mask is None:
             raise ProblemError("inpainting needs a mask: a picture of the same size, white where pixels are missing")
@@ -181,12 +181,14 @@ def advice(card: dict[str, Any], problem: Problem) -> list[str]:
     out = []
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
-    for key, value in {**problem.settings, "sigma": problem.sigma}.items():  # as the model is told
-        ranges = [e[key] for e in entries if isinstance(e.get(key), list | tuple)]
-        if (ranges and name != "inpainting") or (ranges and key == "sigma"):
-            low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-            if not low * 0.99 <= value <= high * 1.01:
-                out.append(f"{key} {value:.3g} is outside the range the model was trained for, {low:g} to {high:g}")
-    if name == "super-resolution" and problem.settings.get("scale", 2) != 2:
-        out.append("the model was trained for scale 2")
+    keys = ("sigma",) if name == "inpainting" else ("sigma", *PARAMETERS[name])  # a real mask has no parameters
+    for key in keys:
+        value = problem.sigma if key == "sigma" else problem.settings.get(key)
+        known = [e[key] if isinstance(e[key], list | tuple) else (e[key], e[key]) for e in entries if key in e]
+        if value is None or not known:
+            continue
+        low, high = min(k[0] for k in known), max(k[1] for k in known)
+        if not low * 0.99 <= value <= high * 1.01:
+            trained = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            out.append(f"{key} {value:.3g} is not what the model was trained for, {trained}")
     return out
