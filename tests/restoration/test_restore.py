@@ -107,6 +107,16 @@ def test_a_folder_goes_on_after_a_broken_picture(folder, model_file, tmp_path):
     assert says(result.output, "(est.)")
 
 
+def test_results_are_no_pictures_to_restore(folder, model_file):
+    arguments = ["--task", "denoising", "--steps", 1, "--model", model_file]
+    for _ in range(2):
+        assert call(folder, *arguments, "--out", folder / "results").exit_code == 0
+    assert len(list((folder / "results").glob("*_restored.png"))) == 3
+    result = call(folder, *arguments, "--out", folder)
+    assert result.exit_code == 2
+    assert says(result.output, "--out is the folder of the pictures")
+
+
 def test_masks_from_a_folder(folder, model_file, tmp_path):
     masks = tmp_path / "masks"
     masks.mkdir()

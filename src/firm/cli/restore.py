@@ -80,6 +80,10 @@ def restore(
     root = pictures if pictures.is_dir() else pictures.parent
     try:
         files = folder_files(pictures) if pictures.is_dir() else [pictures]
+        if pictures.is_dir():
+            if out.resolve() == pictures.resolve():
+                raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
+            files = [file for file in files if out.resolve() not in file.resolve().parents]  # results of another time
         with ranks() as r:
             network = fast(load(model).to(r.device), precision)
             config: dict[str, Any] = getattr(network.estimator, "config", {})
