@@ -28,3 +28,24 @@ def test_import_is_light():
 def test_the_command_line_tells_its_version():
     result = subprocess.run([sys.executable, "-m", "firm", "--version"], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == f"firm {firm.__version__}"
+
+
+def test_the_command_lines_choices_are_the_librarys():
+    """They are written twice so that --help is quick; they must not drift apart."""
+    from typing import get_args
+
+    from firm import tasks
+    from firm.cli import choices
+    from firm.fast import Precision
+    from firm.metrics import conventions
+    from firm.restoration import output, problem
+
+    pairs = [
+        (choices.TaskName, tasks.TaskName),
+        (choices.Precision, Precision),
+        (choices.Convention, conventions.Convention),
+        (choices.Format, output.Format),
+        (choices.PictureTask, problem.PictureTask),
+    ]
+    for mine, theirs in pairs:
+        assert get_args(mine) == get_args(theirs)
