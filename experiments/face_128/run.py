@@ -1,6 +1,6 @@
 """The bundled model on the first CelebA test faces: table beside the paper's rows, curves, mismatch, posterior spread.
 
-    python experiments/face_128/run.py --data CELEBA            # everything, about 2 minutes on an H200
+    python experiments/face_128/run.py --data CELEBA            # everything; a GPU is advisable
     python experiments/face_128/run.py --data CELEBA --steps 1,2 --limit 20      # a part, on a CPU
 
 Writes results.json, checks.json, table.md and curves.png beside this file (or to --out); a stopped run goes on.

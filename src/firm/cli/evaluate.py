@@ -78,7 +78,8 @@ def _methods(name: str, steps: list[int], precision: Precision) -> tuple[list[An
         return rows, {"model": None}
     path = find(name)
     model = load(path).to("cuda" if torch.cuda.is_available() else "cpu")
-    rows += [firm_method(fast(model, precision), N) for N in steps]
+    quick = fast(model, precision)
+    rows += [firm_method(quick, N) for N in steps]
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     return rows, {"model": {"name": name, "sha256": digest, "precision": precision}}
 

@@ -32,7 +32,6 @@ def bench_sampling(
     compile: bool = False,
     seconds: float = 3.0,
     out: Path | None = None,
-    progress: bool = True,
 ) -> dict[str, Any]:
     """Measure the model as it is ("naive": eager float32) and made `fast`, on random measurements.
 
@@ -54,7 +53,7 @@ def bench_sampling(
     if compile:
         modes["compiled"] = fast(model, precision, compile=True)
     total = len(modes) * (len(BATCHES[device.type]) + 2 * len(steps))
-    with tqdm(total=total, disable=not progress) as bar:
+    with tqdm(total=total) as bar:
         for mode, chosen in modes.items():
             found: dict[int, float] = {}
             for batch in BATCHES[device.type]:

@@ -35,22 +35,22 @@ def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 
         assert task.sigma is not None
         op, y = task.measure(truth, seed)
         shown = degraded(op, y, task.sigma, None)
-        one = restore(model, op, y, steps, 1, seed, sigma=task.sigma)
-        many = restore(model, op, y, steps, samples, seed, sigma=task.sigma)
-        assert many.std is not None
-        found = {"measurement": shown, "restored": one.image, "mean": many.mean}
+        r = restore(model, op, y, steps, samples, seed, sigma=task.sigma)
+        assert r.std is not None
+        found = {"measurement": shown, "restored": r.image, "mean": r.mean}
         results[name] = {
             what: {key: round(float(value), 4) for key, value in scores(x, truth).items()} for what, x in found.items()
         }
-        results[name] |= {"seconds": round(one.seconds, 3), "nfe": one.nfe, "std": round(float(many.std.mean()), 5)}
+        each = {"seconds": round(r.seconds / samples, 3), "nfe": model.calls(steps)}  # of one restoration
+        results[name] |= {**each, "std": round(float(r.std.mean()), 5)}
         psnr = {what: f"{values['psnr']:.2f} dB" for what, values in results[name].items() if isinstance(values, dict)}
         rows.append(
             [
                 ("truth", truth[0]),
                 (f"{name}: {psnr['measurement']}", shown[0]),
-                (f"restored, N = {steps}: {psnr['restored']}", one.image[0]),
-                (f"mean of {samples}: {psnr['mean']}", many.mean[0]),
-                ("standard deviation", many.std[0].mean(0)),
+                (f"restored, N = {steps}: {psnr['restored']}", r.image[0]),
+                (f"mean of {samples}: {psnr['mean']}", r.mean[0]),
+                ("standard deviation", r.std[0].mean(0)),
             ]
         )
     write_side_by_side(out / "portrait.png", rows)

@@ -55,7 +55,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
         dist.all_gather_object(gathered, rows)
         order = {str(path): i for i, path in enumerate(files)}
         rows = sorted((row for part in gathered for row in part), key=lambda row: order[row["picture"]])
-    if ranks.main:
+    if ranks.main and any("error" not in row for row in rows):  # a failure leaves the report of another time
         write_atomically(job.out / "restore.json", json.dumps(rows, indent=1))
     return rows
 

@@ -34,8 +34,9 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
         torch.use_deterministic_algorithms(True)
     _claim(out, config, ranks)
     pixels, val_pixels = load_pictures(config, progress and ranks.main)
-    if ranks.device.type == "cuda" and ranks.world == 1 and config.compile and config.compile_workers:
-        precompile(out / "config.yaml", config.compile_workers)  # what it misses is compiled when it is needed
+    beforehand = ranks.device.type == "cuda" and ranks.world == 1 and config.compile and config.compile_workers
+    if beforehand and not precompile(out / "config.yaml", config.compile_workers):
+        tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
     trainer = Trainer(config, ranks, pixels)
     state = load_checkpoint(out / "checkpoints", config.unet_arguments())
     if state is not None:
