@@ -47,8 +47,8 @@ def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
     `ends` (B, strokes, 2, 2) holds the ends of each segment as (row, column), in [0, 1] of the image.
     """
     H, W = shape
-    scale = torch.tensor([H, W], dtype=ends.dtype, device=ends.device)
-    a, b = (ends * scale).unbind(2)  # (B, strokes, 2)
+    # Scaled by numbers, not by a tensor made from them: a CUDA graph cannot copy from the CPU.
+    a, b = torch.stack([ends[..., 0] * H, ends[..., 1] * W], dim=-1).unbind(2)  # (B, strokes, 2)
     rows, columns = torch.arange(H, device=ends.device) + 0.5, torch.arange(W, device=ends.device) + 0.5
     dr, dc = (
         rows[:, None] - a[..., :1, None],
