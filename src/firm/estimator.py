@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from firm.norm_swish import GroupNorm, NormSwish
+
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
     "afhq": dict(side=256, ch=32, mult=(1, 2, 4, 8, 8), blocks=6, attention=(32, 16)),  # 59,918,883
@@ -187,9 +189,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
         """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
         x = x if skip is None else torch.cat([_dense_gradient(x), _dense_gradient(skip)], dim=1)
-        h = self.conv1(F.silu(self.norm1(x)))
-        h = h + shift.to(h.dtype)
-        h = self.conv2(F.silu(self.norm2(h)))
+        h = self.conv1(self.norm1(x))
+        h = self.conv2(self.norm2(h, shift))
         out: Tensor = self.attention(self.shortcut(x) + h)
         return out
 
@@ -224,7 +225,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = _norm(channels, groups)
+        self.norm = _norm(channels, groups, GroupNorm)
         self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -246,9 +247,7 @@ class Upsample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map (B, C, H, W) to (B, C, 2H, 2W)."""
         B, C, H, W = x.shape
-        if (
-            torch.compiler.is_compiling()
-        ):  # repeats by broadcasting: a sum in the backward pass, where an index scatters
+        if torch.compiler.is_compiling():  # by broadcasting: a sum in the backward pass, where an index scatters
             x = x[:, :, :, None, :, None].expand(B, C, H, 2, W, 2).reshape(B, C, 2 * H, 2 * W)
         else:
             x = F.interpolate(x, scale_factor=2)
@@ -279,32 +278,11 @@ class Head(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features to images (B, C, H, W)."""
-        return F.pixel_shuffle(self.conv(F.silu(self.norm(x))), self.unshuffle)
+        return F.pixel_shuffle(self.conv(self.norm(x)), self.unshuffle)
 
 
-class GroupNorm(nn.GroupNorm):
-    """Group normalisation, in float32. Compiled, it sums each channel over the pixels first, then over the group.
-
-    torch's own decomposition copies to the (B, C, H, W) layout and back around every convolution in channels_last;
-    sums over pixels need no copies, and the scaling joins the neighbouring operations.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalise (B, C, H, W)."""
-        if not torch.compiler.is_compiling():
-            return super().forward(x)
-        wide = x.float()
-        pixels = x.shape[2] * x.shape[3] * (x.shape[1] // self.num_groups)
-        sums = torch.stack([wide.sum((2, 3)), wide.square().sum((2, 3))])  # (2, B, C)
-        mean, square = sums.unflatten(2, (self.num_groups, -1)).sum(-1) / pixels
-        scale = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
-        mean, scale = (v.repeat_interleave(x.shape[1] // self.num_groups, 1)[:, :, None, None] for v in (mean, scale))
-        out = (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
-        return out.to(torch.promote_types(x.dtype, self.weight.dtype))
-
-
-def _norm(channels: int, groups: int) -> GroupNorm:
-    return GroupNorm(math.gcd(groups, channels), channels, eps=1e-6)
+def _norm(channels: int, groups: int, kind: type[GroupNorm] = NormSwish) -> GroupNorm:
+    return kind(math.gcd(groups, channels), channels, eps=1e-6)
 
 
 def _embedding(ch: int, width: int) -> nn.Sequential:

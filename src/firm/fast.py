@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from firm.compiled import compile_blocks
 from firm.estimator import UNet
 from firm.model import Firm
+from firm.norm_swish import NormSwish, has_fused
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 Precision = Literal["auto", "bf16", "float32"]
@@ -20,7 +21,8 @@ def fast(model: Firm, precision: Precision = "auto", compile: bool = False) -> F
     """A copy of the model for restoring, not for training: the same settings, the network made quick.
 
     The data-consistency step stays in float32; only the network's features are bfloat16, in channels_last. On a GPU
-    the first call with a new shape of images records the network as a CUDA graph, and later calls replay it.
+    normalisation and Swish are one kernel, the first call with a new shape of images records the network as a CUDA
+    graph, and later calls replay it.
 
     Parameters
     ----------
@@ -42,6 +44,9 @@ def fast(model: Firm, precision: Precision = "auto", compile: bool = False) -> F
         for part in net.children():
             if part is not net.conditioning:  # a function of t, which needs more digits
                 part.to(torch.bfloat16)
+    for module in net.modules():
+        if isinstance(module, NormSwish):
+            module.fused = has_fused(device)
     if compile and device.type == "cuda":
         compile_blocks(net)
     return Firm(FastEstimator(net), model.solver, model.card)

@@ -1,0 +1,69 @@
+"""Normalisation and Swish against torch's own, and the fused kernel where Triton is (its interpreter on a CPU)."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from firm.norm_swish import NormSwish, fused_norm_swish, has_fused
+
+SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
+
+
+def inputs(B, C, H, W):
+    generator = torch.Generator().manual_seed(C + H)
+    draw = lambda *shape: torch.randn(*shape, generator=generator)  # noqa: E731
+    x = (3 * draw(B, C, H, W) + 1).contiguous(memory_format=torch.channels_last)
+    return x, draw(B, C, 1, 1), draw(C), draw(C)
+
+
+def expected(x, shift, groups, weight, bias):
+    return F.silu(F.group_norm(x if shift is None else x + shift, groups, weight, bias, 1e-6))
+
+
+@pytest.mark.parametrize("shifted", [True, False])
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_is_group_norm_of_the_shifted_input_then_swish(shape, compiled, shifted):
+    *dims, groups = shape
+    x, shift, weight, bias = inputs(*dims)
+    shift = shift if shifted else None
+    module = NormSwish(groups, dims[1], eps=1e-6)
+    module.weight.data, module.bias.data = weight, bias
+    call = torch.compile(module, backend="eager", dynamic=False) if compiled else module
+    torch.testing.assert_close(call(x, shift), expected(x, shift, groups, weight, bias), rtol=1e-4, atol=1e-4)
+
+
+def check_fused_kernel(device):
+    for *dims, groups in SHAPES:
+        x, shift, weight, bias = (v.to(device) for v in inputs(*dims))
+        for added in (shift, None):
+            out = fused_norm_swish(x, added, groups, weight, bias)
+            torch.testing.assert_close(out, expected(x, added, groups, weight, bias), rtol=1e-5, atol=1e-5)
+            assert out.stride() == x.stride()
+
+
+def test_the_fused_kernel_computes_the_same():
+    pytest.importorskip("triton")
+    if torch.cuda.is_available():
+        check_fused_kernel("cuda")
+        return
+    # Triton decides on import whether to interpret, and torch may have imported it: another process.
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_without_a_gpu_nothing_is_fused():
+    assert not has_fused(torch.device("cpu"))
+    module = NormSwish(2, 8)
+    module.fused = True
+    x = torch.randn(1, 8, 4, 4, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(module(x), F.silu(F.group_norm(x, 2)))
+
+
+if __name__ == "__main__":
+    check_fused_kernel("cpu")
