@@ -19,7 +19,7 @@ def test_the_shipped_configurations_load_and_dry_run(name):
     assert result.exit_code == 0, result.output
     parameters = {
         "paper/celeba": "34,474,531", "paper/afhq": "59,918,883", "paper/afhq-deblurring": "239,412,291",
-        "compact": "15,742,220", "face-128": "9,754,892",
+        "compact": "15,742,220", "face-128": "8,411,568",
     }  # fmt: skip
     assert f"# parameters: {parameters[name]}" in result.output
     assert "# hours on one H200" in result.output
