@@ -57,6 +57,14 @@ def test_the_fused_kernel_computes_the_same():
     assert done.returncode == 0, done.stderr
 
 
+def test_a_machine_that_cannot_compile_the_kernel_takes_the_slower_way(monkeypatch):
+    monkeypatch.setattr("firm.norm_swish.importlib.util.find_spec", lambda name: "triton")
+    monkeypatch.setattr("firm.norm_swish.fused_norm_swish", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("firm.norm_swish.torch.ones", lambda *shape, device: torch.zeros(*shape))  # no GPU here
+    with pytest.warns(UserWarning, match="not fused"):
+        assert not has_fused(torch.device("cuda", 7))
+
+
 def test_without_a_gpu_nothing_is_fused():
     assert not has_fused(torch.device("cpu"))
     module = NormSwish(2, 8)

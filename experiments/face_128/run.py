@@ -96,14 +96,17 @@ def draw(summary: dict[str, Any], path: Path) -> None:
         ours = [(m, v) for m, v in summary[task].items() if m.startswith("FIRM")]
         axis.plot([v["lpips"] for _, v in ours], [v["psnr"] for _, v in ours], "o-", label="face-128")
         for method, v in ours:
+            offset = (4, -9) if method.endswith("N=1") else (4, 3)  # N = 1 and 2 often lie close together
             axis.annotate(
-                method.split()[-1], (v["lpips"], v["psnr"]), fontsize=7, xytext=(3, 3), textcoords="offset points"
+                method.split()[-1], (v["lpips"], v["psnr"]), fontsize=7, xytext=offset, textcoords="offset points"
             )
         for name, marker in (("PnP-Flow1", "s"), ("Flower5-OT", "^"), ("FIRM N=2", "*")):
             p, _, q = paper_row(name)[i]
             axis.plot([q], [p], marker, ms=7, label=f"paper: {name}", alpha=0.8)
         axis.set_title(task, fontsize=10)
         axis.set_xlabel("LPIPS")
+        axis.locator_params(axis="x", nbins=5)
+        axis.margins(x=0.12)
         axis.grid(alpha=0.3)
     figure.axes[0].set_ylabel("PSNR, dB")
     figure.axes[0].legend(fontsize=7)

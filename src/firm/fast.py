@@ -78,7 +78,10 @@ class FastEstimator(nn.Module):
     def forward(self, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:
         """As the network: images (B, C, H, W) in, one out, in the dtype of `x`."""
         inputs = [x, x_t, t] if sigma is None else [x, x_t, t, sigma]
-        return self._call(inputs) if not x.is_cuda else self._replay(inputs)
+        if not x.is_cuda:
+            return self._call(inputs)
+        with torch.cuda.device_of(x):  # graphs are recorded and replayed on the current device
+            return self._replay(inputs)
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
         x, x_t, *scalars = inputs

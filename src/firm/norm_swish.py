@@ -5,7 +5,9 @@ The third is one kernel for restoring on a GPU, where at batch 1 the number of k
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import warnings
 
 import torch
 from torch import Tensor, nn
@@ -45,9 +47,18 @@ class NormSwish(GroupNorm):
         return F.silu(super().forward(x if shift is None else x + shift.to(x.dtype)))
 
 
+@functools.cache
 def has_fused(device: torch.device) -> bool:
-    """Whether the fused kernel runs here: it needs a GPU and Triton, which comes with torch for Linux and CUDA."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    """Whether the fused kernel runs here: it needs a GPU, Triton (with torch for CUDA on Linux) and a C compiler."""
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    one = torch.ones(1, device=device)
+    try:
+        fused_norm_swish(one[:, None, None, None], None, 1, one, one)
+    except Exception as error:  # whatever it is that this machine lacks, there is the slower way
+        warnings.warn(f"normalisation is not fused, restoring takes longer: {error}", stacklevel=2)
+        return False
+    return True
 
 
 def fused_norm_swish(
@@ -58,5 +69,6 @@ def fused_norm_swish(
 
     x = x.contiguous(memory_format=torch.channels_last)
     out = torch.empty_like(x)
-    launch(x, None if shift is None else shift.flatten(1).contiguous(), weight, bias, out, groups, eps)
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        launch(x, None if shift is None else shift.flatten(1).contiguous(), weight, bias, out, groups, eps)
     return out

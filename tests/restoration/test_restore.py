@@ -147,6 +147,8 @@ BAD = [
     (["--task", "denoising", "--tile", "30"], "tile must be a multiple of"),
     (["--simulate", "denoising", "--box", "4"], "no setting box"),
     (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels dropped"),
+    (["--task", "denoising", "--width", "3"], "--width belongs to --simulate"),
+    (["--simulate", "stroke-inpainting", "--strokes", "0"], "at least one stroke"),
 ]
 
 

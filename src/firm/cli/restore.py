@@ -32,6 +32,8 @@ def restore(
     missing: Annotated[float | None, typer.Option(help="--simulate random-inpainting: share of pixels lost.")] = None,
     box: Annotated[int | None, typer.Option(help="--simulate box-inpainting: side of the hole.")] = None,
     lines: Annotated[int | None, typer.Option(help="--simulate fourier: k-space lines kept.")] = None,
+    strokes: Annotated[int | None, typer.Option(help="--simulate stroke-inpainting: how many.")] = None,
+    width: Annotated[float | None, typer.Option(help="--simulate stroke-inpainting: their width, in pixels.")] = None,
     model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N: few for least error, more for detail.")] = 2,
     samples: Annotated[
@@ -61,12 +63,14 @@ def restore(
 
     if (task is None) == (simulate is None):
         raise typer.BadParameter("give either --task (the picture is degraded) or --simulate (it is clean)")
-    simulated = {"missing": missing, "box": box, "lines": lines}
+    simulated = {"missing": missing, "box": box, "lines": lines, "strokes": strokes, "width": width}
     if task is not None and any(v is not None for v in simulated.values()):
         wrong = ", ".join(f"--{key}" for key, v in simulated.items() if v is not None)
         raise typer.BadParameter(f"{wrong} belongs to --simulate; a real picture's mask is given with --mask")
     if simulate is not None and mask is not None:
-        raise typer.BadParameter("--mask belongs to --task inpainting; --simulate draws its own (--missing, --box)")
+        raise typer.BadParameter(
+            "--mask belongs to --task inpainting; --simulate draws its own (--missing, --box, --strokes)"
+        )
 
     def problem(path: Path) -> Problem:
         if task is not None:

@@ -67,7 +67,7 @@ def write_side_by_side(path: Path, rows: list[list[tuple[str, Tensor]]]) -> None
     from matplotlib.figure import Figure
 
     columns = max(len(row) for row in rows)
-    figure = Figure(figsize=(2.6 * columns, 2.75 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(2.6 * columns, 2.75 * len(rows) + 0.15), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(len(rows), columns, squeeze=False)
     for i, row in enumerate(rows):
