@@ -146,3 +146,6 @@ def test_advice_names_what_the_model_has_not_seen(folder):
     card["trained_for"].append({"name": "super-resolution", "factor": 2})
     large = picture_problem(folder / "000.png", "super-resolution", sigma=0.2, scale=4)
     assert advice(card, large) == ["factor 4 is not what the model was trained for, 2"]
+    card["trained_for"].append({"name": "stroke-inpainting", "width": [3, 14]})  # the task's own width counts too
+    thin = simulated_problem(folder / "000.png", "stroke-inpainting", {})
+    assert advice(card, thin) == ["width 1.69 is not what the model was trained for, 3 to 14"]

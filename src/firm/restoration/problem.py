@@ -137,7 +137,8 @@ def simulated_problem(path: Path, name: TaskName, settings: dict[str, Any], seed
         raise ProblemError(str(error)) from error
     assert task.sigma is not None
     shown = y if not y.is_complex() else op.A_adjoint(y)
-    about = {"task": name, "estimated": False, **settings, "sigma": task.sigma}
+    own = {key: getattr(task, key) for key in PARAMETERS[name]}
+    about = {"task": name, "estimated": False, **own, "sigma": task.sigma}
     y, sigma = independent_channels(y, task.sigma) if grey else (y, task.sigma)
     return Problem(op, y, sigma, shown, about, truth, grey)
 
