@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from firm.cli import app
 from firm.training.config import ConfigError, TrainConfig, dump_config, load_config
+from firm.training.estimate import estimate
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -112,3 +113,19 @@ def test_the_command_line_says_what_is_wrong(tmp_path):
         result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
         assert result.exit_code == 2
         assert says(result.output, message)
+
+
+MEASURED = [  # peak GiB on one H200, docs/performance.md
+    ("compact", ["batch=256"], 75.3),
+    ("compact", ["batch=128", "recompute=pointwise"], 11.9),
+    ("compact", ["batch=128", "bf16=false"], 60.7),
+    ("face-128", [], 17.5),
+    ("paper/celeba", ["bf16=true", "batch=256", "recompute=pointwise"], 96.5),
+    ("paper/celeba", ["bf16=false"], 67.6),
+]
+
+
+@pytest.mark.parametrize(("name", "overrides", "gib"), MEASURED)
+def test_the_estimate_of_memory_is_what_was_measured(name, overrides, gib):
+    estimated = estimate(load_config(CONFIGS / f"{name}.yaml", overrides))["GB of memory"]
+    assert estimated * 1e9 / 2**30 == pytest.approx(gib, rel=0.07)

@@ -238,3 +238,5 @@ def test_bench_measures_and_writes(config_file, tmp_path):
     ]
     assert all(row["images/s"] > 0 for row in results["rows"])
     assert "images/s" in result.output
+    errors = [row["gradient error"] for row in results["rows"] if row["mode"] == "fast"]
+    assert all(0 < error < 0.05 for error in errors)  # bfloat16 against float32, and nothing else

@@ -1,4 +1,4 @@
-"""Speed of training steps: naive eager float32 against everything switched on."""
+"""Speed of training steps: naive eager float32 against everything switched on, and whether both compute the same."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from rich.table import Table
+from torch import Tensor
 
 from firm.distributed import Ranks
 from firm.files import write_atomically
@@ -24,7 +25,12 @@ NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, f
 def bench(
     path: Path | None, overrides: list[str], batches: list[int], *, naive: bool, seconds: float, out: Path | None
 ) -> dict[str, Any]:
-    """Measure each batch size, naive and fast; a size that does not fit is recorded as such. JSON after every one."""
+    """Measure each batch size, naive and fast; a size that does not fit is recorded as such. JSON after every one.
+
+    With `naive`, the fast rows also hold the relative difference of the first step's gradient from the naive one:
+    rounding, if all is well. Start from trained weights (``init_from``) for that; at random ones the last layers are
+    nearly zero and hide the others.
+    """
     base = load_config(path, overrides)
     rows: list[dict[str, Any]] = []
     results = {
@@ -32,17 +38,21 @@ def bench(
         **estimate(base), "machine": describe_machine(), "rows": rows,
     }  # fmt: skip
     for batch in batches:
+        plain: Tensor | None = None
         for name, settings in (("naive", NAIVE), ("fast", {})) if naive else (("fast", {}),):
             config = replace(base, batch=batch, **settings)  # type: ignore[arg-type]
             row: dict[str, Any] = {"mode": name, "batch": batch}
             try:
-                row |= measure_speed(config, seconds)
+                measured, gradient = measure_speed(config, seconds)
             except torch.OutOfMemoryError:
                 row["error"] = "out of memory"
-            if "images/s" in row:
-                row["share of matrix rate"] = round(
-                    row["images/s"] * results["TFLOP a training image"] / results["matrix TFLOP/s"], 4
-                )
+            else:
+                share = measured["images/s"] * results["TFLOP a training image"] / results["matrix TFLOP/s"]
+                row |= measured | {"share of matrix rate": round(share, 4)}
+                if name == "naive":
+                    plain = gradient
+                elif plain is not None:
+                    row["gradient error"] = float((gradient - plain).norm() / plain.norm())
             rows.append(row)
             if out is not None:
                 write_atomically(out, json.dumps(results, indent=1))
@@ -51,17 +61,22 @@ def bench(
     return results
 
 
-def measure_speed(config: TrainConfig, seconds: float) -> dict[str, Any]:
-    """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up."""
+def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], Tensor]:
+    """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
+
+    Returns the numbers, and the gradient of the first step, clipped, as one vector on the CPU.
+    """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = replace(config, warm_epochs=0, ema_from_epoch=0)
-    pixels = torch.randint(0, 256, (64, config.channels, config.size, config.size), dtype=torch.uint8)
+    shape = (64, config.channels, config.size, config.size)
+    pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     start = time.perf_counter()
     trainer = Trainer(config, Ranks(0, 1, device), pixels)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    for _ in range(2):
-        trainer.advance()
+    trainer.advance()
+    gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).double().cpu()
+    trainer.advance()
     _wait(device)
     warm_up = time.perf_counter() - start
     steps, start = 0, time.perf_counter()
@@ -75,7 +90,7 @@ def measure_speed(config: TrainConfig, seconds: float) -> dict[str, Any]:
         "ms a step": round(1000 * step, 2),
         "peak_mb": peak_megabytes(),
         "start in s": round(warm_up, 1),
-    }
+    }, gradient
 
 
 def matrix_rate(size: int = 8192) -> float:
@@ -97,15 +112,17 @@ def bench_table(results: dict[str, Any]) -> Table:
     """The measurements as a table."""
     machine = results["machine"]
     table = Table(title=f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
-    for column in ("mode", "batch", "images/s", "ms a step", "peak MB", "of matrix rate", "start, s"):
+    columns = ("mode", "batch", "images/s", "ms a step", "peak MB", "of matrix rate", "start, s", "gradient error")
+    for column in columns:
         table.add_column(column, justify="left" if column == "mode" else "right")
     for row in results["rows"]:
         if "error" in row:
-            table.add_row(row["mode"], str(row["batch"]), row["error"], "", "", "", "")
+            table.add_row(row["mode"], str(row["batch"]), row["error"])
             continue
         table.add_row(
             row["mode"], str(row["batch"]), f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}",
             f"{row['peak_mb']:.0f}", f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
+            f"{row['gradient error']:.1e}" if "gradient error" in row else "",
         )  # fmt: skip
     return table
 
