@@ -11,8 +11,8 @@ from firm.estimator import UNet
 from firm.training.config import TrainConfig
 
 RATE = 140e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
-# Peak memory over the activations that an eager step saves (2 bytes each in bf16), measured on one H200: float32 1.01 and
-# 1.02; bf16, where autocast keeps float32 in places, 1.23 to 1.30; recompute=pointwise 0.36 to 0.40.
+# Peak memory over the activations that an eager step saves (2 bytes each in bf16), measured on one H200: float32 1.01
+# and 1.02; bf16, where autocast keeps float32 in places, 1.23 to 1.30; recompute=pointwise 0.36 to 0.40.
 BF16, POINTWISE = 1.27, 0.37
 
 
