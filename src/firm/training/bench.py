@@ -75,7 +75,7 @@ def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     trainer.advance()
-    gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).double().cpu()
+    gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
     trainer.advance()
     _wait(device)
     warm_up = time.perf_counter() - start
