@@ -181,8 +181,8 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, groups: int, attend: bool = False) -> None:
         super().__init__()
         self.outputs = outputs
-        self.norm1, self.conv1 = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm2, self.conv2 = _norm(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.norm1, self.conv1 = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm2, self.conv2 = NormSwish(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
         self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
         self.attention = Attention(outputs, groups) if attend else nn.Identity()
 
@@ -225,7 +225,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = _norm(channels, groups, GroupNorm)
+        self.norm = GroupNorm(channels, groups)
         self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -273,16 +273,12 @@ class Head(nn.Module):
 
     def __init__(self, inputs: int, outputs: int, groups: int, unshuffle: int) -> None:
         super().__init__()
-        self.norm, self.conv = _norm(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm, self.conv = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
         self.unshuffle = unshuffle
 
     def forward(self, x: Tensor) -> Tensor:
         """Map features to images (B, C, H, W)."""
         return F.pixel_shuffle(self.conv(self.norm(x)), self.unshuffle)
-
-
-def _norm(channels: int, groups: int, kind: type[GroupNorm] = NormSwish) -> GroupNorm:
-    return kind(math.gcd(groups, channels), channels, eps=1e-6)
 
 
 def _embedding(ch: int, width: int) -> nn.Sequential:

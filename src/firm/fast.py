@@ -8,7 +8,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from firm.compiled import compile_blocks
 from firm.estimator import UNet
 from firm.model import Firm
 from firm.norm_swish import NormSwish, has_fused
@@ -17,7 +16,7 @@ SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops th
 Precision = Literal["auto", "bf16", "float32"]
 
 
-def fast(model: Firm, precision: Precision = "auto", compile: bool = False) -> Firm:
+def fast(model: Firm, precision: Precision = "auto") -> Firm:
     """A copy of the model for restoring, not for training: the same settings, the network made quick.
 
     The data-consistency step stays in float32; only the network's features are bfloat16, in channels_last. On a GPU
@@ -30,9 +29,6 @@ def fast(model: Firm, precision: Precision = "auto", compile: bool = False) -> F
         With a `UNet`; it is not changed. Move it to its device first.
     precision
         "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
-    compile
-        On a GPU, also fuse the pointwise operations with torch.compile. The first call with a new shape then takes
-        minutes: for servers. (On a CPU it gained nothing and is not done.)
     """
     if precision not in ("auto", "bf16", "float32"):
         raise ValueError(f'fast: precision must be "auto", "bf16" or "float32", got {precision!r}')
@@ -47,8 +43,6 @@ def fast(model: Firm, precision: Precision = "auto", compile: bool = False) -> F
     for module in net.modules():
         if isinstance(module, NormSwish):
             module.fused = has_fused(device)
-    if compile and device.type == "cuda":
-        compile_blocks(net)
     return Firm(FastEstimator(net), model.solver, model.card)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import warnings
 
 import torch
@@ -15,11 +16,15 @@ from torch.nn import functional as F
 
 
 class GroupNorm(nn.GroupNorm):
-    """Group normalisation, in float32. Compiled, it sums each channel over the pixels first, then over the group.
+    """Group normalisation, in float32; of `groups` groups where they divide the channels, else of as many as do both.
 
-    torch's own decomposition copies to the (B, C, H, W) layout and back around every convolution in channels_last;
-    sums over pixels need no copies, and the scaling joins the neighbouring operations.
+    Compiled, it sums each channel over the pixels first, then over the group. torch's own decomposition copies to the
+    (B, C, H, W) layout and back around every convolution in channels_last; sums over pixels need no copies, and the
+    scaling joins the neighbouring operations.
     """
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__(math.gcd(groups, channels), channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (B, C, H, W)."""

@@ -1,7 +1,11 @@
 """Speed must not change results: compiled formulas, recomputation, accumulation and layout against plain eager."""
 
+from pathlib import Path
+
 import pytest
 import torch
+import yaml
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm.compiled import compile_blocks
@@ -38,6 +42,33 @@ def test_compiled_blocks_compute_the_same(unshuffle):
     largest = max(float(p.grad.abs().max()) for p in plain.parameters())
     for (name, a), b in zip(plain.named_parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-5 * largest, msg=name)
+
+
+class NothingFromOrToTheCpu(TorchDispatchMode):
+    """Refuses what a CUDA graph cannot hold: tensors made of Python lists, and values read back."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read"
+        # Single numbers are passed on as such, and are no copy.
+        assert func is not torch.ops.aten.lift_fresh.default or args[0].ndim == 0, f"a constant is copied: {args[0]}"
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_of_every_task_fits_into_a_cuda_graph(make):
+    mixture = (Path(__file__).parents[2] / "configs" / "face-128.yaml").read_text()
+    entries = [{**entry, "weight": 1} for entry in yaml.safe_load(mixture)["mixture"]]
+    for entry in entries:  # of the 16 pixels that the pictures have here
+        entry |= {
+            key: value for key, value in {"box": [2, 7], "width": [1, 3], "lines": [3, 6]}.items() if key in entry
+        }
+    network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [8], groups: 4, noise_level: true}"
+    changes = (f"mixture={entries}", network, "objective=balanced", "output=correction", "flips=true", "batch=14")
+    config = make(*changes, "channels_last=true")
+    pixels, _ = load_pictures(config, progress=False)
+    trainer = Trainer(config, RANK, pixels)
+    for warm in (True, False):
+        with NothingFromOrToTheCpu():
+            trainer.objective(trainer.times(), 0, warm).backward()
 
 
 def weights_after(config, steps=6):

@@ -46,7 +46,6 @@ def sample(
     task: Annotated[TaskName, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
-    compiled: Annotated[bool, typer.Option(help="Also measure with torch.compile (GPU).")] = False,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
 ) -> None:
@@ -58,7 +57,7 @@ def sample(
 
     try:
         results = bench_sampling(
-            model, numbers(steps), task=task, precision=precision, naive=naive, compile=compiled, seconds=seconds,
+            model, numbers(steps), task=task, precision=precision, naive=naive, seconds=seconds,
             out=out,
         )  # fmt: skip
     except (ValueError, OSError) as error:

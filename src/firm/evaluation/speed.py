@@ -29,7 +29,6 @@ def bench_sampling(
     task: TaskName = "random-inpainting",
     precision: Precision = "auto",
     naive: bool = True,
-    compile: bool = False,
     seconds: float = 3.0,
     out: Path | None = None,
 ) -> dict[str, Any]:
@@ -50,8 +49,6 @@ def bench_sampling(
     }  # fmt: skip
     modes = {"naive": model} if naive else {}
     modes["fast"] = fast(model, precision)
-    if compile:
-        modes["compiled"] = fast(model, precision, compile=True)
     total = len(modes) * (len(BATCHES[device.type]) + 2 * len(steps))
     with tqdm(total=total) as bar:
         for mode, chosen in modes.items():
