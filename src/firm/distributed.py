@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,12 @@ def largest(value: float, device: torch.device) -> float:
     shared = torch.tensor(value, device=device, dtype=torch.float64)
     dist.all_reduce(shared, dist.ReduceOp.MAX)
     return float(shared.item())
+
+
+def average(value: Tensor) -> Tensor:
+    """The mean of a tensor over the ranks; all ranks must ask together."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return value
+    total = value.clone()
+    dist.all_reduce(total, dist.ReduceOp.SUM)
+    return total / dist.get_world_size()

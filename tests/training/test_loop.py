@@ -152,6 +152,8 @@ def test_two_processes_give_the_weights_of_one(make, tmp_path):
         run_two_processes(double, tmp_path)
         one, two = (weights(tmp_path / f"{name}-{objective}") for name in ("one", "two"))
         assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
+        logged = [[row["loss"] for row in read_log(tmp_path / f"{name}-{objective}")] for name in ("one", "two")]
+        assert logged[1] == pytest.approx(logged[0], rel=1e-5)  # the whole batch's loss, not one process's part
 
 
 def test_two_processes_share_one_clock(make, tmp_path):

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from firm.distributed import Ranks, largest
+from firm.distributed import Ranks, average, largest
 from firm.files import write_atomically
 from firm.machine import peak_megabytes
 from firm.training.checkpoint import load_checkpoint, save_checkpoint
@@ -57,8 +57,9 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
                 speed = (trainer.step - last_log[0]) * config.batch / max(1e-9, now - last_log[1])
+                mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
                 row = {
-                    "step": trainer.step, "loss": torch.stack(losses).mean().item(), "norm": norm.item(),
+                    "step": trainer.step, "loss": mean, "norm": norm.item(),
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
                     "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
                 }  # fmt: skip
