@@ -90,7 +90,7 @@ def draw(summary: dict[str, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.1 * len(TASKS), 3.2), layout="constrained")
+    figure = Figure(figsize=(3.1 * len(TASKS), 3.4), layout="constrained")
     FigureCanvasAgg(figure)
     for axis, (i, task) in zip(figure.subplots(1, len(TASKS)), enumerate(TASKS), strict=True):
         ours = [(m, v) for m, v in summary[task].items() if m.startswith("FIRM")]
@@ -106,10 +106,10 @@ def draw(summary: dict[str, Any], path: Path) -> None:
         axis.set_title(task, fontsize=10)
         axis.set_xlabel("LPIPS")
         axis.locator_params(axis="x", nbins=5)
-        axis.margins(x=0.12)
+        axis.margins(x=0.2)
         axis.grid(alpha=0.3)
     figure.axes[0].set_ylabel("PSNR, dB")
-    figure.axes[0].legend(fontsize=7)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
 

@@ -158,8 +158,9 @@ def test_two_processes_give_the_weights_of_one(make, tmp_path):
 
 def test_two_processes_share_one_clock(make, tmp_path):
     """With max_minutes every rank must see the same time, or they would wait for each other for ever."""
-    config = make("max_minutes=0.05", "val_images=0")
+    config = make("max_minutes=0.05", "val_images=0", "checkpoint_every=0", "checkpoint_minutes=0.01", "keep=9")
     run_two_processes(config, tmp_path)
+    assert len(list((tmp_path / "run" / "checkpoints").iterdir())) > 1  # saved in between, not only at the end
     assert 0.05 <= read_log(tmp_path / "run")[-1]["minutes"] < 0.5
 
 

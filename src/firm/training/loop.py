@@ -72,7 +72,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             due = config.validate_every and trainer.step % config.validate_every == 0
             if ranks.main and len(val_pixels) and (done or due):
                 result |= _validate(trainer, config, val_pixels, log)
-            late = now - last_save > 60 * config.checkpoint_minutes > 0 and ranks.world == 1
+            late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
                 save_checkpoint(out / "checkpoints", trainer.state(), config.keep)
