@@ -6,8 +6,9 @@ import torch
 import firm
 from firm.compiled import COMPILED, compile_blocks
 from firm.distributed import Ranks
+from firm.training.config import load_config
 from firm.training.pictures import load_pictures
-from firm.training.precompile import Signature, compile_signature, precompile, signatures
+from firm.training.precompile import Signature, compile_beforehand, compile_signature, precompile, signatures
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -53,3 +54,17 @@ def test_every_signature_runs_forward_and_backward(make):
 def test_a_failing_worker_is_reported(tmp_path):
     (tmp_path / "bad.yaml").write_text("nothing: 1\n")
     assert precompile(tmp_path / "bad.yaml", 2) is False
+
+
+def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
+    compiled = []
+    monkeypatch.setattr("firm.training.precompile.precompile", lambda path, n: compiled.append((load_config(path), n)))
+    gpu, config = torch.device("cuda"), make(NETWORK, "batch=12", "compile_workers=3")
+    compile_beforehand(config, RANK)  # a CPU
+    compile_beforehand(config, Ranks(0, 2, gpu))  # several processes
+    compile_beforehand(make(NETWORK, "compile=false"), Ranks(0, 1, gpu))
+    compile_beforehand(make(NETWORK, "compile_workers=0"), Ranks(0, 1, gpu))
+    assert not compiled
+    compile_beforehand(config, Ranks(0, 1, gpu))
+    assert compiled == [(config, 3)]
+    assert "as they come" in capsys.readouterr().out  # the stand-in reports no success

@@ -17,6 +17,7 @@ from firm.files import write_atomically
 from firm.machine import describe_machine, peak_megabytes
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import estimate
+from firm.training.precompile import compile_beforehand
 from firm.training.trainer import Trainer
 
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
@@ -70,8 +71,9 @@ def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], 
     config = replace(config, warm_epochs=0, ema_from_epoch=0)
     shape = (64, config.channels, config.size, config.size)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    start = time.perf_counter()
-    trainer = Trainer(config, Ranks(0, 1, device), pixels)
+    start, ranks = time.perf_counter(), Ranks(0, 1, device)
+    compile_beforehand(config, ranks)
+    trainer = Trainer(config, ranks, pixels)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     trainer.advance()
@@ -112,9 +114,9 @@ def bench_table(results: dict[str, Any]) -> Table:
     """The measurements as a table."""
     machine = results["machine"]
     table = Table(title=f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
-    columns = ("mode", "batch", "images/s", "ms a step", "peak MB", "of matrix rate", "start, s", "gradient error")
+    columns = ("mode", "batch", "images/s", "ms a\nstep", "peak\nMB", "of matrix\nrate", "start,\ns", "gradient\nerror")
     for column in columns:
-        table.add_column(column, justify="left" if column == "mode" else "right")
+        table.add_column(column, justify="left" if column == "mode" else "right", no_wrap=True)
     for row in results["rows"]:
         if "error" in row:
             table.add_row(row["mode"], str(row["batch"]), row["error"])

@@ -21,7 +21,7 @@ from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.logs import Log
 from firm.training.pictures import load_pictures
-from firm.training.precompile import precompile
+from firm.training.precompile import compile_beforehand
 from firm.training.trainer import Trainer
 from firm.training.validation import validate
 
@@ -34,9 +34,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
         torch.use_deterministic_algorithms(True)
     _claim(out, config, ranks)
     pixels, val_pixels = load_pictures(config, progress and ranks.main)
-    beforehand = ranks.device.type == "cuda" and ranks.world == 1 and config.compile and config.compile_workers
-    if beforehand and not precompile(out / "config.yaml", config.compile_workers):
-        tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
+    compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, pixels)
     state = load_checkpoint(out / "checkpoints", config.unet_arguments())
     if state is not None:

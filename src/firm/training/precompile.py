@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from firm.compiled import COMPILED, compile_blocks
+from firm.distributed import Ranks
 from firm.estimator import Stem, UNet
-from firm.training.config import TrainConfig, load_config
+from firm.training.config import TrainConfig, dump_config, load_config
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,17 @@ class Signature:
     strides: tuple[tuple[int, ...] | None, ...]
     dtypes: tuple[torch.dtype | None, ...]
     gradients: tuple[bool, ...]  # which inputs need one in training
+
+
+def compile_beforehand(config: TrainConfig, ranks: Ranks) -> None:
+    """Fill the compiler's cache with what this run will compile, if it will; on failure say so, and lose only time."""
+    if ranks.device.type != "cuda" or ranks.world > 1 or not config.compile or not config.compile_workers:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.yaml")
+        path.write_text(dump_config(config))
+        if not precompile(path, config.compile_workers):
+            tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
 
 
 def precompile(config_file: Path, workers: int) -> bool:
