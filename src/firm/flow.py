@@ -82,6 +82,10 @@ class TimeBalance(nn.Module):
             self.error.copy_(torch.where(count > 0, updated, self.error))
         return 1 / self.error[index].clamp(min=1e-12)
 
+    def mean_error(self) -> float:
+        """The running error, averaged over the bins seen so far: what falls while the balanced loss stays at 1."""
+        return float(self.error.sum() / (self.error > 0).sum().clamp(min=1))
+
 
 def velocity_loss(
     model: PosteriorMean,

@@ -52,6 +52,9 @@ def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, 
     assert result["finished"]
     rows = read_log(tmp_path / "run")
     assert rows[0]["step"] == 5
+    errors = [row["error"] for row in rows if "error" in row]
+    assert len(errors) == 96
+    assert errors[-1] < 0.5 * errors[0]  # the balanced loss itself stays near 1
     held_out = to_tensor(resident(folder_files(pictures)[:8], 16, progress=False)[0])
     op, y = firm.Task("random-inpainting", 16).measure(held_out)
     model = firm.load(tmp_path / "run" / "model.safetensors")

@@ -12,7 +12,7 @@ def plot(
     run: Annotated[Path, typer.Argument(help="Folder of a training run.")],
     out: Annotated[Path | None, typer.Option(help="Picture to write (default: RUN/curves.png).")] = None,
 ) -> None:
-    """Draw loss, validation PSNR, learning rate and speed of a training run."""
+    """Draw loss (or error), validation PSNR, learning rate and speed of a training run."""
     import matplotlib.pyplot as plt
 
     from firm.training.logs import read_log
@@ -20,12 +20,17 @@ def plot(
     rows = read_log(run)
     if not rows:
         raise typer.BadParameter(f"{run}: no metrics.jsonl with training records")
-    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained")
+    balanced = any("error" in row for row in rows)  # the loss is then 1 by construction
+    figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained", sharex=True)
     for axis, (title, keys, log) in zip(
         axes.flat,
         [
-            ("loss", ["loss"], True),
-            ("validation PSNR (dB)", sorted({k for row in rows for k in row if k.startswith("psnr")}), False),
+            ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
+            (
+                "validation PSNR (dB)",
+                list(dict.fromkeys(k for row in rows for k in row if k.startswith("psnr"))),
+                False,
+            ),
             ("learning rate", ["rate"], False),
             ("images a second", ["images/s"], False),
         ],

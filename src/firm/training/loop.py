@@ -41,7 +41,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
         trainer.restore(state)
     before, start = trainer.elapsed, time.monotonic()
     log = Log(out, trainer.step) if ranks.main else None
-    last_save, last_log, shown = start, (trainer.step, time.monotonic()), trainer.step
+    last_save, last_log, shown = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
     with _signals() as stop, _bar(config, trainer, progress and ranks.main) as bar:
@@ -54,17 +54,20 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             done = trainer.progress >= 1
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
-                speed = (trainer.step - last_log[0]) * config.batch / max(1e-9, now - last_log[1])
+                speed = (trainer.step - last_log[0]) * config.batch / max(1e-9, trainer.elapsed - last_log[1])
                 mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
                 row = {
                     "step": trainer.step, "loss": mean, "norm": norm.item(),
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
                     "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
                 }  # fmt: skip
-                losses, last_log = [], (trainer.step, now)
+                if trainer.objective.balance is not None:
+                    row["error"] = trainer.objective.balance.mean_error()
+                losses, last_log = [], (trainer.step, trainer.elapsed)
                 if log is not None:
                     log.write(row)
-                bar.set_postfix(loss=f"{row['loss']:.4f}", img_s=f"{speed:.0f}", refresh=False)
+                told = "error" if "error" in row else "loss"
+                bar.set_postfix({told: f"{row[told]:.4f}", "img_s": f"{speed:.0f}"}, refresh=False)
                 result |= row
             bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
             due = config.validate_every and trainer.step % config.validate_every == 0
