@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
+from firm.cli.plot import _scores
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
 from firm.distributed import Ranks
@@ -220,6 +221,12 @@ def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):
 def test_a_batch_that_does_not_divide(make):
     with pytest.raises(ConfigError, match="multiple of processes x accumulate"):
         train(make(), Ranks(0, 3, torch.device("cpu")), progress=False)
+
+
+def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
+    rows = [{"step": 1, "loss": 2.0}, {"step": 1, "psnr N=2 a": 1, "psnr N=2": 1, "psnr N=9 a": 1, "psnr N=9": 1}]
+    assert _scores(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
+    assert _scores(rows[:1]) == []
 
 
 def test_plot_draws_the_curves(make, tmp_path):

@@ -26,11 +26,7 @@ def plot(
         axes.flat,
         [
             ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
-            (
-                "validation PSNR (dB)",
-                list(dict.fromkeys(k for row in rows for k in row if k.startswith("psnr"))),
-                False,
-            ),
+            ("validation PSNR (dB)", _scores(rows), False),
             ("learning rate", ["rate"], False),
             ("images a second", ["images/s"], False),
         ],
@@ -47,3 +43,10 @@ def plot(
     figure.savefig(path, dpi=110)
     plt.close(figure)
     typer.echo(f"wrote {path}")
+
+
+def _scores(rows: list[dict[str, Any]]) -> list[str]:
+    """The keys "psnr N=n" and "psnr N=n task" to draw: means for every N, single tasks for the first N only."""
+    keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
+    first = keys[0].split()[1] if keys else ""
+    return [key for key in keys if len(key.split()) == 2 or key.split()[1] == first]
