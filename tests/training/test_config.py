@@ -83,6 +83,7 @@ def test_a_dump_loads_again(tmp_path):
         ("beta=2", r"beta must be in \[0, 1\]"),
         ("warm_epochs=900", "warm_epochs"),
         ("accumulate=5", "multiple of accumulate"),
+        ("mixture=[" + 33 * "{name: denoising}, " + "]", "number of tasks, 33"),
         ("size=100", "multiple of the network's stride, 8"),
         ("val_steps=[0]", "val_steps"),
         ("channels=2", "channels must be 1 or 3"),

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.cli.plot import _scores
+from firm.cli.plot import score_keys
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
 from firm.distributed import Ranks
@@ -218,6 +218,19 @@ def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):
     assert train(make("epochs=2"), RANK, progress=False)["steps_now"] == 10  # longer is allowed
 
 
+def test_a_run_that_never_began_claims_no_folder(make, tmp_path):
+    with pytest.raises(FileNotFoundError, match="no model"):
+        train(make("epochs=1", "init_from=nowhere"), RANK, progress=False)
+    assert train(make("epochs=1", "rate=1e-3"), RANK, progress=False)["finished"]
+    assert "rate: 0.001" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_every_process_needs_room_for_every_task(make):
+    config = make("mixture=[{name: denoising}, {name: super-resolution}, {name: random-inpainting}]", "batch=4")
+    with pytest.raises(ConfigError, match="too small for 3 tasks in each of 2 processes"):
+        train(config, Ranks(0, 2, torch.device("cpu")), progress=False)
+
+
 def test_a_batch_that_does_not_divide(make):
     with pytest.raises(ConfigError, match="multiple of processes x accumulate"):
         train(make(), Ranks(0, 3, torch.device("cpu")), progress=False)
@@ -225,8 +238,8 @@ def test_a_batch_that_does_not_divide(make):
 
 def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
     rows = [{"step": 1, "loss": 2.0}, {"step": 1, "psnr N=2 a": 1, "psnr N=2": 1, "psnr N=9 a": 1, "psnr N=9": 1}]
-    assert _scores(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
-    assert _scores(rows[:1]) == []
+    assert score_keys(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
+    assert score_keys(rows[:1]) == []
 
 
 def test_plot_draws_the_curves(make, tmp_path):

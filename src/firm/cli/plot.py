@@ -26,7 +26,7 @@ def plot(
         axes.flat,
         [
             ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
-            ("validation PSNR (dB)", _scores(rows), False),
+            ("validation PSNR (dB)", score_keys(rows), False),
             ("learning rate", ["rate"], False),
             ("images a second", ["images/s"], False),
         ],
@@ -45,7 +45,7 @@ def plot(
     typer.echo(f"wrote {path}")
 
 
-def _scores(rows: list[dict[str, Any]]) -> list[str]:
+def score_keys(rows: list[dict[str, Any]]) -> list[str]:
     """The keys "psnr N=n" and "psnr N=n task" to draw: means for every N, single tasks for the first N only."""
     keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
     first = keys[0].split()[1] if keys else ""

@@ -33,7 +33,7 @@ def train(
             return
         with ranks() as r:
             result = run(resolved, r)
-    except (ConfigError, FileNotFoundError, NotADirectoryError) as error:
+    except (ConfigError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise typer.BadParameter(str(error)) from error
     if not r.main:
         return

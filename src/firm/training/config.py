@@ -246,6 +246,8 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
                     f"mixture: {key} cannot be a range",
                 )
                 varies = varies or key == "sigma"
+    n = len(c.tasks())  # every part of a batch holds all of them
+    need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
     if varies:
         conditioned = bool(c.unet_arguments().get("noise_level", False))
         need(conditioned, "a range of noise levels needs a network with noise_level: true")

@@ -32,8 +32,10 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    _claim(out, config, ranks)
+    _refuse_another_run(out, config)
     pixels, val_pixels = load_pictures(config, progress and ranks.main)
+    if ranks.main:
+        write_atomically(out / "config.yaml", dump_config(config))
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, pixels)
     state = load_checkpoint(out / "checkpoints", config.unet_arguments())
@@ -101,24 +103,22 @@ def _validate(trainer: Trainer, config: TrainConfig, pixels: Tensor, log: Log | 
     return dict(scores)
 
 
-def _claim(out: Path, config: TrainConfig, ranks: Ranks) -> None:
-    """Write the configuration to the run's folder, or check that it is the one there."""
+def _refuse_another_run(out: Path, config: TrainConfig) -> None:
+    """Check that the run in this folder, if one got as far as a checkpoint, is the configuration's."""
     path = out / "config.yaml"
     free = (  # may differ when a run goes on
         "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
         "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
-    text = dump_config(config)
-    if path.is_file():
-        fixed = [[line for line in t.splitlines() if line.split(":")[0] not in free] for t in (path.read_text(), text)]
+    if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
+        texts = (path.read_text(), dump_config(config))
+        fixed = [[line for line in text.splitlines() if line.split(":")[0] not in free] for text in texts]
         changed = sorted({line.split(":")[0].strip(" -") for line in set(fixed[0]) ^ set(fixed[1])})
         if changed:
             raise ConfigError(
                 f"{out} holds a run with other settings ({', '.join(changed)}): "
                 "choose another out=, or start from its weights with init_from="
             )
-    if ranks.main:
-        write_atomically(path, text)
 
 
 @contextlib.contextmanager
