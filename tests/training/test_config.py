@@ -114,6 +114,14 @@ def test_the_command_line_says_what_is_wrong(tmp_path):
         result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
         assert result.exit_code == 2
         assert says(result.output, message)
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "pictures" / "cut.png").write_bytes(b"\x89PNG\r\n")
+    result = CliRunner().invoke(app, ["train", str(path), f"data={tmp_path / 'pictures'}", "val_images=0"])
+    assert result.exit_code == 2
+    assert says(result.output, "cut.png")
+    result = CliRunner().invoke(app, ["bench", "train", str(path), "--batches", "4,x"])
+    assert result.exit_code == 2
+    assert says(result.output, "--batches takes different whole numbers")
 
 
 MEASURED = [  # peak GiB on one H200, docs/performance.md

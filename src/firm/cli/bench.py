@@ -29,12 +29,13 @@ def train(
     """Images a second, milliseconds a step and peak memory of training, on random pictures."""
     from rich.console import Console
 
+    from firm.cli.evaluate import numbers
     from firm.training.bench import bench, bench_table
 
     try:
-        sizes = [int(part) for part in batches.split(",")]
+        sizes = numbers(batches, "--batches")
         results = bench(config, overrides or [], sizes, naive=naive, seconds=seconds, out=out)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(bench_table(results))
 

@@ -84,14 +84,14 @@ def _methods(name: str, steps: list[int], precision: Precision) -> tuple[list[An
     return rows, {"model": {"name": name, "sha256": digest, "precision": precision}}
 
 
-def numbers(text: str) -> list[int]:
-    """The values of --steps."""
+def numbers(text: str, option: str = "--steps") -> list[int]:
+    """The values of an option that takes several whole numbers."""
     try:
         found = [int(part) for part in text.split(",")]
     except ValueError:
         found = []
     if not found or min(found) < 1 or len(set(found)) < len(found):
-        raise ValueError(f"--steps takes different whole numbers of at least 1, such as 1,2,4, got {text!r}")
+        raise ValueError(f"{option} takes different whole numbers of at least 1, such as 1,2,4, got {text!r}")
     return found
 
 

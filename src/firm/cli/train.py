@@ -18,6 +18,7 @@ def train(
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
     from rich.console import Console
 
+    from firm.data import PictureError
     from firm.distributed import ranks
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.estimate import estimate
@@ -33,7 +34,7 @@ def train(
             return
         with ranks() as r:
             result = run(resolved, r)
-    except (ConfigError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except (ConfigError, PictureError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise typer.BadParameter(str(error)) from error
     if not r.main:
         return
