@@ -227,7 +227,7 @@ def test_a_run_that_never_began_claims_no_folder(make, tmp_path):
 
 def test_every_process_needs_room_for_every_task(make):
     config = make("mixture=[{name: denoising}, {name: super-resolution}, {name: random-inpainting}]", "batch=4")
-    with pytest.raises(ConfigError, match="too small for 3 tasks in each of 2 processes"):
+    with pytest.raises(ConfigError, match="2 samples in each part of the batch cannot hold 3 tasks"):
         train(config, Ranks(0, 2, torch.device("cpu")), progress=False)
 
 

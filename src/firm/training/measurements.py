@@ -17,6 +17,7 @@ from firm.operators import Blur, Fourier, Identity, Mask, Operator, Subsample
 from firm.operators.grouped import group
 from firm.operators.patterns import draw_strokes
 from firm.tasks import PARAMETERS, Task
+from firm.training.config import ConfigError
 
 Range = tuple[float, float]
 
@@ -144,7 +145,9 @@ def measure(tasks: Sequence[TrainTask], x: Tensor, rows: Sequence[Rows]) -> tupl
 def split_batch(weights: Sequence[float], batch: int) -> list[int]:
     """Samples for each task, in proportion to the weights, at least one each; they add up to `batch`."""
     if batch < len(weights):
-        raise ValueError(f"a batch of {batch} cannot hold {len(weights)} tasks; take a larger batch")
+        raise ConfigError(
+            f"{batch} samples in each part of the batch cannot hold {len(weights)} tasks; take a larger batch"
+        )
     exact = [1 + w / sum(weights) * (batch - len(weights)) for w in weights]
     counts = [int(e) for e in exact]
     for i in sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])[: batch - sum(counts)]:

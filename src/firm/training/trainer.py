@@ -32,11 +32,6 @@ class Trainer:
                 f"batch ({config.batch}) must be a multiple of processes x accumulate "
                 f"({ranks.world} x {config.accumulate})"
             )
-        if config.batch // (ranks.world * config.accumulate) < len(config.tasks()):
-            raise ConfigError(
-                f"batch ({config.batch}) is too small for {len(config.tasks())} tasks in each of "
-                f"{ranks.world} processes x accumulate {config.accumulate}"
-            )
         self.config, self.ranks = config, ranks
         torch.manual_seed(config.seed)
         self.net = UNet(**config.unet_arguments())
