@@ -44,9 +44,14 @@ def ranks() -> Iterator[Ranks]:
         dist.destroy_process_group()
 
 
+def joined() -> bool:
+    """Whether this process works together with others."""
+    return dist.is_available() and dist.is_initialized()
+
+
 def largest(value: float, device: torch.device) -> float:
     """The largest value among the ranks, so that they decide alike; all ranks must ask together."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not joined():
         return value
     shared = torch.tensor(value, device=device, dtype=torch.float64)
     dist.all_reduce(shared, dist.ReduceOp.MAX)
@@ -55,7 +60,7 @@ def largest(value: float, device: torch.device) -> float:
 
 def average(value: Tensor) -> Tensor:
     """The mean of a tensor over the ranks; all ranks must ask together."""
-    if not (dist.is_available() and dist.is_initialized()):
+    if not joined():
         return value
     total = value.clone()
     dist.all_reduce(total, dist.ReduceOp.SUM)

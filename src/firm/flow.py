@@ -6,6 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Generator, Tensor, nn
 
+from firm.distributed import joined
 from firm.operators.base import LinearOperator, per_sample
 from firm.sampling import PosteriorMean
 
@@ -75,7 +76,7 @@ class TimeBalance(nn.Module):
             member = (index[:, None] == torch.arange(self.bins, device=t.device)) & finite[:, None]  # (B, bins)
             member = member.to(self.error.dtype)
             sums = torch.stack([member.sum(0), torch.where(finite, error.detach(), 0).to(member.dtype) @ member])
-            if dist.is_available() and dist.is_initialized():
+            if joined():
                 dist.all_reduce(sums)  # every rank learns from the whole batch
             count, mean = sums[0], sums[1] / sums[0].clamp(min=1)
             updated = torch.where(self.error > 0, self.error * self.decay + mean * (1 - self.decay), mean)

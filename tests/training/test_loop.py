@@ -22,7 +22,8 @@ from firm.data.picture import to_tensor
 from firm.distributed import Ranks
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
-from firm.training.config import ConfigError, dump_config
+from firm.training.bench import bench, measure_speed
+from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.logs import read_log
 from firm.training.loop import train
 
@@ -266,3 +267,11 @@ def test_bench_measures_and_writes(config_file, tmp_path):
     assert "images/s" in result.output
     errors = [row["gradient error"] for row in results["rows"] if row["mode"] == "fast"]
     assert all(0 < error < 0.05 for error in errors)  # bfloat16 against float32, and nothing else
+    plain = bench(config_file, ["bf16=false"], [4], naive=True, seconds=0.1, out=None)["rows"]
+    assert plain[1]["gradient error"] < 1e-5  # without it, rounding of float32
+
+
+def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
+    """Of clipped gradients the size is always the same, and a wrong one would not show."""
+    loose, tight = (measure_speed(load_config(config_file, ["bf16=false", f"clip={c}"]), 0.1)[1] for c in (1e6, 1e-3))
+    torch.testing.assert_close(tight, loose, rtol=1e-3, atol=1e-3 * float(loose.abs().max()))

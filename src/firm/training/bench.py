@@ -65,7 +65,7 @@ def bench(
 def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], Tensor]:
     """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
 
-    Returns the numbers, and the gradient of the first step, clipped, as one vector on the CPU.
+    Returns the numbers, and the gradient of the first step as one vector on the CPU.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = replace(config, warm_epochs=0, ema_from_epoch=0)
@@ -76,8 +76,9 @@ def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], 
     trainer = Trainer(config, ranks, pixels)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    trainer.advance()
+    _, norm = trainer.advance()
     gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
+    gradient *= max(1.0, norm.item() / config.clip)  # as it was before clipping, which hides its size
     trainer.advance()
     _wait(device)
     warm_up = time.perf_counter() - start
