@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import firm
-from firm.fast import FastEstimator, has_bf16
+from firm.acceleration._fast import FastEstimator, has_bf16
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_an_unknown_precision_is_refused(model):
 
 def test_the_bundled_model_loses_nothing_visible_in_bf16():
     from firm.data import portrait
-    from firm.metrics.psnr import psnr
+    from firm.metrics._psnr import psnr
 
     truth = portrait()
     model = firm.load("face-128")

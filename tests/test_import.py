@@ -35,8 +35,8 @@ def test_the_command_lines_choices_are_the_librarys():
     from typing import get_args
 
     from firm import tasks
+    from firm.acceleration._fast import Precision
     from firm.cli import choices
-    from firm.fast import Precision
     from firm.metrics import conventions
     from firm.restoration import output, problem
 

@@ -5,7 +5,7 @@ import safetensors.torch
 import torch
 
 import firm
-from firm.model import FORMAT
+from firm._model import FORMAT
 from firm.operators import Identity
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from firm.norm_swish import NormSwish, fused_norm_swish, has_fused
+from firm.networks.norm_swish import NormSwish, fused_norm_swish, has_fused
 
 SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
 
@@ -58,9 +58,9 @@ def test_the_fused_kernel_computes_the_same():
 
 
 def test_a_machine_that_cannot_compile_the_kernel_takes_the_slower_way(monkeypatch):
-    monkeypatch.setattr("firm.norm_swish.importlib.util.find_spec", lambda name: "triton")
-    monkeypatch.setattr("firm.norm_swish.fused_norm_swish", lambda *arguments: 1 / 0)
-    monkeypatch.setattr("firm.norm_swish.torch.ones", lambda *shape, device: torch.zeros(*shape))  # no GPU here
+    monkeypatch.setattr("firm.networks.norm_swish.importlib.util.find_spec", lambda name: "triton")
+    monkeypatch.setattr("firm.networks.norm_swish.fused_norm_swish", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("firm.networks.norm_swish.torch.ones", lambda *shape, device: torch.zeros(*shape))
     with pytest.warns(UserWarning, match="not fused"):
         assert not has_fused.__wrapped__(torch.device("cuda"))  # past the cache
 

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 
 import firm
+from firm._model import find
 from firm.data import portrait
-from firm.model import find
 from firm.reproduce import portrait as experiment
 from firm.tasks import TASKS
 

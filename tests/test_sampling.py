@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import firm
-from firm import toy
 from firm.operators import Identity, Mask, Subsample
+from firm.reproduce import toy_problem as toy
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
 

@@ -15,17 +15,17 @@ from typing import Annotated, Any
 import torch
 import typer
 
+from firm._model import Firm, load, restore
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine
+from firm.acceleration._fast import fast
 from firm.cli.evaluate import numbers
 from firm.data import celeba_files, resident
 from firm.data.picture import to_tensor
 from firm.evaluation import Evaluation, baseline_methods, evaluate, firm_method
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
-from firm.fast import fast
-from firm.files import write_atomically
-from firm.machine import describe_machine
-from firm.metrics.psnr import psnr
-from firm.model import Firm, load, restore
+from firm.metrics._psnr import psnr
 from firm.tasks import TASKS, Task
 
 HERE = Path(__file__).parent

@@ -1,25 +1,51 @@
 """FIRM: flow-based imaging via regularized minimization. Restores images from y = A x + noise in a few steps."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from firm import operators as operators
-from firm.estimator import UNet as UNet
-from firm.fast import fast as fast
-from firm.flow import TimeBalance as TimeBalance
-from firm.flow import interpolate as interpolate
-from firm.flow import omega as omega
-from firm.flow import stratified_times as stratified_times
-from firm.flow import tau as tau
-from firm.flow import velocity_loss as velocity_loss
-from firm.model import Firm as Firm
-from firm.model import Restoration as Restoration
-from firm.model import Solver as Solver
-from firm.model import bundled as bundled
-from firm.model import load as load
-from firm.model import restore as restore
+from firm._flow import interpolate as interpolate
+from firm._flow import omega as omega
+from firm._flow import stratified_times as stratified_times
+from firm._flow import tau as tau
+from firm._flow import velocity_loss as velocity_loss
+from firm._model import Firm as Firm
+from firm._model import Restoration as Restoration
+from firm._model import Solver as Solver
+from firm._model import bundled as bundled
+from firm._model import load as load
+from firm._model import restore as restore
+from firm._posterior_mean import flow_only as flow_only
+from firm._posterior_mean import posterior_mean as posterior_mean
+from firm._sampling import sample as sample
+from firm.acceleration import fast as fast
+from firm.networks import UNet as UNet
 from firm.operators import data_consistency as data_consistency
-from firm.posterior_mean import flow_only as flow_only
-from firm.posterior_mean import posterior_mean as posterior_mean
-from firm.restoration.tiling import tiled as tiled
-from firm.sampling import sample as sample
 from firm.tasks import Task as Task
 
+if TYPE_CHECKING:
+    from firm import data as data
+    from firm import evaluation as evaluation
+    from firm import metrics as metrics
+    from firm import restoration as restoration
+    from firm import training as training
+    from firm.restoration.tiling import tiled as tiled
+    from firm.training.balance import TimeBalance as TimeBalance
+
 __version__ = "0.1.0"
+
+# Loaded when first used, so that ``import firm`` stays quick.
+_PACKAGES = ("acceleration", "bench", "data", "evaluation", "metrics", "networks", "restoration", "tasks", "training")
+_NAMES = {"tiled": "firm.restoration.tiling", "TimeBalance": "firm.training.balance"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"firm.{name}")
+    if name in _NAMES:
+        return getattr(import_module(_NAMES[name]), name)
+    raise AttributeError(f"module 'firm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PACKAGES, *_NAMES})

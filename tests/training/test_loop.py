@@ -15,14 +15,14 @@ from helpers import says
 from typer.testing import CliRunner
 
 import firm
+from firm._util.distributed import Ranks
+from firm.bench.training import bench, measure_speed
 from firm.cli import app
 from firm.cli.plot import score_keys
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
-from firm.distributed import Ranks
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
-from firm.training.bench import bench, measure_speed
 from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.logs import read_log
 from firm.training.loop import train

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import firm
-from firm.distributed import Ranks
+from firm._util.distributed import Ranks
 from firm.training.optimiser import Muon, make_optimisers, orthogonalise
 from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer

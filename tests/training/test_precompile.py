@@ -4,11 +4,11 @@ import pytest
 import torch
 
 import firm
-from firm.compiled import COMPILED, compile_blocks
-from firm.distributed import Ranks
+from firm._util.distributed import Ranks
+from firm.acceleration.compiled import COMPILED, compile_blocks
+from firm.acceleration.precompile import Signature, compile_beforehand, compile_signature, precompile, signatures
 from firm.training.config import load_config
 from firm.training.pictures import load_pictures
-from firm.training.precompile import Signature, compile_beforehand, compile_signature, precompile, signatures
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -58,7 +58,9 @@ def test_a_failing_worker_is_reported(tmp_path):
 
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compiled = []
-    monkeypatch.setattr("firm.training.precompile.precompile", lambda path, n: compiled.append((load_config(path), n)))
+    monkeypatch.setattr(
+        "firm.acceleration.precompile.precompile", lambda path, n: compiled.append((load_config(path), n))
+    )
     gpu, config = torch.device("cuda"), make(NETWORK, "batch=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
     compile_beforehand(config, Ranks(0, 2, gpu))  # several processes

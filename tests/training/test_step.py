@@ -8,8 +8,8 @@ import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm.compiled import compile_blocks
-from firm.distributed import Ranks
+from firm._util.distributed import Ranks
+from firm.acceleration.compiled import compile_blocks
 from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer
 

@@ -29,8 +29,8 @@ def train(
     """Images a second, milliseconds a step and peak memory of training, on random pictures."""
     from rich.console import Console
 
+    from firm.bench.training import bench, bench_table
     from firm.cli.evaluate import numbers
-    from firm.training.bench import bench, bench_table
 
     try:
         sizes = numbers(batches, "--batches")
@@ -53,8 +53,8 @@ def sample(
     """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""
     from rich.console import Console
 
+    from firm.bench.sampling import bench_sampling, speed_table
     from firm.cli.evaluate import numbers
-    from firm.evaluation.speed import bench_sampling, speed_table
 
     try:
         results = bench_sampling(

@@ -69,9 +69,9 @@ def _methods(name: str, steps: list[int], precision: Precision) -> tuple[list[An
 
     import torch
 
+    from firm._model import find, load
+    from firm.acceleration._fast import fast
     from firm.evaluation.methods import baseline_methods, firm_method
-    from firm.fast import fast
-    from firm.model import find, load
 
     rows = baseline_methods()
     if name in [row.label for row in rows]:

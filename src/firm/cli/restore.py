@@ -54,10 +54,10 @@ def restore(
     """
     from rich.console import Console
 
+    from firm._model import load
+    from firm._util.distributed import ranks
+    from firm.acceleration._fast import fast
     from firm.data import folder_files
-    from firm.distributed import ranks
-    from firm.fast import fast
-    from firm.model import load
     from firm.restoration import Problem, ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.run import Job, restore_files
 

@@ -18,8 +18,8 @@ def train(
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
     from rich.console import Console
 
+    from firm._util.distributed import ranks
     from firm.data import PictureError
-    from firm.distributed import ranks
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.estimate import estimate
     from firm.training.loop import train as run

@@ -17,4 +17,4 @@ def portrait() -> Tensor:
 
 def portrait_file() -> Path:
     """Its file, for the command line."""
-    return Path(str(resources.files("firm") / "pictures" / "astronaut.png"))
+    return Path(str(resources.files("firm") / "assets" / "astronaut.png"))

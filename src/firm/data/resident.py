@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from firm._util.files import write_atomically
 from firm.data.picture import PictureError, decode_array
-from firm.files import write_atomically
 
 
 def resident(

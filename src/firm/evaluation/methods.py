@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from firm.model import Firm
+from firm._model import Firm
+from firm._sampling import Generators, sample
 from firm.operators import LinearOperator, data_consistency
-from firm.sampling import Generators, sample
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
 Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]

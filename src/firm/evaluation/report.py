@@ -12,10 +12,10 @@ import torch
 from rich import box
 from rich.table import Table
 
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.run import Evaluation, Row, restore_chunk, score_image
-from firm.files import write_atomically
-from firm.machine import describe_machine
 from firm.tasks import Task
 
 METRICS = ("psnr", "ssim", "lpips")

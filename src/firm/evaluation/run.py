@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from firm._util.files import write_atomically
+from firm._util.machine import peak_megabytes
 from firm.data.picture import to_tensor
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.files import write_atomically
-from firm.machine import peak_megabytes
 from firm.metrics import Convention, scores
 from firm.operators import Operator
 from firm.tasks import Task, generator_for

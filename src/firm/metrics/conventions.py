@@ -6,9 +6,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from firm.metrics.lpips import lpips
-from firm.metrics.psnr import psnr
-from firm.metrics.ssim import ssim
+from firm.metrics._lpips import lpips
+from firm.metrics._psnr import psnr
+from firm.metrics._ssim import ssim
 
 Convention = Literal["tables", "text"]
 

@@ -12,13 +12,13 @@ from rich.table import Table
 from torch import Tensor
 from tqdm import tqdm
 
+from firm._model import load, restore
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine
+from firm.acceleration._fast import fast
 from firm.data import portrait
 from firm.evaluation.methods import degraded
-from firm.fast import fast
-from firm.files import write_atomically
-from firm.machine import describe_machine
 from firm.metrics import scores
-from firm.model import load, restore
 from firm.restoration.output import write_side_by_side
 from firm.tasks import TASKS, Task
 

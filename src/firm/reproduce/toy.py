@@ -1,6 +1,6 @@
 """Posterior recovery on the toy problem: its table (N = 1, 2, 4, 50) and its two figures.
 
-Trains the estimator of `firm.toy` with the loss of Algorithm 1, samples it with Algorithm 2, and puts the numbers
+Trains the estimator `firm.networks.MLP` with the loss of Algorithm 1, samples it with Algorithm 2, and puts the numbers
 beside the paper's and those of the exact velocity field.
 """
 
@@ -18,12 +18,15 @@ from torch import Generator, Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import trange
 
-from firm import toy
-from firm.files import write_atomically
-from firm.flow import TimeBalance, stratified_times, velocity_loss
-from firm.machine import describe_machine
-from firm.model import Firm, Solver
-from firm.sampling import PosteriorMean, sample
+from firm._flow import stratified_times, velocity_loss
+from firm._model import Firm, Solver
+from firm._posterior_mean import PosteriorMean
+from firm._sampling import sample
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine
+from firm.networks import MLP
+from firm.reproduce import toy_problem as toy
+from firm.training.balance import TimeBalance
 
 STEPS, BATCH, RATE = 16_000, 512, 3e-3  # two to three minutes on two cores
 WARM_START = 0.04  # share of the steps without the solver: the paper's 20 of 500 epochs
@@ -70,7 +73,7 @@ def train(seed: int, steps: int) -> Firm:
     torch.manual_seed(seed)  # of the initial weights
     generator = Generator().manual_seed(seed)
     op = toy.operator()
-    model = Firm(toy.MLP(), Solver())
+    model = Firm(MLP(), Solver())
     warm = Firm(model.estimator, Solver(K=0))
     balance = TimeBalance()
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)

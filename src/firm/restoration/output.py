@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from firm.files import write_atomically
+from firm._util.files import write_atomically
 
 Format = Literal["png", "png16", "npy"]
 SUFFIX: dict[str, str] = {"png": ".png", "png16": ".png", "npy": ".npy"}

@@ -13,11 +13,11 @@ import torch.distributed as dist
 from torch import Tensor
 from tqdm import tqdm
 
+from firm._model import Firm, Restoration, restore
+from firm._util.distributed import Ranks
+from firm._util.files import write_atomically
 from firm.data.picture import PictureError
-from firm.distributed import Ranks
-from firm.files import write_atomically
 from firm.metrics import scores
-from firm.model import Firm, Restoration, restore
 from firm.restoration.output import SUFFIX, Format, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError, advice
 
@@ -82,7 +82,7 @@ def _scores(x: Tensor, truth: Tensor) -> dict[str, Any]:
     """PSNR and, where the picture is large enough for their windows, SSIM and LPIPS; grey counts as three channels."""
     x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
     if min(x.shape[-2:]) < 32:
-        from firm.metrics.psnr import psnr
+        from firm.metrics._psnr import psnr
 
         return {"psnr": psnr(x, truth)}
     return scores(x, truth, "text")

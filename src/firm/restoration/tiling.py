@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.model import Firm
+from firm._model import Firm
 
 
 def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:

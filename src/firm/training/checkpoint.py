@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from firm.files import write_atomically
+from firm._util.files import write_atomically
 
 FORMAT = 1
 

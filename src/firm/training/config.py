@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import yaml
 
-from firm.estimator import PRESETS, UNet
+from firm.networks.unet import PRESETS, UNet
 from firm.tasks import PARAMETERS
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from firm.estimator import UNet
+from firm.networks.unet import UNet
 from firm.training.config import TrainConfig
 
 RATE = 140e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from firm.files import write_atomically
+from firm._util.files import write_atomically
 
 
 class Log:

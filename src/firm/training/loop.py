@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from firm.distributed import Ranks, average, largest
-from firm.files import write_atomically
-from firm.machine import peak_megabytes
+from firm._util.distributed import Ranks, average, largest
+from firm._util.files import write_atomically
+from firm._util.machine import peak_megabytes
+from firm.acceleration.precompile import compile_beforehand
 from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.logs import Log
 from firm.training.pictures import load_pictures
-from firm.training.precompile import compile_beforehand
 from firm.training.trainer import Trainer
 from firm.training.validation import validate
 

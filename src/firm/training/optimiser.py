@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from firm.estimator import UNet
+from firm.networks.unet import UNet
 from firm.training.config import TrainConfig
 
 

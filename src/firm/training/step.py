@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from firm.compiled import compile_blocks
+from firm._flow import velocity_loss
+from firm._model import Firm, Solver
+from firm.acceleration.compiled import compile_blocks
 from firm.data.picture import to_tensor
-from firm.flow import TimeBalance, velocity_loss
-from firm.model import Firm, Solver
+from firm.training.balance import TimeBalance
 from firm.training.config import TrainConfig
 from firm.training.measurements import Rows, TrainTask, measure, split_batch
 

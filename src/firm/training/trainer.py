@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from firm.distributed import Ranks
-from firm.estimator import UNet
-from firm.flow import stratified_times
-from firm.machine import describe_machine
-from firm.model import Firm, Solver, load
+from firm._flow import stratified_times
+from firm._model import Firm, Solver, load
+from firm._util.distributed import Ranks
+from firm._util.machine import describe_machine
+from firm.networks.unet import UNet
 from firm.tasks import generator_for
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.optimiser import Muon, make_optimisers

@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from firm._model import Firm
 from firm.evaluation import Evaluation, baseline_methods, firm_method
 from firm.evaluation.run import restore_chunk
-from firm.metrics.psnr import psnr
-from firm.model import Firm
+from firm.metrics._psnr import psnr
 from firm.training.config import TrainConfig
 from firm.training.measurements import TrainTask
 

@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor
 
+from firm._posterior_mean import PosteriorMean
 from firm.operators.base import LinearOperator, check_measurement
 
 Method = Literal["euler", "midpoint", "heun"]
 Generators = Generator | Sequence[Generator] | None  # a sequence holds one generator per sample
-
-
-class PosteriorMean(Protocol):
-    """What sampling and training ask of a model: an estimate of E[x_1 | x_t, y]."""
-
-    def posterior_mean(
-        self,
-        op: LinearOperator,
-        x_t: Tensor,
-        t: float | Tensor,
-        y: Tensor,
-        *,
-        sigma: float | Tensor | None = None,
-        check: bool = True,
-    ) -> Tensor:
-        """Estimate the clean images, (B, ...), at state `x_t` and time `t`, a float or (B,)."""
-        ...
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The Triton kernel of `firm.norm_swish.fused_norm_swish`; imported only where Triton is."""
+"""The Triton kernel of `firm.networks.norm_swish.fused_norm_swish`; imported only where Triton is."""
 
 from __future__ import annotations
 

@@ -12,12 +12,12 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from firm.distributed import Ranks
-from firm.files import write_atomically
-from firm.machine import describe_machine, peak_megabytes
+from firm._util.distributed import Ranks
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine, peak_megabytes
+from firm.acceleration.precompile import compile_beforehand
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import estimate
-from firm.training.precompile import compile_beforehand
 from firm.training.trainer import Trainer
 
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)

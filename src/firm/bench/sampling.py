@@ -12,11 +12,11 @@ import torch
 from rich.table import Table
 from tqdm import tqdm
 
-from firm.fast import Precision, fast
-from firm.files import write_atomically
-from firm.machine import describe_machine, peak_megabytes
-from firm.model import Firm, load
-from firm.sampling import sample
+from firm._model import Firm, load
+from firm._sampling import sample
+from firm._util.files import write_atomically
+from firm._util.machine import describe_machine, peak_megabytes
+from firm.acceleration._fast import Precision, fast
 from firm.tasks import Task, TaskName
 
 BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}

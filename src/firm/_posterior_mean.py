@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -12,6 +12,23 @@ from firm.operators.base import LinearOperator, data_consistency
 
 Output = Literal["direct", "correction"]
 Estimator = Callable[..., Tensor]  # (x, x_t, t) or, for noise-conditioned networks, (x, x_t, t, sigma)
+
+
+class PosteriorMean(Protocol):
+    """What sampling and training ask of a model: an estimate of E[x_1 | x_t, y]."""
+
+    def posterior_mean(
+        self,
+        op: LinearOperator,
+        x_t: Tensor,
+        t: float | Tensor,
+        y: Tensor,
+        *,
+        sigma: float | Tensor | None = None,
+        check: bool = True,
+    ) -> Tensor:
+        """Estimate the clean images, (B, ...), at state `x_t` and time `t`, a float or (B,)."""
+        ...
 
 
 def posterior_mean(

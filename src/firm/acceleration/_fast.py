@@ -8,9 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from firm.estimator import UNet
-from firm.model import Firm
-from firm.norm_swish import NormSwish, has_fused
+from firm._model import Firm
+from firm.networks.norm_swish import NormSwish, has_fused
+from firm.networks.unet import UNet
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 Precision = Literal["auto", "bf16", "float32"]

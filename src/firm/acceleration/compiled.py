@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from firm.estimator import Block, Conditioning, Head, Stem, Upsample
+from firm.networks.unet import Block, Conditioning, Head, Stem, Upsample
 
 COMPILED = (Conditioning, Stem, Block, Upsample, Head)  # modules that torch.compile works on, one by one
 

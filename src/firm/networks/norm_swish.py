@@ -70,7 +70,7 @@ def fused_norm_swish(
     x: Tensor, shift: Tensor | None, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-6
 ) -> Tensor:
     """As ``silu(group_norm(x + shift))`` in one kernel, for `x` (B, C, H, W) in channels_last; no gradients."""
-    from firm.norm_swish_kernel import launch
+    from firm.networks.norm_swish_kernel import launch
 
     x = x.contiguous(memory_format=torch.channels_last)
     out = torch.empty_like(x)

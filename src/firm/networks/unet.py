@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.norm_swish import GroupNorm, NormSwish
+from firm.networks.norm_swish import GroupNorm, NormSwish
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531

@@ -15,12 +15,11 @@ import safetensors.torch
 import torch
 from torch import Generator, Tensor, nn
 
-from firm.estimator import UNet
-from firm.files import write_atomically
+from firm._posterior_mean import Output, flow_only, posterior_mean
+from firm._sampling import Method, evaluations, sample
+from firm._util.files import write_atomically
+from firm.networks import MLP, UNet
 from firm.operators.base import LinearOperator
-from firm.posterior_mean import Output, flow_only, posterior_mean
-from firm.sampling import Method, evaluations, sample
-from firm.toy import MLP
 
 FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
 ESTIMATORS: dict[str, type[nn.Module]] = {"UNet": UNet, "MLP": MLP}
@@ -132,7 +131,7 @@ def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
 
 def bundled() -> list[str]:
     """Names of the models that come with the package."""
-    folder = resources.files("firm") / "weights"
+    folder = resources.files("firm") / "assets"
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
@@ -142,7 +141,7 @@ def find(name_or_path: str | Path) -> Path:
     if path.is_file():
         return path
     if str(name_or_path) in bundled():
-        return Path(str(resources.files("firm") / "weights" / f"{name_or_path}.safetensors"))
+        return Path(str(resources.files("firm") / "assets" / f"{name_or_path}.safetensors"))
     raise FileNotFoundError(
         f"no model {str(name_or_path)!r}: neither a file nor a bundled model ({', '.join(bundled()) or 'none yet'})"
     )

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from firm.compiled import COMPILED, compile_blocks
-from firm.distributed import Ranks
-from firm.estimator import Stem, UNet
+from firm._util.distributed import Ranks
+from firm.acceleration.compiled import COMPILED, compile_blocks
+from firm.networks.unet import Stem, UNet
 from firm.training.config import TrainConfig, dump_config, load_config
 
 
@@ -48,7 +48,7 @@ def precompile(config_file: Path, workers: int) -> bool:
     """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
-    program = "import sys; from firm.training.precompile import main; main(sys.argv[1], *map(int, sys.argv[2:]))"
+    program = "import sys; from firm.acceleration.precompile import main; main(sys.argv[1], *map(int, sys.argv[2:]))"
     command = [sys.executable, "-c", program, str(config_file)]
     running = [
         subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
