@@ -15,7 +15,8 @@ from typing import Annotated, Any
 import torch
 import typer
 
-from firm._model import Firm, load, restore
+from firm._model import Firm, load
+from firm._restore import restore
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.acceleration._fast import fast

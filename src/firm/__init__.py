@@ -10,13 +10,14 @@ from firm._flow import stratified_times as stratified_times
 from firm._flow import tau as tau
 from firm._flow import velocity_loss as velocity_loss
 from firm._model import Firm as Firm
-from firm._model import Restoration as Restoration
 from firm._model import Solver as Solver
 from firm._model import bundled as bundled
 from firm._model import load as load
-from firm._model import restore as restore
+from firm._model import load_network as load_network
 from firm._posterior_mean import flow_only as flow_only
 from firm._posterior_mean import posterior_mean as posterior_mean
+from firm._restore import Restoration as Restoration
+from firm._restore import restore as restore
 from firm._sampling import sample as sample
 from firm.acceleration import fast as fast
 from firm.networks import UNet as UNet

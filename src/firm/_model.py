@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -13,16 +12,15 @@ from typing import Any
 import safetensors
 import safetensors.torch
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
 from firm._posterior_mean import Output, flow_only, posterior_mean
-from firm._sampling import Method, evaluations, sample
+from firm._sampling import Method, evaluations
 from firm._util.files import write_atomically
-from firm.networks import MLP, UNet
+from firm.networks import NETWORKS
 from firm.operators.base import LinearOperator
 
 FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
-ESTIMATORS: dict[str, type[nn.Module]] = {"UNet": UNet, "MLP": MLP}
 
 
 @dataclass(frozen=True)
@@ -85,28 +83,54 @@ class Firm(nn.Module):
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""
-        kind = type(self.estimator).__name__
-        about = {
-            "format": FORMAT,
-            "estimator": kind,
-            "config": getattr(self.estimator, "config", None),
-            "solver": dataclasses.asdict(self.solver),
-            "card": self.card,
-        }
-        weights = {
-            key: (value.to(dtype) if value.is_floating_point() else value).contiguous()
-            for key, value in self.estimator.state_dict().items()
-        }
-        write_atomically(path, safetensors.torch.save(weights, metadata={"firm": json.dumps(about)}))
+        _save(path, self.estimator, {"solver": dataclasses.asdict(self.solver), "card": self.card}, dtype)
 
 
-def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
+def save_network(
+    path: str | Path, net: nn.Module, kind: str, card: dict[str, Any], dtype: torch.dtype = torch.float32
+) -> None:
+    """Write a trained network that is no FIRM model, such as a prior; `kind` says what. See `load_network`."""
+    _save(path, net, {"kind": kind, "card": card}, dtype)
+
+
+def _save(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.dtype) -> None:
+    about = {
+        "format": FORMAT,
+        "estimator": type(net).__name__,
+        "config": getattr(net, "config", None),
+        **about,
+    }
+    weights = {
+        key: (value.to(dtype) if value.is_floating_point() else value).contiguous()
+        for key, value in net.state_dict().items()
+    }
+    write_atomically(path, safetensors.torch.save(weights, metadata={"firm": json.dumps(about)}))
+
+
+def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> Firm:
     """Load a bundled model by name, or a saved one by path.
 
     The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
-    with a network class of your own: pass an instance, its weights are replaced.
+    with a network class of your own: pass the class, or an instance, whose weights are replaced. (A file never says
+    which code to run.)
     """
     path = find(name_or_path)
+    net, about = _load(path, estimator)
+    if about.get("kind", "firm") != "firm":
+        raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
+    model = Firm(net, Solver(**about["solver"]), about["card"])
+    return model.requires_grad_(False).eval()
+
+
+def load_network(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> nn.Module:
+    """Load the network of any saved model: a prior v(x, t), say. Its card is the attribute ``card``."""
+    net, about = _load(find(name_or_path), estimator)
+    net.card = about["card"]
+    return net.requires_grad_(False).eval()
+
+
+def _load(path: Path, estimator: nn.Module | type[nn.Module] | None) -> tuple[nn.Module, dict[str, Any]]:
+    """The network with its weights, and what is saved about it."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -116,7 +140,7 @@ def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
             f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})"
         ) from error
     about = _about(path, metadata)
-    net = estimator if estimator is not None else _build(path, about)
+    net = estimator if isinstance(estimator, nn.Module) else _build(path, about, estimator)
     weights = {  # copies: tensors of a mapped file are not aligned, and kernels then round differently
         key: value.to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
         for key, value in weights.items()
@@ -125,8 +149,7 @@ def load(name_or_path: str | Path, estimator: nn.Module | None = None) -> Firm:
         net.load_state_dict(weights, assign=True)
     except RuntimeError as error:
         raise ValueError(f"{path}: the weights do not fit {type(net).__name__}: {error}") from error
-    model = Firm(net, Solver(**about["solver"]), about["card"])
-    return model.requires_grad_(False).eval()
+    return net, about
 
 
 def bundled() -> list[str]:
@@ -157,63 +180,24 @@ def _about(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
     if version > FORMAT:
         raise ValueError(f"{path} has format {version}, newer than this library reads ({FORMAT}): update firm")
     fields = {field.name for field in dataclasses.fields(Solver)}
-    if not {"estimator", "config", "solver", "card"} <= about.keys() or set(about["solver"]) != fields:
+    wanted = {"estimator", "config", "card", *(() if "kind" in about else ("solver",))}
+    if not wanted <= about.keys() or ("solver" in wanted and set(about["solver"]) != fields):
         raise ValueError(f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
     return about
 
 
-def _build(path: Path, about: dict[str, Any]) -> nn.Module:
-    """An estimator of the saved kind, without memory for its weights yet."""
-    if about["estimator"] not in ESTIMATORS:
+def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn.Module:
+    """A network of the saved kind, or of the user's `own` class; ours without memory for its weights yet."""
+    name, config = about["estimator"], about["config"] or {}
+    if own is None and name not in NETWORKS:
         raise ValueError(
-            f"{path} was saved with the network class {about['estimator']!r}: "
-            "pass an instance, load(path, estimator=net)"
+            f"{path} was saved with the network class {name!r}: name it, load(path, estimator={name}), "
+            f"or --network file.py:{name} on the command line"
         )
     try:
+        if own is not None:
+            return own(**config)
         with torch.device("meta"):
-            return ESTIMATORS[about["estimator"]](**about["config"])
+            return NETWORKS[name](**config)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path}: its network settings are not valid: {error}") from error
-
-
-@dataclass(frozen=True)
-class Restoration:
-    """What `restore` returns."""
-
-    image: Tensor  # (B, C, H, W), the first sample
-    mean: Tensor  # (B, C, H, W), mean of the samples
-    std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
-    samples: Tensor  # (S, B, C, H, W)
-    nfe: int  # network calls in all
-    seconds: float
-
-
-def restore(
-    model: Firm,
-    op: LinearOperator,
-    y: Tensor,
-    steps: int = 2,
-    samples: int = 1,
-    seed: int = 0,
-    *,
-    sigma: float | Tensor | None = None,
-    method: Method = "euler",
-) -> Restoration:
-    """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones."""
-    if samples < 1:
-        raise ValueError(f"restore: samples must be at least 1, got {samples}")
-    start = time.perf_counter()
-    generator = Generator().manual_seed(seed)
-    drawn = torch.stack(
-        [sample(model, op, y, steps, generator=generator, sigma=sigma, method=method) for _ in range(samples)]
-    )
-    if drawn.is_cuda:
-        torch.cuda.synchronize(drawn.device)
-    return Restoration(
-        image=drawn[0],
-        mean=drawn.mean(0),
-        std=drawn.std(0) if samples > 1 else None,
-        samples=drawn,
-        nfe=samples * model.calls(steps, method),
-        seconds=time.perf_counter() - start,
-    )

@@ -26,6 +26,8 @@ PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
 class UNet(nn.Module):
     """U-Net on the concatenation of x^{k+1} and x_t, conditioned on t; returns an image.
 
+    `PriorUNet` is the same on one image.
+
     Parameters
     ----------
     channels
@@ -52,6 +54,9 @@ class UNet(nn.Module):
         Also condition on the measurement noise sigma, so that one model serves many noise levels.
     """
 
+    images = 2  # that it sees: x^{k+1} and x_t
+    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
+
     def __init__(
         self,
         channels: int = 3,
@@ -76,7 +81,7 @@ class UNet(nn.Module):
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
         pixels = channels * unshuffle**2
-        self.stem = Stem(2 * pixels, ch, unshuffle)
+        self.stem = Stem(self.images * pixels, ch, unshuffle)
 
         # Down: the stem, every block and every strided convolution leave a skip connection.
         self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
@@ -119,9 +124,14 @@ class UNet(nn.Module):
 
         `sigma`, (B,), is the noise level of the measurements, for networks with ``noise_level=True``.
         """
-        self._check(x, x_t, sigma)
+        if x.shape != x_t.shape:
+            raise ValueError(f"UNet takes x and x_t of one shape, got {tuple(x.shape)} and {tuple(x_t.shape)}")
+        return self._run((x, x_t), t, sigma)
+
+    def _run(self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None) -> Tensor:
+        self._check(images[0], sigma)
         shifts = iter(self.conditioning(t, sigma))  # one a block, in the order of the blocks
-        h = self.stem(x, x_t)
+        h = self.stem(*images)
         skips = [h]
         for layer in self.down:
             h = layer(h, next(shifts)) if isinstance(layer, Block) else layer(h)
@@ -133,29 +143,40 @@ class UNet(nn.Module):
         out: Tensor = self.head(h)
         return out
 
-    def _check(self, x: Tensor, x_t: Tensor, sigma: Tensor | None) -> None:
-        if x.shape != x_t.shape or x.ndim != 4 or x.shape[1] != self.config["channels"]:
-            raise ValueError(
-                f"UNet takes x and x_t of one shape (B, {self.config['channels']}, H, W), "
-                f"got {tuple(x.shape)} and {tuple(x_t.shape)}"
-            )
+    def _check(self, x: Tensor, sigma: Tensor | None) -> None:
+        kind = type(self).__name__
+        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
+            raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
         if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
             raise ValueError(
-                f"UNet: height and width must be multiples of {self.stride} "
+                f"{kind}: height and width must be multiples of {self.stride} "
                 f"({len(self.config['mult'])} levels, unshuffle {self.unshuffle}), got {x.shape[-2]}x{x.shape[-1]}"
             )
         if (sigma is None) == self.config["noise_level"]:
             raise ValueError(
-                "UNet: this network was built with noise_level=True and needs sigma, the noise of the measurements"
+                f"{kind}: this network was built with noise_level=True and needs sigma, the noise of the measurements"
                 if sigma is None
-                else "UNet: sigma was given, but this network was built with noise_level=False"
+                else f"{kind}: sigma was given, but this network was built with noise_level=False"
             )
+
+
+class PriorUNet(UNet):
+    """The same network on one image: the velocity v(x, t) of an unconditional flow.
+
+    With the "celeba" preset it is the prior of the paper's comparisons, 34,473,667 parameters.
+    """
+
+    images = 1
+
+    def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """Velocity at `x` (B, C, H, W) and `t` (B,)."""
+        return self._run((x,), t, sigma)
 
 
 class Conditioning(nn.Module):
     """What t, and the noise level where the network takes it, add between the convolutions of every block.
 
-    The blocks' linear maps are one matrix: a product a call instead of one a block.
+    The blocks' linear maps are one matrix: one product serves all blocks.
     """
 
     def __init__(self, ch: int, widths: list[int], time_scale: float, noise_level: bool) -> None:
@@ -256,15 +277,16 @@ class Upsample(nn.Module):
 
 
 class Stem(nn.Module):
-    """The first convolution, on x and x_t together, with their pixels folded into channels."""
+    """The first convolution, on all images together, with their pixels folded into channels."""
 
     def __init__(self, inputs: int, outputs: int, unshuffle: int) -> None:
         super().__init__()
         self.conv, self.unshuffle = nn.Conv2d(inputs, outputs, 3, padding=1), unshuffle
 
-    def forward(self, x: Tensor, x_t: Tensor) -> Tensor:
-        """Map two batches (B, C, H, W) to features."""
-        out: Tensor = self.conv(F.pixel_unshuffle(torch.cat([x, x_t], dim=1), self.unshuffle))
+    def forward(self, *images: Tensor) -> Tensor:
+        """Map one or two batches (B, C, H, W) to features."""
+        joined = images[0] if len(images) == 1 else torch.cat(images, dim=1)
+        out: Tensor = self.conv(F.pixel_unshuffle(joined, self.unshuffle))
         return out
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
+CENTER = 0.08  # share of k-space columns around zero frequency that Cartesian masks always keep
+
 
 def gaussian_kernel(size: int, sigma: float) -> Tensor:
     """Gaussian kernel (size, size), entries exp(-(i^2 + j^2) / 2 sigma^2), summing to 1; the paper's is 61 wide."""
@@ -63,7 +65,7 @@ def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
 
 
 def cartesian_mask(
-    shape: tuple[int, int], lines: int, generator: Generator | None = None, center: float = 0.08
+    shape: tuple[int, int], lines: int, generator: Generator | None = None, center: float = CENTER
 ) -> Tensor:
     """Conjugate-symmetric k-space mask (H, W) that keeps `lines` of the W columns, in the order of ``torch.fft.fft2``.
 

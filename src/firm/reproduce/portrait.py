@@ -12,7 +12,8 @@ from rich.table import Table
 from torch import Tensor
 from tqdm import tqdm
 
-from firm._model import load, restore
+from firm._model import load
+from firm._restore import restore
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.acceleration._fast import fast

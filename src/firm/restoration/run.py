@@ -13,7 +13,8 @@ import torch.distributed as dist
 from torch import Tensor
 from tqdm import tqdm
 
-from firm._model import Firm, Restoration, restore
+from firm._model import Firm
+from firm._restore import Restoration, restore
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
 from firm.data.picture import PictureError

@@ -14,8 +14,11 @@ from typing import Any, Literal
 
 import yaml
 
-from firm.networks.unet import PRESETS, UNet
-from firm.tasks import PARAMETERS
+from firm._util.importing import is_own
+from firm.networks import PRESETS, UNet
+from firm.tasks import BaseTask
+from firm.training.measurements import make_task
+from firm.training.objectives import NAMED, objective_class
 
 
 class ConfigError(ValueError):
@@ -27,26 +30,33 @@ class TrainConfig:
     """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 5)."""
 
     # What is learned
-    task: str = "random-inpainting"  # one of the tasks; the paper trains one model per task
+    task: str = "random-inpainting"  # a task's name, or your own, file.py:Class; the paper trains one model per task
     mixture: tuple[dict[str, Any], ...] = ()  # instead: several tasks, each {name, weight, sigma, missing, ...}
     mask: Literal["fresh", "shared"] = "fresh"  # random masks: new for every sample, or the protocol's one
     # Data
-    dataset: Literal["celeba", "afhq", "folder"] = "folder"
-    data: str = ""  # folder of the data set
-    val_data: str = ""  # folder of validation pictures, for dataset=folder (else the val split)
+    dataset: Literal["celeba", "afhq", "folder", "arrays"] = "folder"
+    data: str = ""  # folder of the data set, or a file of arrays
+    val_data: str = ""  # validation images, for dataset=folder and arrays (else the val split)
     size: int = 128
-    channels: int = 3
+    channels: int = 3  # complex images: two for each complex channel
+    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; floats are taken as they are without
+    read_size: int = 0  # side of the pictures as they are kept; 0 = size, or larger for random crops
+    crop: Literal["centre", "random"] = "centre"  # random: a new square of `size` pixels out of the picture every time
+    scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
     flips: bool = False  # random mirror images; the paper has no augmentation
     limit: int = 0  # use the first pictures only; 0 = all
     cache: str = ""  # folder for the decoded pictures, so that the next start is quick
+    mapped: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
     # Network and solver (Algorithm 3)
-    network: str | dict[str, Any] = "celeba"  # a preset, or the arguments of firm.UNet
+    # A preset; or the arguments of firm.UNet; or your own, file.py:Class or {class: file.py:Class, arguments ...}.
+    network: str | dict[str, Any] = "celeba"
     K: int = 5
     rho: float = 0.01
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
     # Loss (Algorithm 1)
-    objective: Literal["paper", "balanced"] = "paper"
+    objective: str = "paper"  # paper or balanced: FIRM; prior: an unconditional flow; or your own, file.py:Class
+    pairing: Literal["independent", "optimal"] = "independent"  # prior: noise and images, by minibatch optimal transport
     t_min: float = 1e-3
     t_max: float = 0.995
     tau_min: float = 0.1
@@ -103,11 +113,29 @@ class TrainConfig:
         """The tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
-    def unet_arguments(self) -> dict[str, Any]:
-        """Arguments of firm.UNet."""
+    def make_tasks(self, mask: str = "") -> list[BaseTask]:
+        """The tasks themselves; `mask` replaces the setting of that name."""
+        return [make_task(entry, self.size, mask or self.mask) for entry in self.tasks()]
+
+    def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
+        """The user's own network class, None for ours, and its arguments."""
         if isinstance(self.network, str):
-            return {**PRESETS[self.network], "channels": self.channels}
-        return {"side": self.size, "channels": self.channels, **self.network}
+            if is_own(self.network):
+                return self.network, {}
+            return None, {**PRESETS[self.network], "channels": self.channels}
+        if "class" in self.network:
+            return str(self.network["class"]), {k: v for k, v in self.network.items() if k != "class"}
+        return None, {"side": self.size, "channels": self.channels, **self.network}
+
+    def network_about(self) -> dict[str, Any]:
+        """What checkpoints say of the network, so that none is taken for another's."""
+        own, arguments = self.network_arguments()
+        return arguments if own is None else {"class": own, **arguments}
+
+    @property
+    def noise_level(self) -> bool:
+        """Whether the network takes the noise level."""
+        return bool(self.network_arguments()[1].get("noise_level", False))
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
@@ -167,9 +195,9 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
         raise ConfigError(f"{key} must be a preset's name or a set of arguments, got {value!r}")
     if origin is tuple:
         element = typing.get_args(kind)[0]
-        if element is int:
+        if element in (int, float):
             items = value if isinstance(value, list | tuple) else [value]
-            return tuple(_coerce(key, item, int) for item in items)
+            return tuple(_coerce(key, item, element) for item in items)
         if not isinstance(value, list | tuple) or not all(isinstance(item, dict) for item in value):
             raise ConfigError(f"{key} must be a list of tasks such as [{{name: denoising, sigma: [0.1, 0.3]}}]")
         return tuple(value)
@@ -211,43 +239,56 @@ def _check(c: TrainConfig) -> None:
     need(c.warm_epochs <= c.epochs, f"warm_epochs ({c.warm_epochs}) is more than epochs ({c.epochs})")
     need(c.batch % c.accumulate == 0, f"batch ({c.batch}) must be a multiple of accumulate ({c.accumulate})")
     need(bool(c.val_steps) and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}")
-    need(c.channels in (1, 3), f"channels must be 1 or 3, got {c.channels}")
     need(not c.deterministic or not c.compile, "deterministic=true needs compile=false")
+    _check_images(c, need)
+    try:
+        objective = objective_class(c.objective)
+    except ValueError as error:
+        raise ConfigError(f"objective: {error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need)
-    _check_tasks(c, need)
+    if objective.measures:
+        _check_tasks(c, need)
+
+
+def _check_images(c: TrainConfig, need: Any) -> None:
+    for key in ("scale", "value_range"):
+        pair = getattr(c, key)
+        ok = not pair or (len(pair) == 2 and pair[0] <= pair[1])
+        need(ok, f"{key} must be a range [low, high], got {list(pair)}")
+    need(not c.scale or c.scale[0] > 0, f"scale must be positive, got {list(c.scale)}")
+    need(not c.scale or c.crop == "random", "scale needs crop=random")
+    need(c.read_size == 0 or c.read_size >= c.size, f"read_size ({c.read_size}) is smaller than size ({c.size})")
+    need(
+        c.read_size in (0, c.size) or c.crop == "random" or c.dataset == "arrays",
+        "read_size beyond size is for crop=random: centred pictures are read at `size`",
+    )
+    need(not c.mapped or c.dataset == "arrays" or bool(c.cache), "mapped=true needs cache=FOLDER for the decoded pictures")
+    need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 
 def _check_network(c: TrainConfig, need: Any) -> None:
-    if isinstance(c.network, str):
+    if isinstance(c.network, str) and not is_own(c.network):
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
-    else:
-        known = list(inspect.signature(UNet).parameters)
-        for key in c.network:
-            need(key in known, f"network: firm.UNet has no argument {key!r}{_suggest(key, known)}")
-    arguments = c.unet_arguments()
+    own, arguments = c.network_arguments()
+    if own is not None:
+        return  # its class knows its arguments
+    known = list(inspect.signature(UNet).parameters)
+    for key in arguments:
+        need(key in known, f"network: firm.UNet has no argument {key!r}{_suggest(key, known)}")
     stride = arguments.get("unshuffle", 1) * 2 ** (len(arguments.get("mult", (1, 2, 4, 8))) - 1)
     need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
 
 def _check_tasks(c: TrainConfig, need: Any) -> None:
-    varies = False
     for entry in c.tasks():
         need("name" in entry, f"mixture: every task needs a name, got {entry}")
-        need(entry["name"] in PARAMETERS, f"no task {entry['name']!r}{_suggest(str(entry['name']), PARAMETERS)}")
-        need(entry["weight"] > 0, f"mixture: weight must be positive, got {entry['weight']}")
-        known = ("name", "weight", "sigma", *PARAMETERS[entry["name"]])
-        for key, value in entry.items():
-            need(key in known, f"mixture: the task {entry['name']} has no setting {key!r}{_suggest(key, known)}")
-            if isinstance(value, list | tuple):
-                ok = len(value) == 2 and all(isinstance(v, int | float) for v in value) and value[0] <= value[1]
-                need(ok, f"mixture: {key} must be a number or a range [low, high], got {value}")
-                need(
-                    key not in ("factor", "kernel_size", "strokes", "weight", "mask"),
-                    f"mixture: {key} cannot be a range",
-                )
-                varies = varies or key == "sigma"
-    n = len(c.tasks())  # every part of a batch holds all of them
+        weight = entry["weight"]
+        need(isinstance(weight, int | float) and weight > 0, f"mixture: weight must be positive, got {weight}")
+    try:
+        tasks = c.make_tasks()
+    except ValueError as error:
+        raise ConfigError(f"mixture: {error}" if c.mixture else str(error)) from error
+    n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
-    if varies:
-        conditioned = bool(c.unet_arguments().get("noise_level", False))
-        need(conditioned, "a range of noise levels needs a network with noise_level: true")
+    if any("sigma" in task.ranges for task in tasks):
+        need(c.noise_level, "a range of noise levels needs a network with noise_level: true")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,14 +12,19 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from firm._flow import stratified_times
-from firm._model import Firm, Solver, load
+from firm._model import load_network
 from firm._util.distributed import Ranks
 from firm._util.machine import describe_machine
-from firm.networks.unet import UNet
-from firm.tasks import generator_for
+from firm._util.seeds import generator_for
+from firm.acceleration.graphs import GraphedStep
+from firm.data.images import Images
+from firm.operators import dot_test
+from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
+from firm.training.feed import Feed
+from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
-from firm.training.step import GraphedStep, Objective, Step, eager_step, prepare
+from firm.training.step import Gradients, PartLoss, eager_step, prepare
 
 PATIENCE = 10  # steps in a row whose gradient is not finite, before giving up
 
@@ -26,22 +32,24 @@ PATIENCE = 10  # steps in a row whose gradient is not finite, before giving up
 class Trainer:
     """Network, averaged network, optimiser and position of a run; `state` and `restore` are its checkpoint."""
 
-    def __init__(self, config: TrainConfig, ranks: Ranks, pixels: Tensor) -> None:
+    def __init__(self, config: TrainConfig, ranks: Ranks, images: Images) -> None:
         if config.batch % (ranks.world * config.accumulate):
             raise ConfigError(
                 f"batch ({config.batch}) must be a multiple of processes x accumulate "
                 f"({ranks.world} x {config.accumulate})"
             )
-        self.config, self.ranks = config, ranks
+        self.config, self.ranks, self.complex = config, ranks, images.complex
+        self.objective = objective_class(config.objective)(config)
         torch.manual_seed(config.seed)
-        self.net = UNet(**config.unet_arguments())
+        self.net = self.objective.build()
         if config.init_from:
             self.net.load_state_dict(_initial_weights(config, self.net))
         self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
         prepare(self.net, config, ranks.device)
         self.params = list(self.net.parameters())
-        self.objective = Objective(config, self.net, pixels.to(ranks.device), ranks.world * config.accumulate)
-        self.objective.to(ranks.device)
+        self.feed = Feed(config, images, ranks)
+        parts = ranks.world * config.accumulate
+        self.loss = PartLoss(config, self.objective, self.net, self.feed, parts).to(ranks.device)
         self.optimisers = make_optimisers(config, self.net)
         self.gradients = self._step_function()
         self.step, self.elapsed, self.best = 0, 0.0, -math.inf
@@ -49,17 +57,18 @@ class Trainer:
         self._events: list[torch.cuda.Event] = []
         self._times: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def _step_function(self) -> Step:
+    def _step_function(self) -> Gradients:
         c, r = self.config, self.ranks
+        waits = [task.name for task in self.loss.tasks if _check_operator(task, c.channels, r.device)]
         graph = (
             c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and c.recompute != "calls"
         )
-        if graph:
-            return GraphedStep(self.objective, self.params, c.batch)
-        wrapped: nn.Module = self.objective
+        if graph and not waits:
+            return GraphedStep(self.loss, self.params, c.batch)
+        wrapped: nn.Module = self.loss
         if r.world > 1:
             devices = [r.device.index] if r.device.type == "cuda" else None
-            wrapped = DistributedDataParallel(self.objective, device_ids=devices, broadcast_buffers=False)
+            wrapped = DistributedDataParallel(self.loss, device_ids=devices, broadcast_buffers=False)
         return eager_step(wrapped, self.params, c.accumulate, r.rank)
 
     @property
@@ -101,7 +110,7 @@ class Trainer:
         c = self.config
         warm = self._before(c.warm_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
-        loss = self.gradients(self.times(), warm)
+        loss = self.gradients(self.times(), warm, self.feed.ahead(self.step))
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
         self._update(norm)
         targets: list[Tensor] = list(self.average.parameters())
@@ -145,26 +154,34 @@ class Trainer:
             if len(self._events) > 2:
                 self._events.pop(0).synchronize()
 
-    def model(self) -> Firm:
-        """The model with the averaged weights, as it is validated and saved."""
+    def card(self) -> dict[str, Any]:
+        """What the model was trained for, and how; saved with it."""
         c = self.config
-        card = {
-            "trained_for": c.tasks(), "objective": c.objective, "data": c.dataset, "size": c.size, "batch": c.batch,
-            "steps": self.step, "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
+        return {
+            "trained_for": c.tasks() if self.objective.measures else [], "objective": c.objective, "data": c.dataset,
+            "size": c.size, "channels": c.channels, "complex": self.complex, "batch": c.batch, "steps": self.step,
+            "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
         }  # fmt: skip
-        return Firm(self.average, Solver(c.K, c.rho, c.beta, c.output), card)
+
+    def save(self, path: Path) -> None:
+        """Write the model with the averaged weights, as it is validated."""
+        self.objective.save(self.average, self.card(), path)
+
+    def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
+        """The objective's scores of the averaged weights on held-out images."""
+        return self.objective.validate(self.average, images, picture)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here; the random numbers follow from seed and step."""
         return {
-            "network": self.config.unet_arguments(),
+            "network": self.config.network_about(),
             "step": self.step,
             "elapsed": self.elapsed,
             "best": self.best,
             "net": self.net.state_dict(),
             "average": self.average.state_dict(),
             "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
-            "balance": self.objective.balance.state_dict() if self.objective.balance is not None else {},
+            "balance": self.loss.balance.state_dict() if self.loss.balance is not None else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -174,13 +191,26 @@ class Trainer:
         self.average.load_state_dict(state["average"])
         for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
             optimiser.load_state_dict(saved)
-        if self.objective.balance is not None and state["balance"]:
-            self.objective.balance.load_state_dict(state["balance"])
+        if self.loss.balance is not None and state["balance"]:
+            self.loss.balance.load_state_dict(state["balance"])
+
+
+def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
+    """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
+    op = task.draw_operator(Rows(1, 0, 1), device)
+    if hasattr(op, "prox_l2"):
+        return False
+    try:
+        dot_test(op, (1, channels, *task.shape), device=device)
+    except ValueError as error:
+        raise ConfigError(f"the task {task.name}: {error}") from error
+    return getattr(op, "cg_tol", None) != 0  # conjugate gradients look at their residual, unless told not to
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     """Weights of ``init_from``, checked against the network."""
-    weights = load(config.init_from).estimator.state_dict()
+    estimator = None if config.network_arguments()[0] is None else copy.deepcopy(net)
+    weights = load_network(config.init_from, estimator).state_dict()
     own = net.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")

@@ -1,0 +1,59 @@
+"""Restoration tasks: the protocol in `base`, then one task a file. A file added here is a task of the library."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from firm._util.importing import is_own, load_class
+from firm._util.seeds import generator_for as generator_for
+from firm.tasks.base import BaseTask as BaseTask
+from firm.tasks.base import Degraded as Degraded
+from firm.tasks.parameter import Parameter as Parameter
+from firm.tasks.rows import Rows as Rows
+
+
+@cache
+def built_in() -> dict[str, type[BaseTask]]:
+    """The tasks of the library by name: those of the paper's tables in their order, then the others."""
+    modules = [import_module(f"{__name__}.{m.name}") for m in iter_modules(__path__) if not m.name.startswith("_")]
+    found = [
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, BaseTask) and value.__module__ == module.__name__
+    ]
+    found = [task for task in found if task is not BaseTask]
+    return {task.name: task for task in sorted(found, key=lambda task: (task.table or 99, task.name))}
+
+
+def tables() -> list[str]:
+    """The names of the five tasks of the paper's tables."""
+    return [name for name, task in built_in().items() if task.table is not None]
+
+
+def task_class(name: str) -> type[BaseTask]:
+    """The class of a task: built in, or the user's own, ``file.py:Class`` or ``package.module:Class``, which is run."""
+    if is_own(name):
+        return load_class(name, BaseTask, "task")
+    if name not in built_in():
+        close = difflib.get_close_matches(name, built_in(), n=1, cutoff=0.5)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"no task {name!r}; there are {', '.join(built_in())}, and file.py:Class for your own{hint}")
+    return built_in()[name]
+
+
+def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:  # noqa: N802 (makes an instance)
+    """A task by name, for images of a side or (height, width).
+
+    What is not given has the paper's value for the size: the settings of 128 (CelebA) below 256, those of 256 (AFHQ)
+    from there on, the box and the lines in proportion (Section 4 and Appendix E). See `firm.tasks.built_in` for the
+    names, and each class for its settings.
+
+    >>> Task("deblurring", 256).blur
+    3.0
+    """
+    return task_class(name)(size, **settings)

@@ -1,0 +1,54 @@
+"""What tasks with a mask share: where it comes from, and pictures with holes."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Generator, Tensor
+
+from firm._util.seeds import generator_for
+from firm.operators import Mask
+from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.parameter import Parameter
+
+PROTOCOL_SEED = 42  # of the mask that all images share
+
+
+def mask_parameter() -> Parameter[str]:
+    """Where the mask of an image comes from."""
+    about = "shared: every image has the mask that the protocol draws with seed 42; fresh: every image its own"
+    return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
+
+
+class DrawsMasks(Protocol):
+    """A task that draws its masks at random."""
+
+    @property
+    def mask(self) -> str:
+        """Shared or fresh."""
+        ...
+
+    def draw_mask(self, generator: Generator, protocol: bool) -> Tensor:
+        """One mask, (H, W); `protocol`: the one that all images share."""
+        ...
+
+
+def masks_for(task: DrawsMasks, seed: int, indices: tuple[int, ...]) -> Tensor:
+    """The protocol's mask (H, W), or one for each of the images, (B, 1, H, W), as ``task.mask`` says."""
+    if task.mask == "shared":
+        return task.draw_mask(Generator().manual_seed(PROTOCOL_SEED), True)
+    return torch.stack([task.draw_mask(generator_for(seed, i, "mask"), False) for i in indices])[:, None]
+
+
+class Inpainting(BaseTask):
+    """Pixels that are missing, whatever their pattern: what `firm restore --task inpainting` takes."""
+
+    picture = "inpainting"
+
+    @classmethod
+    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+        """The picture, with a mask that says where it was seen."""
+        if mask is None:
+            raise ValueError("inpainting needs a mask: a picture of the same size, white where pixels are missing")
+        return Degraded(Mask(mask), picture, {"missing": round(1 - float(mask.mean()), 4)}, seen=mask)

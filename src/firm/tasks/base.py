@@ -1,0 +1,200 @@
+"""What a task is: an operator and a noise level for images of a size; measurements with a seed, and for training."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from firm._util.seeds import generator_for
+from firm.operators import LinearOperator, Operator
+from firm.tasks.parameter import Parameter, Range
+from firm.tasks.rows import Rows
+
+
+class BaseTask:
+    """A restoration task. Derive from it, declare the settings, and say which operator they make.
+
+    A task of your own needs one method, `build`, where its settings alone make the operator::
+
+        class MotionBlur(BaseTask):
+            length = Parameter(float, "length of the motion, in pixels", 9.0, low=1, high=31, drawn="uniform")
+
+            def build(self, values):
+                return Blur(motion_kernels(31, values["length"], torch.zeros_like(values["length"])))
+
+    A task that draws something at random (a mask) has `operator` and `draw_operator` instead.
+
+    Parameters
+    ----------
+    size
+        Image side, or (height, width).
+    settings
+        Of the task, by name; what is not given has the paper's value for the size. A pair (low, high) is a range
+        that `draw` draws from for every sample; `measure` then takes the paper's value.
+    """
+
+    name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
+    table: ClassVar[int | None] = None  # its column in the paper's tables
+    picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
+    parameters: ClassVar[dict[str, Parameter[Any]]] = {}
+
+    sigma = Parameter(
+        float, "noise level, for pixels in [-1, 1] (2/255 of that in 0..255)", 0.05, low=0, drawn="log"
+    )  # of complex noise where the measurements are complex
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        declared = {key: value for key, value in vars(cls).items() if isinstance(value, Parameter)}
+        sigma = declared.pop("sigma", cls.parameters.get("sigma", BaseTask.__dict__["sigma"]))
+        inherited = {key: value for key, value in cls.parameters.items() if key != "sigma"}
+        cls.parameters = {**inherited, **declared, "sigma": sigma}
+        if not vars(cls).get("name"):
+            cls.name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__).lstrip("-")
+
+    def __init__(self, size: int | tuple[int, int] = 128, **settings: Any) -> None:
+        self.size = size
+        if min(self.shape) < 1:
+            raise ValueError(f"{self.name}: size must be at least 1, got {size}")
+        for key in settings:
+            if key not in self.parameters:
+                close = difflib.get_close_matches(key, self.parameters, n=1, cutoff=0.5)
+                hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(self.parameters)}"
+                raise ValueError(f"the task {self.name} has no setting {key!r}{hint}")
+        self.ranges: dict[str, Range] = {}
+        for key, parameter in self.parameters.items():
+            value = settings.get(key)
+            if isinstance(value, list | tuple):
+                self.ranges[key] = parameter.checked_range(self.name, value)
+                value = None
+            value = parameter.paper(self.shape) if value is None else value
+            self.__dict__[key] = parameter.checked(self.name, value)
+        self._constants: dict[torch.device, LinearOperator] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of the images."""
+        return (self.size, self.size) if isinstance(self.size, int) else (self.size[0], self.size[1])
+
+    def settings(self) -> dict[str, Any]:
+        """The values of its parameters, without the ranges."""
+        return {key: self.__dict__[key] for key in self.parameters}
+
+    def __eq__(self, other: object) -> bool:
+        same = type(other) is type(self) and isinstance(other, BaseTask)
+        return same and (self.shape, self.settings(), self.ranges) == (other.shape, other.settings(), other.ranges)
+
+    def __hash__(self) -> int:
+        return hash((type(self), self.shape, *self.settings().values()))
+
+    def __repr__(self) -> str:
+        values = {**self.settings(), **self.ranges}
+        return f"{type(self).__name__}({self.size}, {', '.join(f'{k}={v!r}' for k, v in values.items())})"
+
+    # The operator
+
+    def build(self, values: Mapping[str, Tensor]) -> LinearOperator:
+        """The operator for settings given as tensors, one value per sample, (B,), on the device of the images.
+
+        Must not wait for the device (no ``.item()``), so that training may record it as a CUDA graph.
+        """
+        raise TypeError(f"the task {self.name} must define build(values), or operator() and draw_operator()")
+
+    def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> LinearOperator:
+        """The operator for the images with these `indices` in their data set, with this task's values.
+
+        What is random must follow from `seed` and index alone (`firm.tasks.generator_for`).
+        """
+        numbers = {k: v for k, v in self.settings().items() if not isinstance(v, str)}
+        return self.build({key: torch.tensor([float(value)]) for key, value in numbers.items()})
+
+    def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
+        """The operator for a batch in training, settings drawn from their ranges; all random numbers from `rows`."""
+        drawn = {key for key in self.ranges if key != "sigma"}
+        if not drawn:
+            return self.constant(device)
+        numbers = {k for k, v in self.settings().items() if not isinstance(v, str) and k != "sigma"}
+        return self.build({key: self.sample(key, rows, device) for key in sorted(numbers)})
+
+    def constant(self, device: torch.device) -> LinearOperator:
+        """`operator` where it draws nothing, made once for each device."""
+        if device not in self._constants:
+            self._constants[device] = on_device(self.operator(), device)
+        return self._constants[device]
+
+    def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
+        """One value per sample of the setting `key`, (B,), from its range; the same number where it has none."""
+        value = self.__dict__[key]
+        low, high = self.ranges.get(key, (value, value))
+        u = rows.rand(device=device)
+        if self.parameters[key].drawn == "log" and low > 0:
+            return low * (high / low) ** u
+        return low + (high - low) * u
+
+    # Measurements
+
+    def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[LinearOperator, Tensor]:
+        """Measure images `x` (B, C, H, W): the operator, and y = A x + sigma noise, on the device of `x`.
+
+        Image i of the batch has the number ``index + i`` in its data set. Its noise (and its mask, if fresh) depend on
+        seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
+        """
+        if x.ndim != 4 or x.shape[-2:] != self.shape:
+            raise ValueError(
+                f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
+            )
+        indices = tuple(range(index, index + len(x)))
+        measured = []
+        for i, image in zip(indices, x.cpu(), strict=True):
+            clean = on_device(self.operator(seed, (i,)), torch.device("cpu"), x.dtype).A(image[None])
+            # complex noise has variance sigma^2 in all, half of it in each part
+            noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
+            measured.append(clean + self.sigma * noise)
+        return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
+
+    def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
+        """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
+        op = self.draw_operator(rows, x.device)
+        sigma = self.sample("sigma", rows, x.device)
+        clean = op.A(x)
+        noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
+        return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
+
+    # Degraded pictures
+
+    @classmethod
+    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+        """A degraded picture (1, C, h, w) as a measurement; `settings` are those the user gave.
+
+        `mask` (h, w), 1 = seen, where the task asks for one.
+        """
+        raise ValueError(f"{cls.name} is simulated only (--simulate): it does not take degraded pictures")
+
+
+@dataclass(frozen=True)
+class Degraded:
+    """A degraded picture as a measurement."""
+
+    op: Operator
+    y: Tensor  # (1, C, ...)
+    settings: dict[str, Any]  # what is known of the degradation, for the report and the advice
+    seen: Tensor | None = None  # 1 where a pixel was measured, (h, w)
+    margin: int = 0  # pixels around the picture that are restored and cut off again
+
+
+MaskKind = Literal["shared", "fresh"]
+
+
+def mask_parameter() -> Parameter[str]:
+    """Where the mask of an image comes from."""
+    about = "shared: every image has the mask that the protocol draws with seed 42; fresh: every image its own"
+    return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
+
+
+def on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
+    """The operator where the images are; one that is no module stays as it is."""
+    return op.to(device, dtype) if isinstance(op, torch.nn.Module) else op

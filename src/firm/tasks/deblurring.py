@@ -1,0 +1,51 @@
+"""Gaussian deblurring, with periodic boundaries."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from firm.operators import Blur, LinearOperator, gaussian_kernel
+from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.parameter import Parameter
+from firm.tasks.rows import Rows
+
+
+class Deblurring(BaseTask):
+    """A Gaussian blur of 61x61 pixels (Section 4)."""
+
+    name, table, picture = "deblurring", 2, "deblurring"
+    blur = Parameter(
+        float, "standard deviation of the blur, in pixels", lambda shape: 3.0 if min(shape) >= 256 else 1.0,
+        low=0, above=True, drawn="uniform",
+    )  # fmt: skip
+    kernel_size = Parameter(int, "side of the kernel, in pixels", 61, low=1, option="")
+
+    def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Blur:
+        """The blur."""
+        return Blur(gaussian_kernel(self.kernel_size, self.blur))
+
+    def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
+        """A kernel for every sample where the width is a range."""
+        if "blur" not in self.ranges:
+            return self.constant(device)
+        offsets = torch.arange(self.kernel_size, device=device) - self.kernel_size // 2
+        row = torch.exp(-offsets.square() / (2 * self.sample("blur", rows, device)[:, None].square()))
+        row = row / row.sum(1, keepdim=True)
+        return Blur((row[:, :, None] * row[:, None, :])[:, None], check=False)
+
+    @classmethod
+    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+        """The picture, continued by its mirror image: the operator is periodic, the world is not."""
+        blur = settings.get("blur")
+        if blur is None or not 0 < blur <= 10:
+            raise ValueError(f"deblurring needs the blur's standard deviation in pixels, above 0 and up to 10: {blur}")
+        reach = math.ceil(4 * blur)
+        op = Blur(gaussian_kernel(2 * reach + 1, blur))
+        margin = min(16 + reach, *(n - 1 for n in picture.shape[-2:]))
+        y = F.pad(picture, (margin,) * 4, mode="reflect") if margin else picture
+        return Degraded(op, y, {"blur": blur}, margin=margin)

@@ -1,0 +1,33 @@
+"""Denoising: y = x + noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firm.operators import Identity
+from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.parameter import Parameter
+from firm.tasks.rows import Rows
+
+
+class Denoising(BaseTask):
+    """Noise alone."""
+
+    name, table, picture = "denoising", 1, "denoising"
+    sigma = Parameter(float, BaseTask.sigma.about, 0.2, low=0, drawn="log")
+
+    def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Identity:
+        """The identity."""
+        return Identity()
+
+    def draw_operator(self, rows: Rows, device: torch.device) -> Identity:
+        """The identity."""
+        return Identity()
+
+    @classmethod
+    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+        """The picture itself."""
+        return Degraded(Identity(), picture, {})

@@ -1,0 +1,115 @@
+"""A setting of a task, declared once: type, valid range, the paper's value, whether training may draw it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, overload
+
+T = TypeVar("T", int, float, str)
+Shape = tuple[int, int]
+Range = tuple[float, float]
+
+
+class Parameter(Generic[T]):
+    """Declared as an attribute of a task's class; on a task it is the value.
+
+    Parameters
+    ----------
+    kind
+        int, float or str.
+    about
+        What it is, for help texts.
+    default
+        The paper's value: one, or a function of the image's (height, width).
+    low, high
+        Valid values; `above` means that `low` itself is not one, `below` the same of `high`.
+    choices
+        The valid strings.
+    drawn
+        Whether training may draw it from a range [low, high], per sample: "uniform", or "log", uniform in its
+        logarithm. "no": it is one value.
+    option
+        Its name on the command line; "" offers none.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        kind: type[T],
+        about: str,
+        default: T | Callable[[Shape], T],
+        *,
+        low: float = -math.inf,
+        high: float = math.inf,
+        above: bool = False,
+        below: bool = False,
+        choices: tuple[str, ...] = (),
+        drawn: Literal["no", "uniform", "log"] = "no",
+        option: str | None = None,
+    ) -> None:
+        self.kind, self.about, self.default = kind, about, default
+        self.low, self.high, self.above, self.below = low, high, above, below
+        self.choices, self.drawn, self._option = choices, drawn, option
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, task: None, owner: type) -> Parameter[T]: ...
+    @overload
+    def __get__(self, task: object, owner: type) -> T: ...
+    def __get__(self, task: object | None, owner: type) -> Parameter[T] | T:
+        if task is None:
+            return self
+        value: T = task.__dict__[self.name]
+        return value
+
+    @property
+    def option(self) -> str:
+        """Its name on the command line."""
+        return self.name.replace("_", "-") if self._option is None else self._option
+
+    def paper(self, shape: Shape) -> T:
+        """The paper's value for images of this height and width."""
+        return self.default(shape) if callable(self.default) else self.default
+
+    def checked(self, task: str, value: Any) -> T:
+        """The value as the parameter's type; ValueError if it is none that the task can have."""
+        if self.kind is str:
+            if value not in self.choices:
+                raise ValueError(f"{task}: {self.name} must be {' or '.join(self.choices)}, got {value!r}")
+            return value  # type: ignore[no-any-return]
+        try:
+            number = float(value)
+            whole = self.kind is float or number == int(number)
+        except (TypeError, ValueError, OverflowError):
+            whole = False
+        if isinstance(value, bool) or not whole:
+            kind = "a whole number" if self.kind is int else "a number"
+            raise ValueError(f"{task}: {self.name} must be {kind}, got {value!r}")
+        inside = self.low <= number <= self.high and math.isfinite(number)
+        if not inside or (self.above and number == self.low) or (self.below and number == self.high):
+            raise ValueError(f"{task}: {self.name} must be {self.valid()}, got {value}")
+        return self.kind(number)  # type: ignore[return-value]
+
+    def checked_range(self, task: str, value: Any) -> Range:
+        """A range [low, high] that training draws from."""
+        if self.drawn == "no":
+            raise ValueError(f"{task}: {self.name} cannot be a range")
+        if len(value) != 2 or not all(isinstance(v, int | float) for v in value) or value[0] > value[1]:
+            raise ValueError(f"{task}: {self.name} must be a number or a range [low, high], got {value}")
+        low, high = (float(self.checked(task, v)) for v in value)
+        return low, high
+
+    def valid(self) -> str:
+        """The valid values in words."""
+        if self.choices:
+            return " or ".join(self.choices)
+        parts = []
+        if self.low > -math.inf:
+            parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
+        if self.high < math.inf:
+            parts.append(f"below {self.high:g}" if self.below else f"at most {self.high:g}")
+        return " and ".join(parts) or "finite"

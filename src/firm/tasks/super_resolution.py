@@ -1,0 +1,57 @@
+"""Super-resolution: pixels left out, with or without a filter before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firm.operators import LinearOperator, Operator, Subsample
+from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.parameter import Parameter
+from firm.tasks.rows import Rows
+
+FILTERS = ("stride", "bicubic", "box")
+
+
+class SuperResolution(BaseTask):
+    """Every `factor`-th pixel. The paper's has no filter; a picture that a program made smaller has one."""
+
+    name, table, picture = "super-resolution", 3, "super-resolution"
+    factor = Parameter(
+        int, "factor of the sides", lambda shape: 4 if min(shape) >= 256 else 2, low=1, option="scale"
+    )
+    filter = Parameter(
+        str, "how the picture was made smaller: stride (bare pixels, the paper's), bicubic or box", "stride",
+        choices=FILTERS,
+    )  # fmt: skip
+
+    def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
+        """Filter, if any, and stride."""
+        return _operator(self.factor, self.filter, self.shape)
+
+    def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
+        """The same for every sample."""
+        return self.constant(device)
+
+    @classmethod
+    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+        """The small picture; bicubic, as most programs shrink, where the user does not say otherwise."""
+        scale = settings.get("factor") or 2
+        kind = settings.get("filter") or "bicubic"
+        if not 1 <= scale <= 8:
+            raise ValueError(f"super-resolution: scale must be from 1 to 8, got {scale}")
+        if kind not in FILTERS:
+            raise ValueError(f"super-resolution: filter must be {', '.join(FILTERS)}, got {kind!r}")
+        shape = (picture.shape[-2] * scale, picture.shape[-1] * scale)
+        return Degraded(_operator(scale, kind, shape), picture, {"factor": scale, "filter": kind})
+
+
+def _operator(factor: int, kind: str, shape: tuple[int, int]) -> Operator:
+    if kind != "stride":
+        from firm.operators.downsample import Downsample
+
+        return Downsample(factor, kind)
+    whole = all(n % factor == 0 for n in shape)
+    return Subsample(factor, None if whole else shape)

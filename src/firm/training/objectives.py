@@ -1,0 +1,88 @@
+"""What a network is trained for. The engine knows this protocol and nothing else of an objective.
+
+An objective maps a network and a batch to each sample's error and time, ``loss(net, batch) -> (B,), (B,)``. The engine
+weighs the errors, takes gradients and steps, averages the weights, validates and saves.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from firm._model import save_network
+from firm._util.importing import is_own, load_class
+from firm.networks import UNet
+from firm.training.batch import Batch
+
+if TYPE_CHECKING:
+    from firm.data.images import Images
+    from firm.training.config import TrainConfig
+
+NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in the weights of the errors
+    "paper": "firm.training.velocity:Velocity",
+    "balanced": "firm.training.velocity:Velocity",
+    "prior": "firm.training.prior:Prior",
+}
+
+
+class Objective:
+    """Base of the objectives; one of your own derives from it and defines `loss`. ``self.config`` defines the run."""
+
+    kind: ClassVar[str] = "network"  # what the saved file holds
+    weights: Literal["omega", "balanced", "uniform"] = "uniform"  # of the errors at different times
+    measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
+    network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The error of every sample and its time, both (B,). Must not wait for the device.
+
+        Runs inside autocast where the configuration asks for bf16.
+        """
+        raise TypeError(f"the objective {type(self).__name__} must define loss(net, batch)")
+
+    def inputs(self, batch: int, device: torch.device | str) -> tuple[Tensor, ...]:
+        """Inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""
+        c = self.config
+        x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
+        t = torch.full((batch,), 0.5, device=device)
+        images = (x,) * getattr(self.network_class, "images", 2)
+        return (*images, t, t) if c.noise_level else (*images, t)
+
+    def calls(self) -> int:
+        """Network calls for one sample of a training step."""
+        return 1
+
+    def build(self) -> nn.Module:
+        """The network that the configuration describes."""
+        own, arguments = self.config.network_arguments()
+        kind = self.network_class if own is None else load_class(own, nn.Module, "network")
+        try:
+            net = kind(**arguments)
+        except (TypeError, ValueError) as error:
+            known = ", ".join(inspect.signature(kind).parameters)
+            raise ValueError(f"network: {kind.__name__}({known}): {error}") from error
+        if not hasattr(net, "config"):
+            net.config = arguments  # type: ignore[assignment]  # saved with the weights, to build it again
+        return net
+
+    def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
+        """Write the trained network."""
+        save_network(path, net, self.kind, card)
+
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """Scores on held-out images, and a picture of them; the first score, higher is better, chooses the best."""
+        return {}
+
+
+def objective_class(name: str) -> type[Objective]:
+    """The class of an objective: one of `NAMED`, or the user's own, ``file.py:Class``, which is run."""
+    if name not in NAMED and not is_own(name):
+        raise ValueError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
+    return load_class(NAMED.get(name, name), Objective, "objective")

@@ -1,0 +1,92 @@
+"""An unconditional flow prior: v(x, t) between noise and images, the network that PnP-Flow and its kin plug in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from firm._flow import interpolate
+from firm._sampling import noise_like
+from firm.data.images import Images
+from firm.metrics import psnr
+from firm.networks import PriorUNet
+from firm.training.batch import Batch
+from firm.training.objectives import Objective
+from firm.training.validation import save_grid
+
+LEVELS = (0.2, 0.1, 0.5)  # of the noise that validation removes, for images in [-1, 1]; the first one chooses the best
+SAMPLES, STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
+
+
+class Prior(Objective):
+    """E |v(x_t, t) - (x_1 - x_0)|^2 with x_t = (1 - t) x_0 + t x_1 and uniform t (set t_min: 0 and t_max: 0.9999)."""
+
+    kind = "prior"
+    measures = False
+    network_class = PriorUNet
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The error of the velocity, averaged over the pixels."""
+        x_0 = batch.randn()
+        if self.config.pairing == "optimal":
+            x_0 = x_0[pair(x_0, batch.x_1)]
+        v = net(interpolate(x_0, batch.x_1, batch.t), batch.t)
+        return (v - (batch.x_1 - x_0)).square().flatten(1).mean(1), batch.t
+
+    @torch.no_grad()
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """PSNR of denoising with the prior, at the noise of `LEVELS`, and a picture of samples."""
+        device = next(net.parameters()).device
+        scores: dict[str, float] = {}
+        for sigma in LEVELS:
+            generator, values = torch.Generator().manual_seed(0), []
+            for first in range(0, len(images), 16):
+                x = images.batch(range(first, min(first + 16, len(images)))).to(device)
+                values.append(psnr(denoise(net, x + sigma * noise_like(x, generator), sigma), x))
+            scores[f"psnr sigma={sigma}"] = round(float(torch.cat(values).mean()), 4)
+        if picture is not None:
+            drawn = sample_prior(net, (SAMPLES, *images.data.shape[1:]), STEPS, seed=0)
+            save_grid([row for row in drawn.reshape(3, SAMPLES // 3, *drawn.shape[1:])], picture)
+        return scores
+
+
+def pair(x_0: Tensor, x_1: Tensor, rounds: int = 200) -> Tensor:
+    """A permutation (B,) of the noises that brings them nearer to the images: minibatch optimal transport.
+
+    Every round swaps the partners of those pairs of samples that both gain most from it, until (nearly) none gains.
+    That is within a few percent of the exact assignment (see the tests), and needs no answer from the device, so a
+    CUDA graph can hold it. Samples are paired within a process's part of the batch.
+    """
+    B = len(x_0)
+    index = torch.arange(B, device=x_0.device)
+    with torch.autocast(x_0.device.type, enabled=False):
+        gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # <x_1, x_0>: |x_1 - x_0|^2 up to what no pairing changes
+    partner = index.clone()
+    for _ in range(rounds):
+        own = gain.gather(1, partner[:, None])  # (B, 1)
+        other = gain[:, partner]  # [i, j]: image i with the noise of j
+        swap = other + other.T - own - own.T
+        best, chosen = swap.max(1)
+        mutual = (chosen[chosen] == index) & (best > 1e-6)
+        partner = torch.where(mutual, partner[chosen], partner)
+    return partner
+
+
+def denoise(prior: nn.Module, y: Tensor, sigma: float) -> Tensor:
+    """D(y, sigma) = x_t + (1 - t) v(x_t, t) with t = 1 / (1 + sigma) and x_t = t y: the prior as a denoiser."""
+    t = 1 / (1 + sigma)
+    x_t = t * y
+    out: Tensor = x_t + (1 - t) * prior(x_t, torch.full((len(y),), t, device=y.device))
+    return out
+
+
+@torch.no_grad()
+def sample_prior(prior: nn.Module, shape: tuple[int, ...], steps: int, seed: int = 0) -> Tensor:
+    """Images drawn from the prior, by Euler steps of dx/dt = v(x, t)."""
+    device = next(prior.parameters()).device
+    x = noise_like(torch.empty(shape, device=device), torch.Generator().manual_seed(seed))
+    for i in range(steps):
+        x = x + prior(x, torch.full((len(x),), i / steps, device=device)) / steps
+    return x
