@@ -106,7 +106,7 @@ def write_npy(path: Path, blocks: Blocks, shape: tuple[int, ...], dtype: np.dtyp
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
     """Of a .npy file, format 1.0, padded to HEADER bytes."""
-    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    about = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     text = str(about).ljust(HEADER - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 

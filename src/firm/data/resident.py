@@ -33,8 +33,8 @@ def resident(
     """Decode `files` to one tensor of bytes (n, channels, size, size); return it and the files it holds.
 
     With `cache`, a folder, the array is written there, picture by picture (so the set may be larger than the memory),
-    and from then on only mapped. The cache knows the
-    files' paths, sizes and times of change and the settings; if any of these differ, the pictures are decoded anew.
+    and from then on only mapped. The cache knows the files' paths, sizes and times of change and the settings; if any
+    of these differ, the pictures are decoded anew.
 
     Parameters
     ----------
