@@ -69,7 +69,10 @@ def _sized(picture: Image.Image, size: int | None, crop: int | None) -> Image.Im
 
 def _require_channels(channels: int) -> None:
     if channels not in (1, 3):
-        raise ValueError(f"channels must be 1 (grey) or 3 (RGB), got {channels}")
+        raise ValueError(
+            f"channels must be 1 (grey) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
+            "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
+        )
 
 
 def _to_array(picture: Image.Image, channels: int) -> NDArray[np.uint8]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import warnings
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
-from firm._util.files import write_atomically
+from firm.data.cache import Blocks, collect, fingerprint
 from firm.data.picture import PictureError, decode_array
 
 
@@ -32,8 +32,9 @@ def resident(
 ) -> tuple[Tensor, list[Path]]:
     """Decode `files` to one tensor of bytes (n, channels, size, size); return it and the files it holds.
 
-    With `cache`, a folder, the array is written there and next time only mapped into memory. The cache knows the
-    files' paths, sizes and times of change and the settings; if any of these differ, the pictures are decoded anew.
+    With `cache`, a folder, the array is written there, picture by picture (so the set may be larger than the memory),
+    and from then on only mapped. The cache knows the files' paths, sizes and times of change and the settings; if any
+    of these differ, the pictures are decoded anew.
 
     Parameters
     ----------
@@ -45,74 +46,47 @@ def resident(
     if broken not in ("refuse", "skip"):
         raise ValueError(f'broken must be "refuse" or "skip", got {broken!r}')
     about = {
-        "files": [[str(Path(f).resolve()), *_fingerprint(Path(f))] for f in files],
+        "files": [[str(Path(f).resolve()), *fingerprint(Path(f))] for f in files],
         "size": size, "crop": crop, "channels": channels, "broken": broken,
     }  # fmt: skip
-    if cache is None:
-        pixels, kept = _decode_all(files, size, crop, channels, broken, progress)
-        return torch.from_numpy(pixels), [Path(files[i]) for i in kept]
-    key = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
-    array, index = Path(cache) / f"{key}.npy", Path(cache) / f"{key}.json"
-    kept_before = _cached(array, index, about)
-    if kept_before is None:
-        pixels, kept_before = _decode_all(files, size, crop, channels, broken, progress)
-        array.parent.mkdir(parents=True, exist_ok=True)
-        temporary = array.with_name(f".{array.name}.{os.getpid()}.tmp.npy")
-        try:
-            np.save(temporary, pixels)
-            os.replace(temporary, array)
-        finally:
-            temporary.unlink(missing_ok=True)
-        write_atomically(index, json.dumps({**about, "kept": kept_before}))  # last: it vouches for the array
-    mapped = np.load(array, mmap_mode="c")  # copy on write: torch wants it writable, the file stays as it is
-    return torch.from_numpy(mapped), [Path(files[i]) for i in kept_before]
 
+    def blocks() -> Blocks:
+        return _decode_all(files, size, crop, channels, broken, progress)
 
-def _cached(array: Path, index: Path, about: dict[str, Any]) -> list[int] | None:
-    """The indices of the files in a valid cache, or None."""
-    try:
-        saved = json.loads(index.read_text())
-        kept: list[int] = saved.pop("kept")
-        shape = np.load(array, mmap_mode="r").shape
-    except (OSError, ValueError, KeyError, EOFError):
-        return None
-    expected = (len(kept), about["channels"], about["size"], about["size"])
-    return kept if saved == about and shape == expected else None
-
-
-def _fingerprint(path: Path) -> tuple[int, int]:
-    try:
-        status = path.stat()
-    except OSError:
-        return (-1, -1)
-    return (status.st_size, status.st_mtime_ns)
+    folder = None if cache is None else Path(cache)
+    pixels, kept = collect(blocks, len(files), (channels, size, size), np.uint8, cache=folder, about=about)
+    return torch.from_numpy(pixels), [Path(files[i]) for i in kept]
 
 
 def _decode_all(
     files: Sequence[Path], size: int, crop: int | None, channels: int, broken: str, progress: bool
-) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], list[int]]:
-    """Decode with a few threads (Pillow releases the interpreter lock); the indices of what was readable."""
+) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
+    """Decode with a few threads (Pillow releases the interpreter lock), a few pictures ahead of what is taken."""
 
-    def read(path: Path) -> Any:
+    def read(path: Path) -> NDArray[np.uint8] | PictureError:
         try:
             return decode_array(path, size, crop=crop, channels=channels)
         except PictureError as error:
             return error
 
-    pixels = np.empty((len(files), channels, size, size), dtype=np.uint8)
-    kept: list[int] = []
-    with warnings.catch_warnings(), ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    workers, readable = min(8, os.cpu_count() or 1), 0
+    waiting: deque[Future[NDArray[np.uint8] | PictureError]] = deque()
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
         warnings.simplefilter("ignore")  # of Pillow, in the threads
-        results = tqdm(pool.map(read, files), total=len(files), desc="decoding", unit="img", disable=not progress)
-        for i, result in enumerate(results):
-            if isinstance(result, PictureError):
-                if broken == "refuse":
-                    pool.shutdown(cancel_futures=True)
+        bar = tqdm(range(len(files)), desc="decoding", unit="img", disable=not progress)
+        try:
+            for i in bar:
+                while len(waiting) < 2 * workers and i + len(waiting) < len(files):
+                    waiting.append(pool.submit(read, files[i + len(waiting)]))
+                result = waiting.popleft().result()
+                if not isinstance(result, PictureError):
+                    readable += 1
+                    yield [i], result[None]
+                elif broken == "refuse":
                     raise result
-                results.write(f"skipped {result}")
-                continue
-            pixels[len(kept)] = result
-            kept.append(i)
-    if not kept:
+                else:
+                    bar.write(f"skipped {result}")
+        finally:
+            pool.shutdown(cancel_futures=True)
+    if not readable:
         raise PictureError(f"none of the {len(files)} files could be read")
-    return pixels[: len(kept)], kept
