@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass
 from importlib import resources
@@ -80,6 +81,14 @@ class Firm(nn.Module):
     def calls(self, steps: int, method: Method = "euler") -> int:
         """Network calls (NFE) of a sample."""
         return evaluations(steps, method) * max(self.solver.K, 1)
+
+    def fingerprint(self) -> str:
+        """A hash of the weights and the solver's settings: what the results depend on."""
+        digest = hashlib.sha256(repr(self.solver).encode())
+        for key, value in sorted(self.estimator.state_dict().items()):
+            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+        return digest.hexdigest()[:16]
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""

@@ -4,11 +4,11 @@ import copy
 
 import pytest
 import torch
+from firm.training.pictures import load_pictures
 
 import firm
 from firm._util.distributed import Ranks
 from firm.training.optimiser import Muon, make_optimisers, orthogonalise
-from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

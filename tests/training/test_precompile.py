@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from firm.training.pictures import load_pictures
 
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import COMPILED, compile_blocks
 from firm.acceleration.precompile import Signature, compile_beforehand, compile_signature, precompile, signatures
 from firm.training.config import load_config
-from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

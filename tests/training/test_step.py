@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from firm.training.pictures import load_pictures
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import compile_blocks
-from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

@@ -25,7 +25,9 @@ def load_class(name: str, base: type, what: str) -> type:
         raise ValueError(f"{what} {name!r}: write file.py:Class or package.module:Class")
     module = _from_file(Path(place), what) if place.endswith(".py") else _from_package(place, what)
     if not hasattr(module, attribute):
-        classes = ", ".join(k for k, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__)
+        classes = ", ".join(
+            k for k, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__
+        )
         raise ValueError(f"{what} {name!r}: {place} has no {attribute}" + (f"; it has {classes}" if classes else ""))
     found = getattr(module, attribute)
     if not (isinstance(found, type) and issubclass(found, base)):
@@ -63,4 +65,6 @@ def _from_package(name: str, what: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise  # a package that the user's module needs
-        raise ValueError(f"{what}: there is no module {name} (a file is written with its ending, name.py:Class)") from error
+        raise ValueError(
+            f"{what}: there is no module {name} (a file is written with its ending, name.py:Class)"
+        ) from error

@@ -17,7 +17,7 @@ from firm._sampling import sample
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
 from firm.acceleration._fast import Precision, fast
-from firm.tasks import Task, TaskName
+from firm.tasks import BaseTask, Task
 
 BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}
 
@@ -26,7 +26,7 @@ def bench_sampling(
     name: str,
     steps: Sequence[int],
     *,
-    task: TaskName = "random-inpainting",
+    task: str = "random-inpainting",
     precision: Precision = "auto",
     naive: bool = True,
     seconds: float = 3.0,
@@ -72,11 +72,12 @@ def bench_sampling(
     return results
 
 
-def measure(model: Firm, task: Task, steps: int, batch: int, seconds: float) -> dict[str, float]:
+def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
     """Time whole calls of `sample`, starting noise included, after warming up."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
-    x = torch.rand(batch, 3, *task.shape, generator=torch.Generator().manual_seed(0)).to(device) * 2 - 1
+    channels = int(model.estimator.config["channels"])
+    x = torch.rand(batch, channels, *task.shape, generator=torch.Generator().manual_seed(0)).to(device) * 2 - 1
     op, y = task.measure(x)
 
     def once() -> None:

@@ -15,10 +15,11 @@ from torch import Tensor
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
-from firm.acceleration.precompile import compile_beforehand
+from firm.data.images import Images
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import estimate
 from firm.training.trainer import Trainer
+from firm.training.workers import compile_beforehand
 
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
 
@@ -69,11 +70,12 @@ def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], 
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = replace(config, warm_epochs=0, ema_from_epoch=0)
-    shape = (64, config.channels, config.size, config.size)
+    side = config.read_size or config.size
+    shape = (64, config.channels, side, side)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     start, ranks = time.perf_counter(), Ranks(0, 1, device)
     compile_beforehand(config, ranks)
-    trainer = Trainer(config, ranks, pixels)
+    trainer = Trainer(config, ranks, Images(pixels, [str(i) for i in range(len(pixels))]))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     _, norm = trainer.advance()

@@ -1,5 +1,7 @@
 """Images from pictures and arrays: CelebA, AFHQ, any folder, stacks; in memory, or mapped from a file."""
 
+from firm.data._portrait import portrait as portrait
+from firm.data._resident import resident as resident
 from firm.data.afhq import afhq_files as afhq_files
 from firm.data.array_file import ArrayError as ArrayError
 from firm.data.array_file import array_files as array_files
@@ -16,6 +18,4 @@ from firm.data.load import read_image as read_image
 from firm.data.named import named_files as named_files
 from firm.data.picture import PictureError as PictureError
 from firm.data.picture import read_picture as read_picture
-from firm.data.portrait import portrait as portrait
 from firm.data.prefetch import Prefetcher as Prefetcher
-from firm.data.resident import resident as resident

@@ -17,11 +17,11 @@ import torch
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from firm._util.files import write_atomically
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.array_values import Layout, Range, check_range, look, to_values, warn_if_large
 from firm.data.cache import Blocks, cache_key, collect, fingerprint, map_npy
 from firm.data.images import Images
-from firm._util.files import write_atomically
 
 
 @dataclass(frozen=True)

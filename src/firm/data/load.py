@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
+from firm.data._resident import resident
 from firm.data.array_file import ARRAY_EXTENSIONS, array_files, is_array_file
 from firm.data.array_values import Range
 from firm.data.arrays import ArrayOptions, load_arrays, read_array_image
@@ -15,7 +16,6 @@ from firm.data.folder import EXTENSIONS, folder_files, require_folder
 from firm.data.images import Images, to_float
 from firm.data.named import named_files
 from firm.data.picture import read_picture
-from firm.data.resident import resident
 
 ImageSet = Literal["celeba", "afhq", "folder", "arrays"]
 

@@ -18,11 +18,15 @@ Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
 
 @dataclass(frozen=True)
 class NamedMethod:
-    """A method with the label of its row in the tables and its number of network calls an image."""
+    """A method with the label of its row in the tables, its network calls an image, and what tells it from others.
+
+    The fingerprint is a hash of weights and settings: results of another model under the same label are not its own.
+    """
 
     label: str
     run: Method
     nfe: int = 0
+    fingerprint: str = ""
 
 
 def degraded(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
@@ -47,4 +51,4 @@ def firm_method(model: Firm, steps: int) -> NamedMethod:
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
         return sample(model, op, y, steps, sigma=sigma, generator=generator)
 
-    return NamedMethod(f"FIRM N={steps}", run, model.calls(steps))
+    return NamedMethod(f"FIRM N={steps}", run, model.calls(steps), model.fingerprint())

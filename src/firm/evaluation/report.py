@@ -16,7 +16,8 @@ from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.run import Evaluation, Row, restore_chunk, score_image
-from firm.tasks import Task
+from firm.metrics import visible
+from firm.tasks import BaseTask
 
 METRICS = ("psnr", "ssim", "lpips")
 
@@ -30,7 +31,9 @@ def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
     for (task, method), group in groups.items():
         values: dict[str, Any] = {"images": len(group)}
         for metric in METRICS:
-            numbers = [row[metric] for row in group]
+            numbers = [row[metric] for row in group if metric in row]
+            if not numbers:
+                continue  # not defined for these images
             values[metric] = statistics.fmean(numbers)
             values[f"{metric}_std"] = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
         values["nfe"] = group[0]["nfe"]
@@ -53,9 +56,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
         for method, v in methods.items():
             table.add_row(
                 method,
-                f"{v['psnr']:.2f}±{v['psnr_std']:.2f}",
-                f"{v['ssim']:.3f}±{v['ssim_std']:.3f}",
-                f"{v['lpips']:.3f}±{v['lpips_std']:.3f}",
+                *(f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-" for m, d in zip(METRICS, (2, 3, 3), strict=True)),
                 str(v["nfe"]),
                 f"{v['seconds']:.4f}",
                 f"{v['peak_mb']:.0f}",
@@ -71,7 +72,7 @@ def write_results(out: Path, summary: dict[str, Any], seconds: float) -> None:
     write_atomically(out / "results.json", json.dumps(results, indent=1))
 
 
-def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod], count: int, path: Path) -> None:
+def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMethod], count: int, path: Path) -> None:
     """A picture of the first `count` images: truth, each method, and the error of the last; metrics below."""
     import matplotlib.pyplot as plt
 
@@ -83,11 +84,12 @@ def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod
     )
     for k in chunk:
         truth = results[0].truth[k]
-        _show(axes[k, 0], truth, Path(evaluation.files[k]).name)
+        _show(axes[k, 0], visible(truth[None], evaluation.images.complex)[0], Path(evaluation.files[k]).name)
         for column, (method, restored) in enumerate(zip(methods, results, strict=True), start=1):
             score = score_image(evaluation, task, method, restored, k)
-            label = f"{score['psnr']:.2f} / {score['ssim']:.3f} / {score['lpips']:.3f}"
-            _show(axes[k, column], restored.x[k], label)
+            digits = {"psnr": 2, "ssim": 3, "lpips": 3}
+            label = " / ".join(f"{value:.{digits[key]}f}" for key, value in score.items())
+            _show(axes[k, column], visible(restored.x[k : k + 1], evaluation.images.complex)[0], label)
             if k == 0:
                 name = "measurement" if method.run is degraded else method.label
                 axes[0, column].set_title(name, fontsize=9)
@@ -105,6 +107,7 @@ def comparison(evaluation: Evaluation, task: Task, methods: Sequence[NamedMethod
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:
+    image = image if len(image) in (1, 3) else image[:1]  # of many channels, the first
     pixels = ((image.clamp(-1, 1) + 1) / 2).permute(1, 2, 0).cpu()
     axis.imshow(pixels.expand(-1, -1, 3).numpy())
     axis.set(xticks=[], yticks=[])

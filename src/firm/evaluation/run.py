@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from tqdm import tqdm
 
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
-from firm.data.picture import to_tensor
+from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.metrics import Convention, scores
-from firm.operators import Operator
-from firm.tasks import Task, generator_for
+from firm._util.seeds import generator_for
+from firm.metrics import Convention, scores, visible
+from firm.operators import LinearOperator
+from firm.tasks import BaseTask
 
-COLUMNS = ("task", "method", "index", "file", "psnr", "ssim", "lpips", "nfe", "seconds", "peak_mb")
+COLUMNS = ("task", "method", "fingerprint", "index", "file", "psnr", "ssim", "lpips", "nfe", "seconds", "peak_mb")
 Row = dict[str, Any]
 
 
@@ -31,12 +32,16 @@ Row = dict[str, Any]
 class Evaluation:
     """What is evaluated. All results in one folder belong to one of these."""
 
-    pixels: Tensor  # uint8 (n, C, H, W)
-    files: Sequence[str]  # names of the images
-    tasks: Sequence[Task]
+    images: Images
+    tasks: Sequence[BaseTask]
     convention: Convention = "tables"
     seed: int = 42
-    about: dict[str, Any] = field(default_factory=dict)  # data set and model: recorded, and compared when continued
+    about: dict[str, Any] = field(default_factory=dict)  # the data set: recorded, and compared when continued
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Names of the images."""
+        return self.images.names
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class Restored:
     """A batch that a method has restored."""
 
     truth: Tensor  # (B, C, H, W)
-    op: Operator
+    op: LinearOperator
     y: Tensor
     x: Tensor  # (B, C, H, W)
     seconds: float  # for the batch
@@ -65,11 +70,12 @@ def evaluate(
     _claim(out, evaluation)
     table = out / "images.csv"
     rows = _read(table)
-    done = {(row["task"], row["method"], row["index"]) for row in rows}
-    work: list[tuple[Task, NamedMethod, range]] = []
+    done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
+    work: list[tuple[BaseTask, NamedMethod, range]] = []
     for task in evaluation.tasks:
         for method in methods:
-            todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, i) not in done]
+            key = (task.name, method.label, method.fingerprint)
+            todo = [i for i in range(len(evaluation.files)) if (*key, i) not in done]
             work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
     total = len(evaluation.tasks) * len(methods) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
@@ -88,17 +94,16 @@ def evaluate(
             os.fsync(file.fileno())
             rows += new
             bar.update(len(chunk))
-    wanted = {(task.name, method.label) for task in evaluation.tasks for method in methods}
-    return [row for row in rows if (row["task"], row["method"]) in wanted]
+    wanted = {(task.name, method.label, method.fingerprint) for task in evaluation.tasks for method in methods}
+    return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 
-def restore_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chunk: range) -> Restored:
+def restore_chunk(evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range) -> Restored:
     """Measure and restore the images `chunk`, on the GPU if there is one."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    truth = to_tensor(evaluation.pixels[chunk.start : chunk.stop]).to(device)
+    truth = evaluation.images.batch(chunk).to(device)
     op, y = task.measure(truth, evaluation.seed, chunk.start)
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
-    assert task.sigma is not None
     _synchronize()
     start = time.perf_counter()
     with torch.no_grad():
@@ -108,11 +113,11 @@ def restore_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chunk
 
 
 def score_image(
-    evaluation: Evaluation, task: Task, method: NamedMethod, restored: Restored, k: int
+    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, k: int
 ) -> dict[str, float]:
     """PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
-    x, truth = restored.x[k : k + 1], restored.truth[k : k + 1]
-    if method.run is degraded and task.name == "super-resolution" and evaluation.convention == "tables":
+    x, truth = (visible(v[k : k + 1], evaluation.images.complex) for v in (restored.x, restored.truth))
+    if method.run is degraded and _bare_stride(task) and evaluation.convention == "tables":
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
         twice = restored.op.A_adjoint((restored.y[k : k + 1] + 1) / 2)
         score = scores(twice, truth, "tables", x_once=x)
@@ -121,7 +126,12 @@ def score_image(
     return {key: round(float(value), 6) for key, value in score.items()}
 
 
-def _evaluate_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chunk: range) -> list[Row]:
+def _bare_stride(task: BaseTask) -> bool:
+    """Whether this is the paper's super-resolution."""
+    return task.name == "super-resolution" and task.settings()["filter"] == "stride"
+
+
+def _evaluate_chunk(evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range) -> list[Row]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     restored = restore_chunk(evaluation, task, method, chunk)
@@ -135,6 +145,7 @@ def _evaluate_chunk(evaluation: Evaluation, task: Task, method: NamedMethod, chu
         {
             "task": task.name,
             "method": method.label,
+            "fingerprint": method.fingerprint,
             "index": i,
             "file": evaluation.files[i],
             **score_image(evaluation, task, method, restored, k),
@@ -164,12 +175,12 @@ def _claim(out: Path, evaluation: Evaluation) -> None:
     """Write what `out` is for, or check that it is for this evaluation."""
     config = {
         "files": list(evaluation.files),
-        "size": list(evaluation.pixels.shape[1:]),
+        "size": list(evaluation.images.shape),
         "convention": evaluation.convention,
         "seed": evaluation.seed,
         **evaluation.about,
     }
-    tasks = {task.name: {k: v for k, v in asdict(task).items() if v is not None} for task in evaluation.tasks}
+    tasks = {task.name: {"size": list(task.shape), **task.settings()} for task in evaluation.tasks}
     path = out / "config.json"
     if path.is_file():
         before = json.loads(path.read_text())
@@ -194,7 +205,12 @@ def _read(table: Path) -> list[Row]:
     if complete != data:
         write_atomically(table, complete)
     rows: list[Row] = []
-    for row in csv.DictReader(complete.decode().splitlines()):
-        numbers = {key: float(row[key]) for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb")}
-        rows.append({**row, **numbers, "index": int(row["index"]), "nfe": int(row["nfe"])})
+    lines = csv.DictReader(complete.decode().splitlines())
+    if lines.fieldnames is not None and tuple(lines.fieldnames) != COLUMNS:
+        raise ValueError(f"{table} was written by another version of firm: choose another folder, --out")
+    for row in lines:
+        present = [key for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb") if row[key]]  # some are not defined
+        numbers = {key: float(row[key]) for key in present}
+        words = {key: row[key] for key in ("task", "method", "fingerprint", "file")}
+        rows.append({**words, **numbers, "index": int(row["index"]), "nfe": int(row["nfe"])})
     return rows

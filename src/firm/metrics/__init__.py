@@ -8,3 +8,4 @@ from firm.metrics.conventions import scores as scores
 from firm.metrics.posterior import coverage as coverage
 from firm.metrics.posterior import pixel_std as pixel_std
 from firm.metrics.posterior import wasserstein as wasserstein
+from firm.metrics.visible import visible as visible

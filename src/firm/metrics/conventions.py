@@ -23,15 +23,16 @@ def scores(
     the paper's text says. PSNR is the same in both.
 
     `x_once`, if given, replaces `x` for SSIM: the reference code maps degraded super-resolution images differently
-    for SSIM and for the other two (see docs/evaluation.md).
+    for SSIM and for the other two (see docs/evaluation.md). SSIM needs 11x11 pixels, LPIPS 31x31 and one or three
+    channels: what is not defined is left out. Complex images are compared by their magnitudes, `firm.metrics.visible`.
     """
-    if convention == "tables":
-        return {
-            "psnr": psnr(x, truth),
-            "ssim": ssim(x if x_once is None else x_once, truth),
-            "lpips": lpips(2 * x - 1, 2 * truth - 1),
-        }
-    if convention == "text":
-        clamped = x.clamp(-1, 1)
-        return {"psnr": psnr(x, truth), "ssim": ssim(clamped, truth), "lpips": lpips(clamped, truth)}
-    raise ValueError(f'convention must be "tables" or "text", got {convention!r}')
+    if convention not in ("tables", "text"):
+        raise ValueError(f'convention must be "tables" or "text", got {convention!r}')
+    tables = convention == "tables"
+    seen = x if tables else x.clamp(-1, 1)
+    found = {"psnr": psnr(x, truth)}
+    if min(x.shape[-2:]) >= 11:
+        found["ssim"] = ssim(seen if x_once is None else x_once, truth)
+    if min(x.shape[-2:]) >= 31 and x.shape[1] in (1, 3):
+        found["lpips"] = lpips(2 * x - 1, 2 * truth - 1) if tables else lpips(seen, truth)
+    return found

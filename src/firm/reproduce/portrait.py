@@ -21,7 +21,7 @@ from firm.data import portrait
 from firm.evaluation.methods import degraded
 from firm.metrics import scores
 from firm.restoration.output import write_side_by_side
-from firm.tasks import TASKS, Task
+from firm.tasks import Task, tables
 
 
 def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 8, seed: int = 0) -> dict[str, Any]:
@@ -31,9 +31,8 @@ def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 
     truth = portrait().to(device)
     rows: list[list[tuple[str, Tensor]]] = []
     results: dict[str, Any] = {"model": model_name, "N": steps, "samples": samples, "machine": describe_machine()}
-    for name in tqdm(TASKS, unit="task"):
+    for name in tqdm(tables(), unit="task"):
         task = Task(name, 128)
-        assert task.sigma is not None
         op, y = task.measure(truth, seed)
         shown = degraded(op, y, task.sigma, None)
         r = restore(model, op, y, steps, samples, seed, sigma=task.sigma)
@@ -66,7 +65,7 @@ def _table(results: dict[str, Any]) -> Table:
     table = Table(title=f"{results['model']}, N = {results['N']}, one portrait", title_justify="left")
     for column in ("task", "measured", "PSNR", "SSIM", "LPIPS", "NFE", "seconds"):
         table.add_column(column, justify="left" if column == "task" else "right")
-    for name in TASKS:
+    for name in tables():
         r = results[name]
         best = r["restored"]
         table.add_row(

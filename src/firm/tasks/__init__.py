@@ -46,7 +46,7 @@ def task_class(name: str) -> type[BaseTask]:
     return built_in()[name]
 
 
-def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:  # noqa: N802 (makes an instance)
+def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:
     """A task by name, for images of a side or (height, width).
 
     What is not given has the paper's value for the size: the settings of 128 (CelebA) below 256, those of 256 (AFHQ)

@@ -14,9 +14,7 @@ class BoxInpainting(Inpainting):
     """A square of 40 of 128 (80 of 256) pixels is missing (Section 4)."""
 
     name, table = "box-inpainting", 5
-    box = Parameter(
-        int, "side of the hole", lambda shape: max(1, round(min(shape) * 40 / 128)), low=1, drawn="uniform"
-    )
+    box = Parameter(int, "side of the hole", lambda shape: max(1, round(min(shape) * 40 / 128)), low=1, drawn="uniform")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
         """The mask with the hole."""

@@ -39,7 +39,9 @@ class TrainConfig:
     val_data: str = ""  # validation images, for dataset=folder and arrays (else the val split)
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; floats are taken as they are without
+    value_range: tuple[
+        float, ...
+    ] = ()  # arrays: [low, high] is mapped to [-1, 1]; floats are taken as they are without
     read_size: int = 0  # side of the pictures as they are kept; 0 = size, or larger for random crops
     crop: Literal["centre", "random"] = "centre"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
@@ -56,7 +58,9 @@ class TrainConfig:
     output: Literal["direct", "correction"] = "direct"
     # Loss (Algorithm 1)
     objective: str = "paper"  # paper or balanced: FIRM; prior: an unconditional flow; or your own, file.py:Class
-    pairing: Literal["independent", "optimal"] = "independent"  # prior: noise and images, by minibatch optimal transport
+    pairing: Literal["independent", "optimal"] = (
+        "independent"  # prior: noise and images, by minibatch optimal transport
+    )
     t_min: float = 1e-3
     t_max: float = 0.995
     tau_min: float = 0.1
@@ -262,7 +266,10 @@ def _check_images(c: TrainConfig, need: Any) -> None:
         c.read_size in (0, c.size) or c.crop == "random" or c.dataset == "arrays",
         "read_size beyond size is for crop=random: centred pictures are read at `size`",
     )
-    need(not c.mapped or c.dataset == "arrays" or bool(c.cache), "mapped=true needs cache=FOLDER for the decoded pictures")
+    need(
+        not c.mapped or c.dataset == "arrays" or bool(c.cache),
+        "mapped=true needs cache=FOLDER for the decoded pictures",
+    )
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 

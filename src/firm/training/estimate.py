@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from firm.networks.unet import UNet
 from firm.training.config import TrainConfig
+from firm.training.objectives import objective_class
 
 RATE = 140e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
 # Peak memory over the activations that an eager step saves (2 bytes each in bf16), measured on one H200: float32 1.01
@@ -19,10 +19,9 @@ BF16, POINTWISE = 1.27, 0.37
 def estimate(config: TrainConfig) -> dict[str, Any]:
     """Parameters, FLOP an image, gigabytes and hours of a run."""
     with torch.device("meta"):
-        net = UNet(**config.unet_arguments())
-        x = torch.zeros(1, config.channels, config.size, config.size)
-        t = torch.zeros(1)
-        inputs = (x, x, t, t) if config.unet_arguments().get("noise_level", False) else (x, x, t)
+        objective = objective_class(config.objective)(config)
+        net = objective.build()
+        inputs = objective.inputs(1, "meta")
     parameters = sum(p.numel() for p in net.parameters())
     saved: dict[int, int] = {}
 
@@ -35,7 +34,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
         out = net(*inputs)
     activations = sum(saved.values())
     del out
-    calls = max(config.K, 1)
+    calls = objective.calls()
     flop = counter.get_total_flops() * calls * 3  # the backward pass costs twice the forward pass
     kept: float = 1 if config.recompute == "calls" else calls
     if config.recompute == "pointwise" and config.compile:

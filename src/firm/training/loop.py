@@ -1,8 +1,9 @@
-"""Algorithm 1: the training loop, on one process or many, stopped and continued at any moment."""
+"""Drives the steps of a training run: logs, validates, saves; stopped and continued at any moment."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -17,13 +18,13 @@ from tqdm import tqdm
 from firm._util.distributed import Ranks, average, largest
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
-from firm.acceleration.precompile import compile_beforehand
+from firm.data.images import Images
 from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, TrainConfig, dump_config
+from firm.training.images import load_sets
 from firm.training.logs import Log
-from firm.training.pictures import load_pictures
 from firm.training.trainer import Trainer
-from firm.training.validation import validate
+from firm.training.workers import compile_beforehand
 
 
 def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str, Any]:
@@ -33,17 +34,17 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     _refuse_another_run(out, config)
-    pixels, val_pixels = load_pictures(config, progress and ranks.main)
+    images, held_out = load_sets(config, progress and ranks.main)
     if ranks.main:
         write_atomically(out / "config.yaml", dump_config(config))
     compile_beforehand(config, ranks)
-    trainer = Trainer(config, ranks, pixels)
-    state = load_checkpoint(out / "checkpoints", config.unet_arguments())
+    trainer = Trainer(config, ranks, images)
+    state = load_checkpoint(out / "checkpoints", config.network_about())
     if state is not None:
         trainer.restore(state)
     before, start = trainer.elapsed, time.monotonic()
     log = Log(out, trainer.step) if ranks.main else None
-    last_save, last_log, shown = start, (trainer.step, trainer.elapsed), trainer.step
+    last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
     with _signals() as stop, _bar(config, trainer, progress and ranks.main) as bar:
@@ -63,8 +64,8 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
                     "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
                 }  # fmt: skip
-                if trainer.objective.balance is not None:
-                    row["error"] = trainer.objective.balance.mean_error()
+                if trainer.loss.balance is not None:
+                    row["error"] = trainer.loss.balance.mean_error()
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 if log is not None:
                     log.write(row)
@@ -73,33 +74,33 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                 result |= row
             bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
             due = config.validate_every and trainer.step % config.validate_every == 0
-            if ranks.main and len(val_pixels) and (done or due):
-                result |= _validate(trainer, config, val_pixels, log)
+            if ranks.main and len(held_out) and (done or due):
+                result |= _validate(trainer, out, held_out, log)
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
                 save_checkpoint(out / "checkpoints", trainer.state(), config.keep)
-                trainer.model().save(out / "model.safetensors")
+                trainer.save(out / "model.safetensors")
                 last_save = now
             if stopping:
                 break
+    trainer.feed.close()
     if log is not None:
         log.close()
     result["finished"] = trainer.progress >= 1
-    result["step"], result["steps_now"] = trainer.step, trainer.step - shown
+    result["step"], result["steps_now"] = trainer.step, trainer.step - first
     return result
 
 
-def _validate(trainer: Trainer, config: TrainConfig, pixels: Tensor, log: Log | None) -> dict[str, Any]:
+def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> dict[str, Any]:
     """Validate; keep the model if it is the best so far."""
-    out = Path(config.out)
-    scores = validate(trainer.model(), config, pixels, out / "validation" / f"step_{trainer.step:09d}.png")
-    if log is not None:
+    scores = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
+    if log is not None and scores:
         log.write({"step": trainer.step, **scores})
-    main = scores[f"psnr N={config.val_steps[0]}"]
+    main = next(iter(scores.values()), -math.inf)
     if main > trainer.best:
         trainer.best = main
-        trainer.model().save(out / "best.safetensors")
+        trainer.save(out / "best.safetensors")
     return dict(scores)
 
 
@@ -108,7 +109,7 @@ def _refuse_another_run(out: Path, config: TrainConfig) -> None:
     path = out / "config.yaml"
     free = (  # may differ when a run goes on
         "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
-        "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
+        "val_steps", "mapped", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
     if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
         texts = (path.read_text(), dump_config(config))

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from firm.networks.unet import UNet
 from firm.training.config import TrainConfig
 
 
@@ -90,12 +89,12 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     return (X if wide else X.mT).to(matrices.dtype)
 
 
-def make_optimisers(config: TrainConfig, net: UNet) -> list[Optimizer]:
+def make_optimisers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
     """The optimisers of a configuration; between them they hold every parameter once."""
     params = list(net.parameters())
     matrices: list[nn.Parameter] = []
-    if config.optimiser == "muon":  # first and last layer and the embeddings are no maps between features
-        apart = ("stem.", "head.", "conditioning.")
+    if config.optimiser == "muon":
+        apart: tuple[str, ...] = getattr(net, "adamw_only", ())
         matrices = [p for name, p in net.named_parameters() if p.ndim >= 2 and not name.startswith(apart)]
     chosen = {id(p) for p in matrices}
     adamw = torch.optim.AdamW(

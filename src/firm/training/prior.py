@@ -62,7 +62,9 @@ def pair(x_0: Tensor, x_1: Tensor, rounds: int = 200) -> Tensor:
     B = len(x_0)
     index = torch.arange(B, device=x_0.device)
     with torch.autocast(x_0.device.type, enabled=False):
-        gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # <x_1, x_0>: |x_1 - x_0|^2 up to what no pairing changes
+        gain = (
+            x_1.flatten(1).float() @ x_0.flatten(1).float().T
+        )  # <x_1, x_0>: |x_1 - x_0|^2 up to what no pairing changes
     partner = index.clone()
     for _ in range(rounds):
         own = gain.gather(1, partner[:, None])  # (B, 1)

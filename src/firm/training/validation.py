@@ -1,8 +1,10 @@
-"""Validation: PSNR of the averaged model on held-out pictures, and a picture of the first few."""
+"""Validation of FIRM: PSNR of the averaged model on held-out images, and a picture of the first few."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -10,44 +12,48 @@ from PIL import Image
 from torch import Tensor
 
 from firm._model import Firm
+from firm.data.images import Images
 from firm.evaluation import Evaluation, baseline_methods, firm_method
 from firm.evaluation.run import restore_chunk
-from firm.metrics._psnr import psnr
-from firm.training.config import TrainConfig
-from firm.training.measurements import TrainTask
+from firm.metrics import psnr
+from firm.metrics.visible import visible
 
-SHOWN = 6  # pictures in a grid
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
+
+SHOWN = 6  # images in a grid
 
 
-def validate(model: Firm, config: TrainConfig, pixels: Tensor, picture: Path | None) -> dict[str, float]:
-    """PSNR for every N of ``val_steps``, averaged over the pictures, per task and over the tasks.
+def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
+    """PSNR for every N of ``val_steps``, averaged over the images, over the tasks first, then for each of several.
 
     Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
     """
-    tasks = [TrainTask.make(entry, config.size, "shared").base for entry in config.tasks()]
-    evaluation = Evaluation(pixels, [str(i) for i in range(len(pixels))], tasks)
+    tasks = config.make_tasks(mask="shared")
+    evaluation = Evaluation(images, tasks)
     result: dict[str, float] = {}
     rows: list[Tensor] = []
     for N in config.val_steps:
-        method, values = firm_method(model, N), []
+        method, values = firm_method(model, N), {}
         for task in tasks:
-            restored = restore_chunk(evaluation, task, method, range(len(pixels)))
-            value = float(psnr(restored.x, restored.truth).mean())
-            values.append(value)
-            if len(tasks) > 1:
-                result[f"psnr N={N} {task.name}"] = round(value, 4)
+            restored = restore_chunk(evaluation, task, method, range(len(images)))
+            shown = [visible(v, images.complex) for v in (restored.truth, restored.x)]
+            values[task.name] = round(float(psnr(shown[1], shown[0]).mean()), 4)
             if config.val_steps[0] == N:
                 degraded = baseline_methods()[0].run(restored.op, restored.y, 0.0, None)
-                rows += torch.stack([restored.truth, degraded, restored.x], dim=1)[:SHOWN]
-        result[f"psnr N={N}"] = round(sum(values) / len(values), 4)
+                rows += torch.stack([shown[0], visible(degraded, images.complex), shown[1]], dim=1)[:SHOWN]
+        result[f"psnr N={N}"] = round(sum(values.values()) / len(values), 4)
+        if len(tasks) > 1:
+            result |= {f"psnr N={N} {name}": value for name, value in values.items()}
     if picture is not None:
-        _save_grid(rows, picture)
+        save_grid(rows, picture)
     return result
 
 
-def _save_grid(rows: list[Tensor], path: Path) -> None:
-    """Rows of (truth, measurement, restoration), each (3, C, H, W), as one picture."""
+def save_grid(rows: Sequence[Tensor], path: Path) -> None:
+    """Rows of images, each (n, C, H, W) in [-1, 1], as one picture; of many channels the first is shown."""
     grid = torch.cat([torch.cat(list(row), dim=-1) for row in rows], dim=-2)
+    grid = grid if len(grid) in (1, 3) else grid[:1]
     pixels = ((grid.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).cpu().numpy()
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels).save(path)

@@ -1,0 +1,56 @@
+"""The images of a run: those to train on, and those to validate with."""
+
+from __future__ import annotations
+
+import torch
+
+from firm.data.images import Images
+from firm.data.load import load_images
+from firm.training.config import ConfigError, TrainConfig
+
+
+def load_sets(config: TrainConfig, progress: bool) -> tuple[Images, Images]:
+    """Training and validation images. A folder or file without ``val_data`` gives its first images to validation."""
+    c = config
+    if not c.data:
+        raise ConfigError("data is not set: give the folder of the data set, data=DIR")
+    arrays = c.dataset == "arrays"
+    kept: int | None = c.read_size or c.size
+    if arrays and c.crop == "random" and not c.read_size:
+        kept = None  # whole
+    limits = {"value_range": (c.value_range[0], c.value_range[1])} if c.value_range else {}
+
+    def read(root: str, split: str, size: int | None, limit: int = 0) -> Images:
+        return load_images(
+            c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
+            mapped=c.mapped, progress=progress, **limits,
+        )  # type: ignore[arg-type]  # fmt: skip
+
+    train = read(c.data, "train", kept, c.limit)
+    if c.dataset in ("celeba", "afhq") or c.val_data:
+        held_out = read(c.val_data or c.data, "val", c.size, c.val_images) if c.val_images else train.part(0, 0)
+    else:
+        held_out, train = train.part(0, c.val_images), train.part(c.val_images)
+    if not len(train):
+        raise ConfigError(f"{c.data}: no images left to train on after {c.val_images} for validation")
+    _check(c, train)
+    return train, _centre(held_out, c.size)
+
+
+def _check(c: TrainConfig, images: Images) -> None:
+    C, H, W = images.shape
+    if c.channels != C:
+        kind = "complex, two for each channel" if images.complex else "real"
+        raise ConfigError(f"{c.data}: the images have {C} channels ({kind}): set channels={C}")
+    if min(H, W) < c.size:
+        raise ConfigError(f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}")
+    if c.crop == "random" and (c.size, c.size) == (H, W) and not c.scale:
+        raise ConfigError(f"crop=random needs larger images than size={c.size}: set read_size, for pictures")
+
+
+def _centre(images: Images, size: int) -> Images:
+    """The central square of every image."""
+    H, W = images.data.shape[-2:]
+    top, left = (H - size) // 2, (W - size) // 2
+    middle: torch.Tensor = images.data[..., top : top + size, left : left + size]
+    return Images(middle, images.names, images.complex)
