@@ -7,6 +7,7 @@ closed form; if not, conjugate gradients. The names and ``gamma = 1/rho`` are de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from firm.operators.cg import MAX_ITERATIONS, solve_normal_equations
 from firm.operators.checks import name, require_shape, shape
+
+Prox = Callable[[Tensor, Tensor, float | Tensor], Tensor]  # prox_l2(z, y, gamma)
 
 
 @runtime_checkable

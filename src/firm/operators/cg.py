@@ -102,11 +102,13 @@ def conjugate_gradients(
         x, r = x + alpha * p, r - alpha * Mp
         rr, rr_before = _dot(r, r), rr
         p = r + torch.where(active, rr / rr_before, 0) * p
-    if tol > 0 and bool((rr > goal).any()):
+    missed = rr > goal
+    if tol > 0 and bool(missed.any()):
+        worst = float((rr / bb)[missed].max().sqrt())
         warnings.warn(
-            f"{label}: relative residual {float((rr / bb).max().sqrt()):.1e} after {iterations} iterations of conjugate "
-            f"gradients (wanted {tol:.0e}); raise the operator's cg_iterations or its cg_tol, or take a larger rho, "
-            "which makes the system better conditioned",
+            f"{label}: relative residual {worst:.1e} after {iterations} iterations of conjugate gradients (wanted "
+            f"{tol:.0e}); raise the operator's cg_iterations or its cg_tol, or take a larger rho, which makes the "
+            "system better conditioned",
             RuntimeWarning,
             stacklevel=2,
         )
