@@ -101,6 +101,13 @@ def test_says_when_it_did_not_converge():
     spectrum = torch.logspace(-9, 0, 3000, dtype=torch.float64)
     with pytest.warns(RuntimeWarning, match="relative residual"):
         conjugate_gradients(lambda v: spectrum * v, torch.ones(1, 3000, dtype=torch.float64))
+    A, A_adjoint = tomograph()
+    op = from_functions(A, A_adjoint, cg_iterations=2, cg_tol=1e-8)
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"FunctionOperator\(A\): relative .* after 2 iterations .*wanted 1e-08.*cg_iterations.*cg_tol",
+    ):
+        data_consistency(op, *problem(op), 0.01)
 
 
 def test_refuses_a_negative_operator():
@@ -117,3 +124,115 @@ def test_needs_the_adjoint_or_the_shape():
 
 def test_docstring_example():
     assert doctest.testmod(functions).failed == 0
+
+
+class Counted:
+    """A plain class with limits of its own, which counts its calls."""
+
+    cg_tol: float | None = None
+    cg_iterations = 500
+
+    def __init__(self):
+        self._A, self._A_adjoint = tomograph()
+        self.calls, self.adjoints = 0, 0
+
+    def A(self, x):
+        self.calls += 1
+        return self._A(x)
+
+    def A_adjoint(self, y):
+        self.adjoints += 1
+        return self._A_adjoint(y)
+
+    def solve(self, z, y, rho=0.01):
+        self.calls, self.adjoints = 0, 0
+        return data_consistency(self, z, y, rho, check=False)
+
+
+def test_starts_from_z():
+    op = Counted()
+    z, y = problem(op)
+    cold = op.solve(z, y)
+    assert op.adjoints == op.calls + 1  # one each per iteration and for the start, and A'y
+    iterations = op.calls - 1
+    assert iterations > 5
+    warm = op.solve(cold, op.A(cold))  # z is already the solution
+    assert op.calls == 1
+    assert torch.equal(warm, cold)
+    op.cg_tol = 1e-3
+    near = op.solve(cold + 1e-2 * z, op.A(cold))
+    assert 1 <= op.calls - 1 < iterations / 2
+    torch.testing.assert_close(near, cold, atol=2e-2, rtol=0)
+
+
+SPECTRUM = torch.logspace(-3, 0, 200, dtype=torch.float64)
+
+
+def test_the_goal_is_relative_to_the_right_hand_side_not_to_the_start():
+    b = torch.ones(2, 200, dtype=torch.float64)
+    start = torch.tensor([[1e4], [1e-4]], dtype=torch.float64) * b
+    x = conjugate_gradients(lambda v: SPECTRUM * v, b, start=start, tol=1e-4)
+    residual = (SPECTRUM * x - b).norm(dim=1) / b.norm(dim=1)
+    assert 1e-6 < float(residual.min())
+    assert float(residual.max()) < 1e-4
+
+
+def test_a_looser_tolerance_takes_fewer_calls():
+    calls, errors = [], []
+    b = torch.ones(1, 200, dtype=torch.float64)
+    for tol in (1e-2, 1e-5, None):
+
+        def A(x, tol=tol):
+            calls.append(tol)
+            return SPECTRUM.sqrt() * x
+
+        op = from_functions(A, lambda y: SPECTRUM.sqrt() * y, cg_tol=tol)
+        x = data_consistency(op, b, b, 1e-3, check=False)
+        errors.append(relative_error(x, (SPECTRUM.sqrt() + 1e-3) * b / (SPECTRUM + 1e-3)))
+    assert 2 * calls.count(1e-2) < calls.count(1e-5)
+    assert 2 * calls.count(1e-5) < calls.count(None) < 500
+    assert errors[0] > 100 * errors[1] > 1000 * errors[2]
+
+
+def test_zero_tolerance_makes_all_iterations_also_backwards():
+    op = Counted()
+    op.cg_tol, op.cg_iterations = 0, 40
+    z, y = problem(op)
+    z.requires_grad_()
+    x = op.solve(z, y)
+    assert (op.calls, op.adjoints) == (41, 42)
+    x.sum().backward()
+    assert (op.calls, op.adjoints) == (81, 82)  # from zero
+    exact = from_functions(*tomograph())
+    assert relative_error(x.detach(), dense_solve(exact, z.detach(), y, 0.01)) < 1e-9
+    expected = data_consistency(exact, z, y, 0.01)
+    torch.testing.assert_close(z.grad, torch.autograd.grad(expected.sum(), z)[0])
+
+
+def test_zero_and_broken_samples():
+    op = Counted()
+    z, y = problem(op)
+    z[0], y[1] = -op.A_adjoint(y)[0] / 0.01, float("nan")  # b = 0 in the first, although z is not
+    for tol in (None, 0):
+        op.cg_tol, op.cg_iterations = tol, 60
+        x = op.solve(z, y)
+        assert float(x[0].abs().max()) < 1e-9 * float(z[0].abs().max())
+        assert x[1].isnan().any()
+        alone = data_consistency(from_functions(*tomograph()), z[2:], y[2:], 0.01)
+        torch.testing.assert_close(x[2:], alone)
+
+
+def test_an_operator_that_returns_nan_is_refused():
+    op = from_functions(lambda x: x * float("nan"), lambda y: y)
+    z = torch.ones(1, 1, 2, 2)
+    with pytest.raises(ValueError, match="A returns NaN"):
+        data_consistency(op, z, z, 0.1, check=False)
+
+
+@pytest.mark.parametrize(("tol", "iterations"), [(-1.0, 5), (float("nan"), 5), (1e-3, 0)])
+def test_wrong_limits(tol, iterations):
+    op = from_functions(*tomograph(), cg_tol=tol, cg_iterations=iterations)
+    with pytest.raises(
+        ValueError, match=r"FunctionOperator\(A\): cg_tol must be at least 0 and cg_iterations at least 1"
+    ):
+        data_consistency(op, *problem(op), 0.1)

@@ -3,7 +3,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firm.operators import box_mask, cartesian_mask, gaussian_kernel, random_mask, stroke_mask
+from firm.operators import (
+    box_mask,
+    cartesian_mask,
+    gaussian_kernel,
+    motion_kernel,
+    motion_kernels,
+    random_mask,
+    resize_kernel,
+    stroke_mask,
+)
 from firm.operators.patterns import draw_strokes
 
 
@@ -64,6 +73,13 @@ def test_cartesian_masks_are_symmetric_and_keep_the_asked_number(W, lines, cente
         lambda: box_mask((8, 8), 8),
         lambda: cartesian_mask((8, 8), 0),
         lambda: cartesian_mask((8, 8), 3, center=8),
+        lambda: motion_kernel(9, 0.5, 0),
+        lambda: motion_kernel(9, 9.5, 0),
+        lambda: motion_kernel(8, 8, 90),
+        lambda: motion_kernel(9, float("nan"), 0),
+        lambda: motion_kernels(9, torch.ones(2), torch.ones(3)),
+        lambda: resize_kernel(0),
+        lambda: resize_kernel(2, "lanczos"),
     ],
 )
 def test_wrong_settings(call):
@@ -97,3 +113,45 @@ def test_stroke_mask_needs_strokes():
     assert 0.3 < float(mask.mean()) < 1
     with pytest.raises(ValueError, match="at least one stroke"):
         stroke_mask((8, 8), 0, 3)
+
+
+def test_motion_kernels_are_means_along_a_line():
+    assert torch.equal(motion_kernel(7, 5, 0)[3], torch.tensor([0, 0.2, 0.2, 0.2, 0.2, 0.2, 0]))
+    torch.testing.assert_close(motion_kernel(7, 5, 90), motion_kernel(7, 5, 0).T)
+    torch.testing.assert_close(motion_kernel(7, 4, 0)[3], torch.tensor([0, 0.125, 0.25, 0.25, 0.25, 0.125, 0]))
+    assert motion_kernel(5, 1, 30)[2, 2] == 1
+    assert motion_kernel(9, 9, 45)[2, 6] > 0.05  # 45 degrees point up and to the right
+    assert motion_kernel(9, 9, 45)[6, 6] == 0
+    assert motion_kernel(8, 7, 0)[4].tolist()[1:] == pytest.approx([1 / 7] * 7)  # the centre is at size // 2
+
+
+def test_a_motion_kernel_has_the_variance_of_its_line():
+    """A segment of length l at angle a spreads by l^2/12 along (cos a, sin a); the pixels' own width adds little."""
+    for angle in (0.0, 20.0, 45.0, 110.0, 163.0):
+        kernel = motion_kernel(41, 31, angle).double()
+        assert float(kernel.sum()) == pytest.approx(1, abs=1e-6)
+        torch.testing.assert_close(kernel, kernel.flip(0, 1), atol=1e-7, rtol=0)
+        offsets = torch.arange(41, dtype=torch.float64) - 20
+        turn = torch.tensor(angle, dtype=torch.float64).deg2rad()
+        along = offsets * turn.cos() - offsets[:, None] * turn.sin()
+        across = offsets * turn.sin() + offsets[:, None] * turn.cos()
+        assert float((kernel * along.square()).sum()) == pytest.approx(31**2 / 12, rel=0.05)
+        assert float((kernel * across.square()).sum()) < 0.3
+
+
+def test_motion_kernels_hold_one_kernel_per_sample():
+    length, angle = torch.tensor([1.0, 6.5, 9.0]), torch.tensor([0.0, 33.0, -120.0])
+    kernels = motion_kernels(11, length, angle)
+    assert kernels.shape == (3, 1, 11, 11)
+    for kernel, each, turn in zip(kernels, length.tolist(), angle.tolist(), strict=True):
+        assert torch.equal(kernel[0], motion_kernel(11, each, turn))
+    assert motion_kernels(5, torch.tensor([40.0, 0.2]), torch.zeros(2)).sum((1, 2, 3)).tolist() == pytest.approx([1, 1])
+
+
+def test_resize_kernels():
+    assert torch.equal(resize_kernel(2, "box"), torch.full((2, 2), 0.25))
+    assert resize_kernel(2).shape == (8, 8)
+    assert resize_kernel(1).sum() == resize_kernel(1).max() == 1
+    for factor in range(1, 7):
+        for name in ("bicubic", "bilinear", "box"):
+            assert float(resize_kernel(factor, name).sum()) == pytest.approx(1, abs=1e-6)

@@ -7,13 +7,16 @@ closed form; if not, conjugate gradients. The names and ``gamma = 1/rho`` are de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from firm.operators.cg import solve_normal_equations
+from firm.operators.cg import MAX_ITERATIONS, solve_normal_equations
 from firm.operators.checks import name, require_shape, shape
+
+Prox = Callable[[Tensor, Tensor, float | Tensor], Tensor]  # prox_l2(z, y, gamma)
 
 
 @runtime_checkable
@@ -30,7 +33,14 @@ class LinearOperator(Protocol):
 
 
 class Operator(nn.Module, ABC):
-    """Base of the operators in this package: immutable, buffers only, nothing random. Calling one applies A."""
+    """Base of the operators in this package: immutable, buffers only, nothing random. Calling one applies A.
+
+    Where there is no closed form, conjugate gradients stop at a relative residual of ``cg_tol`` (None: 1e-6 in
+    float32, 1e-12 in float64) or after ``cg_iterations``. ``cg_tol = 0`` makes all iterations and tests nothing.
+    """
+
+    cg_tol: float | None = None
+    cg_iterations: int = MAX_ITERATIONS
 
     @abstractmethod
     def A(self, x: Tensor) -> Tensor:
@@ -86,7 +96,7 @@ def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     """Make `value` broadcast over `x` (B, ...): a float stays one, a value per sample (B,) becomes (B, 1, ..., 1)."""
     if not isinstance(value, Tensor):
         return float(value)
-    value = value.to(x.device, x.dtype)
+    value = value.to(x.device, x.real.dtype)
     if value.ndim == 0:
         return value
     if value.shape[0] != len(x) or value.numel() != len(x):

@@ -1,13 +1,15 @@
-"""Deblurring: circular convolution by FFT."""
+"""Deblurring: convolution by FFT, with periodic boundaries or none."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from firm.operators.base import Operator
-from firm.operators.checks import require_image, require_pattern, require_shape, shape
+from firm.operators.base import Operator, Prox
+from firm.operators.checks import name, require_image, require_pattern, require_shape, shape
 
 
 class Blur(Operator):
@@ -15,53 +17,92 @@ class Blur(Operator):
 
     The kernel's centre is at (h // 2, w // 2). A kernel larger than the image wraps around, as the mathematics says.
 
+    With ``boundary="valid"``, as in a real photograph, only those pixels are measured whose whole neighbourhood lies
+    in the image: (H - h + 1, W - w + 1) of them, cut out of the periodic convolution. What lies outside is unknown.
+    This has no closed form, so that ``prox_l2`` is missing on such an object and conjugate gradients are used. It is
+    the same class because the two share everything else.
+
     Parameters
     ----------
     kernel
         (h, w), or one kernel per sample, (B, 1, h, w).
+    boundary
+        "circular" or "valid".
     check
         Look at the values of the kernel; off where a training loop draws its own.
     """
 
     kernel: Tensor
 
-    def __init__(self, kernel: Tensor, *, check: bool = True) -> None:
+    def __init__(
+        self, kernel: Tensor, *, boundary: Literal["circular", "valid"] = "circular", check: bool = True
+    ) -> None:
         super().__init__()
-        if check:
-            require_pattern(self, "kernel", kernel)
-        if not (kernel.ndim == 2 or (kernel.ndim == 4 and kernel.shape[1] == 1)):
-            raise ValueError(f"Blur: kernel must be (h, w) or one per sample, (B, 1, h, w), got {shape(kernel)}")
-        self.register_buffer("kernel", kernel.to(torch.promote_types(kernel.dtype, torch.float32), copy=True))
+        if boundary not in ("circular", "valid"):
+            raise ValueError(f'Blur: boundary must be "circular" or "valid", got {boundary!r}')
+        self.boundary = boundary
+        self.register_buffer("kernel", checked_kernel(self, kernel, check))
 
     def A(self, x: Tensor) -> Tensor:
         """Blur."""
-        return self._inverse(self._transfer(x) * torch.fft.rfft2(x), x)
+        blurred = filtered(x, self.transfer(x))
+        if self.boundary == "circular":
+            return blurred
+        (H, W), (h, w) = x.shape[-2:], self.kernel.shape[-2:]
+        if h > H or w > W:
+            raise ValueError(f"{name(self)}: images of shape {shape(x)} are smaller than the kernel, {h}x{w}")
+        return blurred[..., h - 1 - h // 2 : H - h // 2, w - 1 - w // 2 : W - w // 2]
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """Blur with the flipped kernel."""
-        return self._inverse(self._transfer(y).conj() * torch.fft.rfft2(y), y)
+        """Blur with the flipped kernel, after zeros around a valid measurement."""
+        if self.boundary == "valid":
+            h, w = self.kernel.shape[-2:]
+            y = F.pad(y, (w - 1 - w // 2, w // 2, h - 1 - h // 2, h // 2))
+        return filtered(y, self.transfer(y).conj())
 
-    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        """Wiener-like division in the Fourier domain (deblurring_update); rho = 1/gamma."""
+    @property
+    def prox_l2(self) -> Prox:
+        """Wiener-like division in the Fourier domain (deblurring_update), for circular boundaries; rho = 1/gamma."""
+        if self.boundary == "valid":
+            raise AttributeError(f"{name(self)} has no closed form")
+        return self._divide
+
+    def _divide(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         require_shape(self, "y", y, shape(z))
-        transfer = self._transfer(z)
+        transfer = self.transfer(z)
         spectrum = gamma * transfer.conj() * torch.fft.rfft2(y) + torch.fft.rfft2(z)
-        return self._inverse(spectrum / (gamma * transfer.abs().square() + 1), z)
+        return torch.fft.irfft2(spectrum / (gamma * transfer.abs().square() + 1), s=(z.shape[-2], z.shape[-1]))
 
-    def _transfer(self, x: Tensor) -> Tensor:
-        """Fourier coefficients Lambda of the kernel at the size of `x`, (..., H, W // 2 + 1)."""
-        require_image(self, x)
-        if self.kernel.ndim == 4 and len(self.kernel) not in (1, len(x)):
-            raise ValueError(f"Blur: {len(self.kernel)} kernels {shape(self.kernel)} for images {shape(x)}")
-        (H, W), (h, w) = x.shape[-2:], self.kernel.shape[-2:]
-        kernel = F.pad(self.kernel.to(x.dtype), (0, -w % W, 0, -h % H))  # to multiples of W and H, then fold
-        kernel = kernel.unflatten(-1, (-1, W)).unflatten(-3, (-1, H)).sum((-4, -2))
-        return torch.fft.rfft2(kernel.roll((-(h // 2), -(w // 2)), (-2, -1)))
-
-    @staticmethod
-    def _inverse(spectrum: Tensor, x: Tensor) -> Tensor:
-        return torch.fft.irfft2(spectrum, s=(x.shape[-2], x.shape[-1]))
+    def transfer(self, x: Tensor) -> Tensor:
+        """Fourier coefficients of the kernel at the size of `x`, see `transfer`."""
+        return transfer(self, self.kernel, x)
 
     def extra_repr(self) -> str:
         """Show the kernel's shape."""
-        return "x".join(map(str, self.kernel.shape))
+        return "x".join(map(str, self.kernel.shape)) + (", valid" if self.boundary == "valid" else "")
+
+
+def checked_kernel(op: Operator, kernel: Tensor, check: bool = True) -> Tensor:
+    """A copy of `kernel` in float32 or better, after a look at its shape and, with `check`, at its values."""
+    if check:
+        require_pattern(op, "kernel", kernel)
+    if not (kernel.ndim == 2 or (kernel.ndim == 4 and kernel.shape[1] == 1)):
+        kind = type(op).__name__
+        raise ValueError(f"{kind}: kernel must be (h, w) or one per sample, (B, 1, h, w), got {shape(kernel)}")
+    return kernel.to(torch.promote_types(kernel.dtype, torch.float32), copy=True)
+
+
+def transfer(op: Operator, kernel: Tensor, x: Tensor) -> Tensor:
+    """Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1); its centre is (h//2, w//2)."""
+    require_image(op, x)
+    if kernel.ndim == 4 and len(kernel) not in (1, len(x)):
+        raise ValueError(f"{type(op).__name__}: {len(kernel)} kernels {shape(kernel)} for images {shape(x)}")
+    (H, W), (h, w) = x.shape[-2:], kernel.shape[-2:]
+    kernel = F.pad(kernel.to(x.dtype), (0, -w % W, 0, -h % H))  # to multiples of W and H, then fold
+    kernel = kernel.unflatten(-1, (-1, W)).unflatten(-3, (-1, H)).sum((-4, -2))
+    return torch.fft.rfft2(kernel.roll((-(h // 2), -(w // 2)), (-2, -1)))
+
+
+def filtered(x: Tensor, transfer: Tensor) -> Tensor:
+    """The circular convolution of `x` with the kernel that has these Fourier coefficients."""
+    return torch.fft.irfft2(transfer * torch.fft.rfft2(x), s=(x.shape[-2], x.shape[-1]))

@@ -15,12 +15,13 @@ def shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
-def require_image(op: object, x: Tensor) -> None:
-    """Raise ValueError unless `x` is a batch of real images (B, C, H, W)."""
+def require_image(op: object, x: Tensor, *, complex_images: bool = False) -> None:
+    """Raise ValueError unless `x` is a batch of real, or complex, images (B, C, H, W)."""
     if x.ndim != 4:
         raise ValueError(f"{name(op)} takes images of shape (B, C, H, W), got {shape(x)}")
-    if x.is_complex():
-        raise ValueError(f"{name(op)} takes real images, got {x.dtype} of shape {shape(x)}")
+    if x.is_complex() != complex_images:
+        kind = "complex" if complex_images else "real"
+        raise ValueError(f"{name(op)} takes {kind} images, got {x.dtype} of shape {shape(x)}")
 
 
 def require_shape(op: object, what: str, x: Tensor, expected: tuple[int, ...]) -> None:

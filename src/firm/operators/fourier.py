@@ -1,4 +1,4 @@
-"""Subsampled Fourier measurements of real images (the compressed-sensing experiment, Appendix E)."""
+"""Subsampled Fourier measurements (the compressed-sensing experiment, Appendix E), of real or complex images."""
 
 from __future__ import annotations
 
@@ -12,25 +12,29 @@ from firm.operators.checks import require_broadcast, require_image, require_patt
 class Fourier(Operator):
     """A x = m * F x with the orthonormal 2-D DFT, channel by channel; the measurement is complex, (B, C, H, W).
 
-    Images are real, so A'y = Re F^H(m y). The mask need not be conjugate-symmetric.
+    Images are real, so A'y = Re F^H(m y). The mask need not be conjugate-symmetric. With ``complex_images=True`` they
+    are complex, as in magnetic resonance imaging, and A'y = F^H(m y); a network that takes real images needs `as_real`.
 
     Parameters
     ----------
     mask
         Binary or weighted, in the order of ``torch.fft.fft2`` (zero frequency first; pass a centred mask through
         ``torch.fft.ifftshift``): (H, W), or one per sample, (B, 1, H, W).
+    complex_images
+        Whether images are complex.
     check
         Look at the values of the mask; off where a training loop draws its own.
     """
 
     mask: Tensor
 
-    def __init__(self, mask: Tensor, *, check: bool = True) -> None:
+    def __init__(self, mask: Tensor, complex_images: bool = False, *, check: bool = True) -> None:
         super().__init__()
         if check:
             require_pattern(self, "mask", mask)
         if mask.ndim < 2:
             raise ValueError(f"Fourier: mask must be (H, W) or one per sample, (B, 1, H, W), got {shape(mask)}")
+        self.complex_images = complex_images
         self.register_buffer("mask", mask.to(torch.promote_types(mask.dtype, torch.float32), copy=True))
 
     def A(self, x: Tensor) -> Tensor:
@@ -39,27 +43,33 @@ class Fourier(Operator):
         return self.mask * torch.fft.fft2(x, norm="ortho")
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """The real part of the zero-filled inverse transform."""
-        self._require_fit(y.real)
-        return torch.fft.ifft2(self.mask * y, norm="ortho").real
+        """The zero-filled inverse transform; its real part where images are real."""
+        self._require_fit(y if self.complex_images else y.real)
+        x = torch.fft.ifft2(self.mask * y, norm="ortho")
+        return x if self.complex_images else x.real
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """Divide by w + rho in the Fourier domain, with w(k) = (m(k)^2 + m(-k)^2) / 2 and rho = 1/gamma.
 
         For real images A'A is the filter w. Where the mask is symmetric, w = m^2 and this is the paper's update
-        (cs_update); where it is not, the paper's formula is only approximate and this one exact.
+        (cs_update); where it is not, the paper's formula is only approximate and this one exact. For complex images
+        w = m^2, whatever the mask: x = F^H[(gamma m y + F z) / (gamma m^2 + 1)].
         """
         require_shape(self, "y", y, shape(z))
         power = self.mask.square()
+        if self.complex_images:
+            self._require_fit(z)
+            spectrum = gamma * self.mask * y + torch.fft.fft2(z, norm="ortho")
+            return torch.fft.ifft2(spectrum / (gamma * power + 1), norm="ortho")
         reflected = power.flip(-2, -1).roll((1, 1), (-2, -1))  # index -k
         w = ((power + reflected) / 2)[..., : z.shape[-1] // 2 + 1]
         b = gamma * self.A_adjoint(y) + z
         return torch.fft.irfft2(torch.fft.rfft2(b) / (gamma * w + 1), s=(z.shape[-2], z.shape[-1]))
 
     def _require_fit(self, x: Tensor) -> None:
-        require_image(self, x)
+        require_image(self, x, complex_images=self.complex_images)
         require_broadcast(self, self.mask, x)
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""
-        return "x".join(map(str, self.mask.shape))
+        return "x".join(map(str, self.mask.shape)) + (", complex_images=True" if self.complex_images else "")

@@ -15,6 +15,9 @@ def from_functions(
     A: Callable[[Tensor], Tensor],
     A_adjoint: Callable[[Tensor], Tensor] | None = None,
     image_shape: tuple[int, ...] | None = None,
+    *,
+    cg_tol: float | None = None,
+    cg_iterations: int | None = None,
 ) -> Operator:
     """Make an operator of a linear function and its adjoint; the data-consistency step then uses conjugate gradients.
 
@@ -29,6 +32,10 @@ def from_functions(
         Measurements to images. Without it the adjoint is the vector-Jacobian product of `A`, by autograd.
     image_shape
         Shape of one image, such as (C, H, W). Needed where `A_adjoint` is not given.
+    cg_tol
+        Relative residual at which conjugate gradients stop; 0 makes all iterations. Default: see `Operator`.
+    cg_iterations
+        The most iterations, 500 by default; each calls `A` once and `A_adjoint` once.
 
     Example
     -------
@@ -38,7 +45,10 @@ def from_functions(
     """
     if A_adjoint is None and image_shape is None:
         raise ValueError("from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
-    return FunctionOperator(A, A_adjoint, image_shape)
+    op = FunctionOperator(A, A_adjoint, image_shape)
+    op.cg_tol = cg_tol
+    op.cg_iterations = op.cg_iterations if cg_iterations is None else cg_iterations
+    return op
 
 
 class FunctionOperator(Operator):

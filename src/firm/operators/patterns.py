@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Generator, Tensor
 
@@ -15,6 +17,73 @@ def gaussian_kernel(size: int, sigma: float) -> Tensor:
     offsets = torch.arange(size, dtype=torch.float64) - size // 2
     row = torch.exp(-offsets.square() / (2 * sigma**2))
     return (torch.outer(row, row) / row.sum() ** 2).float()
+
+
+def motion_kernel(size: int, length: float, angle: float) -> Tensor:
+    """Straight motion blur (size, size): `length` pixels long, `angle` degrees counter-clockwise from horizontal.
+
+    As in MATLAB's fspecial("motion"), a pixel weighs 1 minus its distance to a segment of ``length - 1`` through the
+    centre, if positive; the weights sum to 1. A horizontal streak of an odd length is the mean of so many pixels.
+    """
+    half, turn = (length - 1) / 2, math.radians(angle)
+    reach = half * max(abs(math.cos(turn)), abs(math.sin(turn)))
+    if size < 1 or length < 1 or not reach <= (size - 1) // 2 + 1e-6:
+        raise ValueError(
+            f"motion_kernel: length must be at least 1 and the streak fit into the kernel, got length {length} at "
+            f"{angle} degrees in {size}x{size}"
+        )
+    return motion_kernels(size, torch.tensor([float(length)]), torch.tensor([float(angle)]))[0, 0]
+
+
+def motion_kernels(size: int, length: Tensor, angle: Tensor) -> Tensor:
+    """One `motion_kernel` per sample, (B, 1, size, size), of lengths (B,) and angles (B,), on their device.
+
+    Values are not looked at: what does not fit is cut off, and a length below 1 counts as 1.
+    """
+    if size < 1 or length.ndim != 1 or length.shape != angle.shape:
+        raise ValueError(
+            f"motion_kernels: size must be at least 1, and length and angle have one value per sample, (B,); "
+            f"got {size}, {tuple(length.shape)} and {tuple(angle.shape)}"
+        )
+    half, turn = (length.reshape(-1, 1, 1, 1) - 1).clamp(min=0) / 2, angle.deg2rad().reshape(-1, 1, 1, 1)
+    offsets = torch.arange(size, device=length.device) - size // 2
+    up, right = -offsets[:, None], offsets
+    along = right * turn.cos() + up * turn.sin()
+    across = up * turn.cos() - right * turn.sin()
+    beyond = (along.abs() - half).clamp(min=0)  # the ends of the segment
+    weights = (1 - torch.hypot(beyond, across)).clamp(min=0)
+    return weights / weights.sum((-2, -1), keepdim=True)
+
+
+def resize_kernel(factor: int, filter: str = "bicubic") -> Tensor:
+    """The kernel with which ``PIL.Image.resize`` shrinks by a whole `factor`: "bicubic" (a = -0.5), "bilinear", "box".
+
+    The filter is stretched by `factor`, sampled around the middle of the pixels 0 .. factor - 1 (between two pixels
+    where the factor is even) and normalised. Zeros at one side put that middle where `Blur` followed by `Subsample`
+    needs it: ``Downsample(factor, filter)`` is their composition with this kernel.
+    """
+    if filter not in _FILTERS:
+        raise ValueError(f"resize_kernel: filter must be one of {', '.join(_FILTERS)}, got {filter!r}")
+    if int(factor) != factor or factor < 1:
+        raise ValueError(f"resize_kernel: factor must be a whole number >= 1, got {factor}")
+    support, function = _FILTERS[filter]
+    middle = (factor - 1) / 2
+    last = math.ceil(middle + support * factor) - 1  # the furthest pixel strictly inside the support
+    offsets = last - torch.arange(max(2 * last, 1), dtype=torch.float64)  # Blur weighs pixel i + offset by its entry
+    row = function((offsets - middle).abs() / factor)
+    return torch.outer(row / row.sum(), row / row.sum()).float()
+
+
+def _bicubic(t: Tensor) -> Tensor:
+    near, far = 1.5 * t**3 - 2.5 * t**2 + 1, -0.5 * t**3 + 2.5 * t**2 - 4 * t + 2  # a = -0.5
+    return torch.where(t < 1, near, torch.where(t < 2, far, 0))
+
+
+_FILTERS = {  # half of the support, and the filter at a distance t >= 0
+    "bicubic": (2.0, _bicubic),
+    "bilinear": (1.0, lambda t: (1 - t).clamp(min=0)),
+    "box": (0.5, lambda t: (t < 0.5).double()),
+}
 
 
 def random_mask(shape: tuple[int, ...], keep: float, generator: Generator | None = None) -> Tensor:

@@ -68,7 +68,7 @@ def prox_test(
 
 
 def _tolerance(dtype: torch.dtype) -> float:
-    return 1e-9 if dtype == torch.float64 else 1e-3
+    return 1e-9 if dtype in (torch.float64, torch.complex128) else 1e-3
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:

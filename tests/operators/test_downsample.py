@@ -1,0 +1,78 @@
+"""Downsample against Pillow, against its definition, and against the aliasing formula."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from firm.operators import Downsample, data_consistency, dot_test, gaussian_kernel
+
+METHODS = {
+    "bicubic": Image.Resampling.BICUBIC,
+    "bilinear": Image.Resampling.BILINEAR,
+    "box": Image.Resampling.BOX,
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("factor", [1, 2, 3, 4, 5])
+def test_shrinks_like_pillow_inside_the_picture(factor, name):
+    picture = np.random.default_rng(0).uniform(0, 255, (14 * factor, 17 * factor)).astype(np.float32)
+    op = Downsample(factor, name)
+
+    def ours(pixels):
+        return op.A(torch.from_numpy(pixels.astype(np.float32))[None, None])[0, 0].numpy()[3:-3, 3:-3]
+
+    def pillows(pixels):
+        small = Image.fromarray(pixels).resize((17, 14), METHODS[name])
+        return np.asarray(small, dtype=np.float32)[3:-3, 3:-3]
+
+    assert np.abs(ours(picture) - pillows(picture)).max() < 5e-4  # of 255, mode "F"
+    bytes_ = (picture / 2 + 60).astype(np.uint8)  # room for the filter's overshoot
+    assert np.abs(ours(bytes_) - pillows(bytes_)).max() < 1.01  # rounded twice, after rows and after columns
+
+
+def test_box_is_the_mean_of_blocks_up_to_the_rim():
+    x = torch.randn(2, 3, 6, 9)
+    torch.testing.assert_close(Downsample(3, "box").A(x), torch.nn.functional.avg_pool2d(x, 3))
+
+
+def test_the_closed_form_folds_aliases():
+    """AA' has the mean of |Lambda|^2 over aliases as its Fourier coefficients: x = A'(AA' + rho)^-1 y from z = 0."""
+    factor, H, W = 3, 6, 9
+    op = Downsample(factor, gaussian_kernel(5, 1.0)).double()
+    impulse = torch.zeros(1, 1, H, W, dtype=torch.float64)
+    impulse[0, 0, 0, 0] = 1
+    blurred = Downsample(1, op.kernel).A(impulse)
+    aliases = torch.fft.fft2(blurred).abs().square().reshape(factor, H // factor, factor, W // factor).mean((0, 2))
+    y = torch.randn(1, 1, H // factor, W // factor, dtype=torch.float64)
+    weighted = torch.fft.ifft2(torch.fft.fft2(y) / (aliases + 0.02)).real
+    torch.testing.assert_close(data_consistency(op, 0 * impulse, y, 0.02), op.A_adjoint(weighted))
+
+
+def test_stays_accurate_in_float32_at_a_small_rho():
+    op, exact = Downsample(4), Downsample(4).double()
+    z, y = torch.randn(1, 1, 32, 32), torch.randn(1, 1, 8, 8)
+    x = data_consistency(op, z, y, 1e-6)
+    torch.testing.assert_close(x.double(), data_consistency(exact, z.double(), y.double(), 1e-6), rtol=1e-4, atol=1e-3)
+
+
+def test_bad_input_is_named():
+    x = torch.zeros(2, 3, 8, 6)
+    with pytest.raises(ValueError, match=r"Downsample\(4, bicubic\): both sides.*\(2, 3, 8, 6\).*crop them to 8x4"):
+        Downsample(4).A(x)
+    with pytest.raises(ValueError, match=r"Downsample\(2, box\): y has shape \(2, 3, 8, 6\), expected \(2, 3, 4, 3\)"):
+        data_consistency(Downsample(2, "box"), x, x, 0.1)
+    with pytest.raises(ValueError, match=r"Downsample\(2, 3x1x2x2\)|Downsample: 3 kernels"):
+        Downsample(2, torch.ones(3, 1, 2, 2)).A(x)
+    for build in (
+        lambda: Downsample(0),
+        lambda: Downsample(1.5),
+        lambda: Downsample(2, torch.ones(3)),
+        lambda: Downsample(2, torch.zeros(3, 3)),
+    ):
+        with pytest.raises(ValueError, match="Downsample: "):
+            build()
+    with pytest.raises(ValueError, match="filter must be one of bicubic, bilinear, box, got 'cubic'"):
+        Downsample(2, "cubic")
+    assert dot_test(Downsample(2), (1, 3, 4, 8)) < 1e-5

@@ -1,0 +1,283 @@
+"""Downsample, valid blur, Compose, Stack, as_real: adjoint, dense solve, derivatives, per-sample settings, graphs."""
+
+import copy
+
+import pytest
+import torch
+from helpers import dense_solve, relative_error
+from torch.autograd import gradcheck, gradgradcheck
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from firm.operators import (
+    Blur,
+    Compose,
+    Downsample,
+    Fourier,
+    Identity,
+    Mask,
+    Stack,
+    Subsample,
+    as_real,
+    data_consistency,
+    dot_test,
+    from_functions,
+    gaussian_kernel,
+    prox_test,
+    random_mask,
+    to_complex,
+    to_real,
+)
+
+
+def randn(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def coils(dtype=torch.complex128):
+    maps = torch.complex(randn(3, 4, 5), randn(3, 4, 5, seed=1)).to(dtype)
+    mask = random_mask((4, 5), 0.6, torch.Generator().manual_seed(0))
+
+    def A(x):  # (B, 1, H, W) -> (B, coils, H, W)
+        return mask * torch.fft.fft2(maps.to(x.dtype) * x, norm="ortho")
+
+    def A_adjoint(y):
+        return (maps.to(y.dtype).conj() * torch.fft.ifft2(mask * y, norm="ortho")).sum(1, keepdim=True)
+
+    return from_functions(A, A_adjoint)
+
+
+CLOSED = {
+    "downsample-2": (lambda: Downsample(2), (1, 8, 6)),
+    "downsample-3": (lambda: Downsample(3), (2, 9, 3)),
+    "downsample-4-box": (lambda: Downsample(4, "box"), (1, 4, 8)),
+    "downsample-2-bilinear": (lambda: Downsample(2, "bilinear"), (1, 2, 6)),
+    "downsample-asymmetric": (lambda: Downsample(2, randn(4, 3)), (2, 6, 4)),
+    "downsample-per-sample": (lambda: Downsample(3, randn(2, 1, 2, 5)), (1, 3, 6)),
+    "compose-blurs-even": (lambda: Compose(Blur(randn(4, 2)), Blur(randn(2, 3, seed=1))), (1, 7, 5)),
+    "compose-three": (lambda: Compose(Blur(randn(3, 3)), Identity(), Blur(randn(2, 1, 3, 2, seed=1))), (1, 5, 6)),
+    "compose-downsample": (lambda: Compose(Subsample(2), Blur(randn(3, 4)), Blur(randn(2, 2))), (1, 6, 4)),
+    "compose-identity": (lambda: Compose(Identity(), Mask(randn(5, 5)), Identity()), (1, 5, 5)),
+    "stack-masks": (
+        lambda: Stack(Mask(randn(2, 5, 4)), Identity(), Mask(randn(5, 4)), image_shape=(2, 5, 4)),
+        (2, 5, 4),
+    ),
+    "stack-blurs": (lambda: Stack(Blur(randn(3, 2)), Identity(), Blur(randn(4, 4)), image_shape=(1, 5, 6)), (1, 5, 6)),
+    "as-real": (lambda: as_real(Fourier(randn(5, 4), complex_images=True)), (4, 5, 4)),
+}
+ITERATED = {
+    "blur-valid": (lambda: Blur(randn(3, 4), boundary="valid"), (2, 6, 7)),
+    "blur-valid-per-sample": (lambda: Blur(randn(2, 1, 2, 3), boundary="valid"), (1, 5, 4)),
+    "compose-mask-blur": (lambda: Compose(Mask(randn(5, 6)), Blur(randn(3, 2))), (1, 5, 6)),
+    "compose-odd-subsample": (lambda: Compose(Subsample(2, (5, 5)), Blur(gaussian_kernel(3, 1.0))), (1, 5, 5)),
+    "stack-mixed": (
+        lambda: Stack(
+            Subsample(2, (5, 5)), Fourier(random_mask((5, 5), 0.3)), Mask(randn(5, 5)), image_shape=(1, 5, 5)
+        ),
+        (1, 5, 5),
+    ),
+    "stack-valid": (lambda: Stack(Blur(randn(2, 2), boundary="valid"), Identity(), image_shape=(1, 4, 5)), (1, 4, 5)),
+    "as-real-coils": (lambda: as_real(coils()), (2, 4, 5)),
+}
+ALL = CLOSED | ITERATED
+cases = pytest.mark.parametrize(("make", "shape"), ALL.values(), ids=ALL.keys())
+RHO = torch.tensor([0.05, 0.7], dtype=torch.float64)
+
+
+def problem(make, shape, dtype=torch.float64):
+    torch.manual_seed(0)
+    op = make().to(dtype)
+    z = randn(2, *shape, seed=2, dtype=dtype)
+    y = op.A(randn(2, *shape, seed=3, dtype=dtype))
+    return op, z, y + 0.1 * torch.randn(y.shape, dtype=y.dtype, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("key", ALL)
+def test_has_a_closed_form_where_one_survives(key):
+    assert hasattr(ALL[key][0](), "prox_l2") == (key in CLOSED)
+
+
+@cases
+@pytest.mark.parametrize(("dtype", "tol"), [(torch.float32, 2e-5), (torch.float64, 1e-11)])
+def test_equals_a_dense_solve(make, shape, dtype, tol):
+    op, z, y = problem(make, shape, dtype)
+    for rho in (0.05, RHO):
+        x = data_consistency(op, z, y, rho)
+        assert x.dtype == dtype
+        error = relative_error(x, dense_solve(copy.deepcopy(op), z, y, rho))
+        assert error < (tol if hasattr(op, "prox_l2") else 10 * tol)  # the residual's 1e-6 times the condition number
+
+
+@cases
+def test_public_checks_pass(make, shape):
+    op, z, _ = problem(make, shape)
+    assert dot_test(op, tuple(z.shape), dtype=torch.float64) < 1e-12
+    assert prox_test(op, tuple(z.shape), RHO, dtype=torch.float64) < 1e-11
+    torch.testing.assert_close(op.A(2 * z - z.flip(-1)), 2 * op.A(z) - op.A(z.flip(-1)))
+
+
+@cases
+def test_first_and_second_derivatives(make, shape):
+    op, z, y = problem(make, shape)
+    inputs = [v.requires_grad_() for v in (z, y, RHO.clone())]
+
+    def solve(z, y, rho):
+        return data_consistency(op, z, y, rho, check=False)
+
+    assert gradcheck(solve, inputs, fast_mode=True)
+    assert gradgradcheck(solve, inputs, fast_mode=True)
+
+
+@cases
+def test_computes_in_float32_inside_autocast(make, shape):
+    op, z, y = problem(make, shape, torch.float32)
+    expected = data_consistency(op, z.bfloat16().float(), y, 0.05)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(data_consistency(op, z.bfloat16(), y, 0.05), expected)
+
+
+class NothingFromOrToTheCpu(TorchDispatchMode):
+    """Refuses what a CUDA graph cannot hold: values read back, and tensors made of Python lists."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func is not torch.ops.aten._local_scalar_dense.default, "a value is read"
+        assert func is not torch.ops.aten.lift_fresh.default or args[0].ndim == 0, f"a constant is copied: {args[0]}"
+        return func(*args, **(kwargs or {}))
+
+
+@cases
+@pytest.mark.parametrize("rho", [0.05, RHO])
+def test_fits_into_a_cuda_graph(make, shape, rho):
+    """Forward and backward; conjugate gradients with a fixed number of iterations."""
+    op, z, y = problem(make, shape)
+    op.cg_tol, op.cg_iterations = 0, 3 * shape[0] * shape[1] * shape[2]  # far past convergence
+    z.requires_grad_()
+    y.requires_grad_()
+    with NothingFromOrToTheCpu():
+        x = data_consistency(op, z, y, rho, check=False)
+        grad_z, grad_y = torch.autograd.grad(x.square().sum(), (z, y))
+    assert relative_error(x.detach(), dense_solve(op, z.detach(), y.detach(), rho)) < 1e-11
+    del op.cg_tol, op.cg_iterations
+    expected = torch.autograd.grad(data_consistency(op, z, y, rho).square().sum(), (z, y))
+    torch.testing.assert_close((grad_z, grad_y), expected)
+
+
+def test_valid_blur_is_the_inside_of_the_circular_one():
+    for h, w in ((3, 3), (4, 5), (1, 2), (6, 7)):
+        kernel, x = randn(h, w), randn(2, 3, 6, 7, seed=1)
+        valid = Blur(kernel, boundary="valid").A(x)
+        direct = torch.nn.functional.conv2d(x.flatten(0, 1)[:, None], kernel.flip(0, 1)[None, None])
+        assert valid.shape == (2, 3, 6 - h + 1, 7 - w + 1)
+        torch.testing.assert_close(valid.flatten(0, 1)[:, None], direct)
+    assert repr(Blur(torch.ones(3, 5), boundary="valid")) == "Blur(3x5, valid)"
+    with pytest.raises(ValueError, match=r"Blur\(7x3, valid\): images of shape \(2, 3, 6, 7\) are smaller"):
+        Blur(torch.ones(7, 3), boundary="valid").A(x)
+    with pytest.raises(ValueError, match=r'boundary must be "circular" or "valid", got \'reflect\''):
+        Blur(torch.ones(3, 3), boundary="reflect")
+    with pytest.raises(ValueError, match=r"Blur\(3x3, valid\): A_adjoint\(y\) has shape \(2, 3, 8, 9\)"):
+        data_consistency(Blur(torch.ones(3, 3), boundary="valid"), x, x, 0.1)
+
+
+def test_compose_reads_like_the_mathematics():
+    B, A = Mask(randn(4, 5)), Blur(randn(3, 2))
+    x = randn(2, 1, 4, 5)
+    assert torch.equal(Compose(B, A).A(x), B.A(A.A(x)))
+    assert repr(Compose(B, A)) == "Compose(Mask(4x5), Blur(3x2))"
+    for outer, inner in ((Blur(randn(3, 4)), Blur(randn(2, 2))), (Subsample(2), Blur(randn(2, 3)))):
+        x = randn(2, 1, 6, 4)
+        torch.testing.assert_close(Compose(outer, inner).A(x), outer.A(inner.A(x)))
+    bicubic = Compose(Subsample(3), Blur(Downsample(3).kernel))
+    torch.testing.assert_close(bicubic.A(randn(1, 1, 9, 6)), Downsample(3).A(randn(1, 1, 9, 6)))
+    with pytest.raises(ValueError, match="at least one"):
+        Compose()
+    with pytest.raises(ValueError, match=r"Blur\(2x1x3x3\) and Blur\(3x1x3x3\).*different numbers"):
+        Compose(Blur(torch.ones(2, 1, 3, 3)), Blur(torch.ones(3, 1, 3, 3)))
+
+
+class Plain:
+    """A user's class: no module, no closed form."""
+
+    def A(self, x):
+        return 2 * x.flip(-1)
+
+    def A_adjoint(self, y):
+        return 2 * y.flip(-1)
+
+
+def test_plain_classes_can_be_joined():
+    for op in (Compose(Plain(), Mask(randn(4, 4))), Stack(Plain(), Mask(randn(4, 4)), image_shape=(1, 4, 4))):
+        assert not hasattr(op, "prox_l2")
+        assert [key for key, _ in op.named_buffers()] == ["registered.0.mask"]
+        assert prox_test(op, (2, 1, 4, 4), dtype=torch.float64) < 1e-9
+
+
+def test_stack_packs_real_and_complex_measurements():
+    ops = [Subsample(2, (3, 3)), Fourier(torch.ones(3, 3)), Mask(torch.rand(2, 1, 3, 3))]
+    stack = Stack(*ops, image_shape=(1, 3, 3))
+    x = randn(2, 1, 3, 3)
+    parts = [op.A(x) for op in ops]
+    y = stack.pack(parts)
+    assert y.shape == (2, 4 + 18 + 9)
+    fresh = Stack(*ops, image_shape=(1, 3, 3))  # has not measured yet
+    torch.testing.assert_close(fresh.A_adjoint(y), sum(op.A_adjoint(p) for op, p in zip(ops, parts, strict=True)))
+    for part, again in zip(parts, fresh.unpack(y), strict=True):
+        assert torch.equal(part, again)
+    assert torch.equal(stack.A(x), y)
+    with pytest.raises(ValueError, match=r"Stack\(.*\): y has shape \(2, 30\), expected \(2, 31\)"):
+        stack.A_adjoint(y[:, 1:])
+    with pytest.raises(ValueError, match=r"Stack\(.*\): x has shape \(2, 1, 4, 3\), expected \(2, 1, 3, 3\)"):
+        stack.A(torch.zeros(2, 1, 4, 3))
+    with pytest.raises(ValueError, match="at least one"):
+        Stack(image_shape=(1, 3, 3))
+
+
+def test_complex_fourier_equals_a_dense_complex_solve():
+    H, W = 4, 5
+    mask = random_mask((H, W), 0.5, torch.Generator().manual_seed(0)).double() * 1.5
+    dft = torch.kron(*(torch.fft.fft(torch.eye(n, dtype=torch.complex128), norm="ortho") for n in (H, W)))
+    matrix = mask.flatten()[:, None] * dft
+    op = Fourier(mask, complex_images=True)
+    z, x = (torch.complex(randn(2, 3, H, W, seed=s), randn(2, 3, H, W, seed=s + 5)) for s in (0, 1))
+    y = op.A(x) + 0.1 * torch.complex(randn(2, 3, H, W, seed=7), randn(2, 3, H, W, seed=8))
+    torch.testing.assert_close(op.A(x).flatten(2), x.flatten(2) @ matrix.T)
+    for rho in (0.01, torch.tensor([0.01, 2.0])):
+        column = torch.as_tensor(rho, dtype=torch.float64).reshape(-1, 1, 1)
+        left = matrix.mH @ matrix + column * torch.eye(H * W)
+        right = (matrix.mH @ y.flatten(2).mT).mT + column * z.flatten(2)
+        expected = torch.linalg.solve(left, right.mT).mT.unflatten(2, (H, W))
+        iterated = from_functions(op.A, op.A_adjoint)
+        torch.testing.assert_close(data_consistency(op, z, y, rho), expected)
+        torch.testing.assert_close(data_consistency(iterated, z, y, rho), expected)
+        torch.testing.assert_close(data_consistency(as_real(op), to_real(z), y, rho), to_real(expected))
+        torch.testing.assert_close(data_consistency(as_real(iterated), to_real(z), y, rho), to_real(expected))
+    assert dot_test(op, (2, 3, H, W), dtype=torch.complex128) < 1e-12
+    assert prox_test(iterated, (2, 3, H, W), dtype=torch.complex128) < 1e-9
+
+
+def test_complex_conjugate_gradients_are_differentiable_twice():
+    op = coils()
+    z = torch.complex(randn(2, 1, 4, 5), randn(2, 1, 4, 5, seed=1))
+    inputs = [v.requires_grad_() for v in (z, op.A(z).detach(), RHO.clone())]
+
+    def solve(z, y, rho):
+        return data_consistency(op, z, y, rho, check=False)
+
+    assert gradcheck(solve, inputs, fast_mode=True)
+    assert gradgradcheck(solve, inputs, fast_mode=True)
+
+
+def test_real_and_complex_images():
+    x = torch.complex(randn(2, 3, 4, 5), randn(2, 3, 4, 5, seed=1))
+    assert torch.equal(to_real(x)[:, :3], x.real)
+    assert torch.equal(to_complex(to_real(x)), x)
+    op = coils()
+    op.cg_tol, op.cg_iterations = 0.1, 7
+    assert (as_real(op).cg_tol, as_real(op).cg_iterations) == (0.1, 7)
+    assert repr(as_real(Fourier(torch.ones(4, 4), True))) == "as_real(Fourier(4x4, complex_images=True))"
+    with pytest.raises(ValueError, match=r"even number of channels, got torch.float64 of \(2, 3, 4, 5\)"):
+        to_complex(x.real)
+    with pytest.raises(ValueError, match=r"to_real takes complex images, got torch.float64 of shape \(2, 3, 4, 5\)"):
+        to_real(x.real)
+    with pytest.raises(
+        ValueError, match=r"Fourier\(4x5, complex_images=True\) takes complex images, got torch.float64"
+    ):
+        Fourier(torch.ones(4, 5), complex_images=True).A(x.real)
