@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from firm.operators import Fourier, LinearOperator, Operator, cartesian_mask
+from firm.operators import Fourier, LinearOperator, Operator, as_real, cartesian_mask
 from firm.operators.patterns import CENTER
 from firm.tasks._masks import mask_parameter, masks_for
 from firm.tasks.base import BaseTask
@@ -37,8 +37,6 @@ class FourierLines(BaseTask):
 
     def _with(self, mask: Tensor, check: bool) -> Operator:
         if self.images == "complex":
-            from firm.operators.complex import as_real
-
             return as_real(Fourier(mask, check=check, complex_images=True))
         return Fourier(mask, check=check)
 

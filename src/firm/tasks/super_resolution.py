@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators import LinearOperator, Operator, Subsample
+from firm.operators import Downsample, LinearOperator, Operator, Subsample
 from firm.tasks.base import BaseTask, Degraded
 from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
@@ -48,8 +48,6 @@ class SuperResolution(BaseTask):
 
 def _operator(factor: int, kind: str, shape: tuple[int, int]) -> Operator:
     if kind != "stride":
-        from firm.operators.downsample import Downsample
-
         return Downsample(factor, kind)
     whole = all(n % factor == 0 for n in shape)
     return Subsample(factor, None if whole else shape)
