@@ -19,17 +19,17 @@ from firm._model import Firm, load
 from firm._restore import restore
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
+from firm._util.text import numbers
 from firm.acceleration._fast import fast
-from firm.cli.evaluate import numbers
-from firm.data import celeba_files, resident
-from firm.data.picture import to_tensor
+from firm.data import load_images
 from firm.evaluation import Evaluation, baseline_methods, evaluate, firm_method
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
-from firm.metrics._psnr import psnr
-from firm.tasks import TASKS, Task
+from firm.metrics import psnr
+from firm.tasks import Task, tables
 
 HERE = Path(__file__).parent
+TASKS = tables()
 # Table 1 of the paper, CelebA, 100 images: PSNR, SSIM, LPIPS of each task in the order of TASKS.
 PAPER = {
     "Degraded": "20.00 .348 .371   27.81 .740 .125   10.25 .183 .827   11.95 .196 1.041   22.26 .743 .213",
@@ -51,16 +51,15 @@ def main(
     """Evaluate, check, draw."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     network = fast(load(model).to(device))
-    files = celeba_files(data, "test")[:limit]
-    pixels, _ = resident(files, 128, crop=178)
-    evaluation = Evaluation(pixels, [f.name for f in files], [Task(name, 128) for name in TASKS])
+    images = load_images("celeba", data, "test", size=128, limit=limit)
+    evaluation = Evaluation(images, [Task(name, 128) for name in TASKS])
     methods = [*baseline_methods(), *(firm_method(network, N) for N in numbers(steps))]
     summary = summarise(evaluate(evaluation, methods, work, batch=batch))
     about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine()}
     write_atomically(out / "results.json", json.dumps({**about, "summary": summary}, indent=1))
     write_atomically(out / "table.md", table(summary))
     draw(summary, out / "curves.png")
-    truth = to_tensor(pixels[:20]).to(device)
+    truth = images.batch(range(min(20, limit))).to(device)
     checks = {**about, "mismatch": mismatch(network, evaluation, batch), "spread": spread(network, truth)}
     write_atomically(out / "checks.json", json.dumps(checks, indent=1))
     print(table(summary))
@@ -118,7 +117,7 @@ def draw(summary: dict[str, Any], path: Path) -> None:
 def mismatch(model: Firm, evaluation: Evaluation, batch: int) -> dict[str, float]:
     """PSNR at N = 2 of random inpainting with other shares of missing pixels and other noise levels."""
     settings = [("missing", p) for p in (0.5, 0.6, 0.7, 0.8)] + [("sigma", s) for s in (0.005, 0.02)]
-    method, n = firm_method(model, 2), len(evaluation.pixels)
+    method, n = firm_method(model, 2), len(evaluation.images)
     size = batch if torch.cuda.is_available() else 1
     result = {}
     for key, value in settings:

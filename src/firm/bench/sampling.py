@@ -76,7 +76,8 @@ def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float)
     """Time whole calls of `sample`, starting noise included, after warming up."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
-    channels = int(model.estimator.config["channels"])
+    config: dict[str, Any] = model.estimator.config  # type: ignore[assignment]
+    channels = int(config["channels"])
     x = torch.rand(batch, channels, *task.shape, generator=torch.Generator().manual_seed(0)).to(device) * 2 - 1
     op, y = task.measure(x)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.choices import Precision, TaskName
+from firm.cli.choices import Precision
 
 app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
 
@@ -29,8 +29,8 @@ def train(
     """Images a second, milliseconds a step and peak memory of training, on random pictures."""
     from rich.console import Console
 
+    from firm._util.text import numbers
     from firm.bench.training import bench, bench_table
-    from firm.cli.evaluate import numbers
 
     try:
         sizes = numbers(batches, "--batches")
@@ -44,7 +44,7 @@ def train(
 def sample(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
-    task: Annotated[TaskName, typer.Option(help="What to restore.")] = "random-inpainting",
+    task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
@@ -53,8 +53,8 @@ def sample(
     """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""
     from rich.console import Console
 
+    from firm._util.text import numbers
     from firm.bench.sampling import bench_sampling, speed_table
-    from firm.cli.evaluate import numbers
 
     try:
         results = bench_sampling(

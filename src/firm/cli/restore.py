@@ -7,17 +7,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.choices import Format, PictureTask, Precision, TaskName
+from firm.cli.choices import Format, Precision
+from firm.cli.settings import given, task_names, with_task_options
 
 if TYPE_CHECKING:
     from firm.restoration.run import Row
 
 
+@with_task_options
 def restore(
-    pictures: Annotated[Path, typer.Argument(metavar="IMAGE|FOLDER", help="A picture, or a folder of them.")],
-    task: Annotated[PictureTask | None, typer.Option(help="What to undo in pictures that are degraded.")] = None,
+    pictures: Annotated[
+        Path,
+        typer.Argument(metavar="IMAGE|FOLDER", help="A picture or an array file (.npy, ...), or a folder of them."),
+    ],
+    task: Annotated[
+        str | None,
+        typer.Option(
+            help="What to undo in pictures that are degraded: denoising, deblurring, super-resolution, inpainting."
+        ),
+    ] = None,
     simulate: Annotated[
-        TaskName | None, typer.Option(help="Degrade clean pictures first, then restore and score them.")
+        str | None,
+        typer.Option(
+            help="Degrade clean pictures first, then restore and score them: "
+            f"{task_names()}; or a task of your own, file.py:Class."
+        ),
     ] = None,
     sigma: Annotated[
         float | None,
@@ -27,26 +41,28 @@ def restore(
         Path | None,
         typer.Option(help="inpainting: a picture, white = missing; or a folder with one of the same name each."),
     ] = None,
-    blur: Annotated[float | None, typer.Option(help="deblurring: standard deviation of the blur, in pixels.")] = None,
-    scale: Annotated[int | None, typer.Option(help="super-resolution: factor of the sides, 2 if not given.")] = None,
-    missing: Annotated[float | None, typer.Option(help="--simulate random-inpainting: share of pixels lost.")] = None,
-    box: Annotated[int | None, typer.Option(help="--simulate box-inpainting: side of the hole.")] = None,
-    lines: Annotated[int | None, typer.Option(help="--simulate fourier: k-space lines kept.")] = None,
-    strokes: Annotated[int | None, typer.Option(help="--simulate stroke-inpainting: how many.")] = None,
-    width: Annotated[float | None, typer.Option(help="--simulate stroke-inpainting: their width, in pixels.")] = None,
+    own: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of your own task, key=value; may be repeated.")
+    ] = None,
     model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
+    network: Annotated[
+        str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N: few for least error, more for detail.")] = 2,
     samples: Annotated[
         int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of the starting noise, and of simulated measurements.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("outputs/restore"),
-    kind: Annotated[Format, typer.Option("--format", help="png (8 bits), png16, or npy (float32 in [0, 1]).")] = "png",
+    kind: Annotated[
+        Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
+    ] = "png",
     tile: Annotated[int, typer.Option(help="Larger pictures go through the network in tiles of this side.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
     precision: Annotated[
         Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
     ] = "auto",
+    **settings: Any,
 ) -> None:
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
 
@@ -54,46 +70,40 @@ def restore(
     """
     from rich.console import Console
 
-    from firm._model import load
     from firm._util.distributed import ranks
-    from firm.acceleration._fast import fast
-    from firm.data import folder_files
+    from firm._util.text import settings as parse
+    from firm.cli.models import channels_of, load_model
     from firm.restoration import Problem, ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.run import Job, restore_files
 
     if (task is None) == (simulate is None):
         raise typer.BadParameter("give either --task (the picture is degraded) or --simulate (it is clean)")
-    simulated = {"missing": missing, "box": box, "lines": lines, "strokes": strokes, "width": width}
-    if task is not None and any(v is not None for v in simulated.values()):
-        wrong = ", ".join(f"--{key}" for key, v in simulated.items() if v is not None)
-        raise typer.BadParameter(f"{wrong} belongs to --simulate; a real picture's mask is given with --mask")
     if simulate is not None and mask is not None:
         raise typer.BadParameter(
             "--mask belongs to --task inpainting; --simulate draws its own (--missing, --box, --strokes)"
         )
+    if task is not None and own:
+        raise typer.BadParameter("--set belongs to --simulate")
 
-    def problem(path: Path) -> Problem:
+    def problem(path: Path, channels: int) -> Problem:
         if task is not None:
-            own = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
-            return picture_problem(path, task, sigma=sigma, mask=own, blur=blur, scale=scale)
+            holes = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
+            return picture_problem(path, task, given(settings), sigma=sigma, mask=holes, channels=channels)
         assert simulate is not None
-        settings: dict[str, Any] = {"sigma": sigma, "blur": blur, "factor": scale, **simulated}
-        given = {key: value for key, value in settings.items() if value is not None}
-        return simulated_problem(path, simulate, given, seed)
+        chosen = {**given({"sigma": sigma, **settings}), **parse(own or [])}
+        return simulated_problem(path, simulate, chosen, seed, channels)
 
     root = pictures if pictures.is_dir() else pictures.parent
     try:
-        files = folder_files(pictures) if pictures.is_dir() else [pictures]
-        if pictures.is_dir():
-            if out.resolve() == pictures.resolve():
-                raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
-            files = [file for file in files if out.resolve() not in file.resolve().parents]  # results of another time
+        if task is not None:
+            _refuse_simulated(task, settings)
+        files = _files(pictures, out)
         with ranks() as r:
-            network = fast(load(model).to(r.device), precision)
-            config: dict[str, Any] = getattr(network.estimator, "config", {})
-            if config.get("channels") != 3:
-                raise ValueError(f"the model {model} does not restore pictures of three channels")
-            job = Job(tiled(network, tile, overlap), problem, steps, samples, seed, out, kind)
+            chosen = load_model(model, network, r.device, precision)
+            channels = channels_of(chosen)
+            job = Job(
+                tiled(chosen, tile, overlap), lambda path: problem(path, channels), steps, samples, seed, out, kind
+            )
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
@@ -111,6 +121,36 @@ def restore(
     console.print(f"results are in {out}")
     if failed:
         raise typer.Exit(1)
+
+
+def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:
+    """Settings that only a simulation has, such as the share of missing pixels: a real picture's mask is a file."""
+    from firm.restoration.problem import picture_tasks
+
+    kinds = picture_tasks().get(task, [])
+    fit = set() if task == "inpainting" else {key for kind in kinds for key in kind.parameters}
+    simulated = {key for kind in picture_tasks()["inpainting"] for key in kind.parameters}
+    wrong = [f"--{key}" for key in given(settings) if key not in fit and key in simulated]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)} belongs to --simulate; a real picture's mask is given with --mask")
+
+
+def _files(pictures: Path, out: Path) -> list[Path]:
+    """The picture, or those of a folder (or its arrays, if it has no pictures), without results of another time."""
+    from firm.data import array_files, folder_files
+
+    if not pictures.is_dir():
+        return [pictures]
+    if out.resolve() == pictures.resolve():
+        raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
+    try:
+        files = folder_files(pictures)
+    except FileNotFoundError as error:
+        try:
+            files = array_files(pictures)
+        except FileNotFoundError:
+            raise error from None
+    return [file for file in files if out.resolve() not in file.resolve().parents]
 
 
 def _table(rows: list[Row]) -> Any:

@@ -19,7 +19,7 @@ def train(
     from rich.console import Console
 
     from firm._util.distributed import ranks
-    from firm.data import PictureError
+    from firm.data import ArrayError, PictureError
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.estimate import estimate
     from firm.training.loop import train as run
@@ -34,7 +34,7 @@ def train(
             return
         with ranks() as r:
             result = run(resolved, r)
-    except (ConfigError, PictureError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+    except (ConfigError, PictureError, ArrayError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise typer.BadParameter(str(error)) from error
     if not r.main:
         return

@@ -56,7 +56,10 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
         for method, v in methods.items():
             table.add_row(
                 method,
-                *(f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-" for m, d in zip(METRICS, (2, 3, 3), strict=True)),
+                *(
+                    f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-"
+                    for m, d in zip(METRICS, (2, 3, 3), strict=True)
+                ),
                 str(v["nfe"]),
                 f"{v['seconds']:.4f}",
                 f"{v['peak_mb']:.0f}",

@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
+from firm._util.seeds import generator_for
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
-from firm._util.seeds import generator_for
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -30,6 +31,16 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png") -> None:
     top = 65535 if kind == "png16" else 255
     pixels = np.round(values.clip(0, 1) * top)
     write_atomically(path, _png16(pixels.astype(">u2")) if kind == "png16" else _png8(pixels.astype(np.uint8)))
+
+
+def write_array(path: Path, x: Tensor, complex_image: bool = False) -> None:
+    """Write an image (C, H, W) with its own values as .npy: float32, or complex64 of half the channels."""
+    values = x.detach().cpu().float()
+    if complex_image:
+        values = torch.complex(*values.chunk(2))
+    buffer = io.BytesIO()
+    np.save(buffer, values.numpy())
+    write_atomically(path, buffer.getvalue())
 
 
 def _png8(pixels: NDArray[np.uint8]) -> bytes:
@@ -82,6 +93,7 @@ def write_side_by_side(path: Path, rows: list[list[tuple[str, Tensor]]]) -> None
                 shown = axis.imshow(panel.cpu().numpy(), cmap="inferno", vmin=0)
                 figure.colorbar(shown, ax=axis, fraction=0.046, pad=0.02)
             else:
+                panel = panel if len(panel) in (1, 3) else panel[:1]  # of many channels, the first
                 values = ((panel.detach().cpu().float() + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
                 axis.imshow(values[:, :, 0] if values.shape[2] == 1 else values, cmap="gray", vmin=0, vmax=1)
     buffer = io.BytesIO()

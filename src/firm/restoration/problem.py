@@ -1,22 +1,24 @@
-"""From a picture file to an inverse problem: operator, measurements, noise level."""
+"""From a picture or an array to an inverse problem: operator, measurements, noise level."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from firm.data.array_file import is_array_file
+from firm.data.load import read_image
 from firm.data.picture import read_picture
-from firm.operators import Blur, Identity, Mask, Operator, Subsample, gaussian_kernel
+from firm.metrics.visible import visible
+from firm.operators import LinearOperator
 from firm.restoration.noise import estimate_noise
-from firm.tasks import PARAMETERS, Task, TaskName
-
-PictureTask = Literal["denoising", "deblurring", "super-resolution", "inpainting"]
+from firm.tasks import BaseTask, built_in, task_class
+from firm.tasks.base import on_device
 
 
 class ProblemError(ValueError):
@@ -25,122 +27,162 @@ class ProblemError(ValueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """One picture to restore."""
+    """One image to restore."""
 
-    op: Operator
-    y: Tensor  # measurements of one image, (1, ...)
+    op: LinearOperator
+    y: Tensor  # measurements, (B, ...): of one image, or of its channels one by one
     sigma: float  # their noise level
     shown: Tensor  # the measurement as a picture, (1, C, h, w)
     settings: dict[str, Any]  # of the task, for the report; sigma is that of the picture
     truth: Tensor | None = None  # (1, C, H, W), where a clean picture was degraded
     grey: bool = False  # three equal channels
+    apart: bool = False  # a grey model restores the channels as images of their own
     margin: int = 0  # pixels around the picture that are restored and cut off again
+    complex: bool = False  # real channels, then imaginary ones
+    array: bool = False  # no picture: results are arrays
 
     def to(self, device: torch.device) -> Problem:
         """The same on another device."""
         truth = None if self.truth is None else self.truth.to(device)
-        return Problem(
-            self.op.to(device), self.y.to(device), self.sigma, self.shown.to(device), self.settings, truth, self.grey,
-            self.margin,
-        )  # fmt: skip
+        op = on_device(self.op, device)
+        return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth)
 
     def finish(self, x: Tensor) -> Tensor:
-        """Cut the margin off restored images (..., C, H, W); a grey picture gets one channel back."""
+        """Cut the margin off restored images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
         if self.margin:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
+        if self.apart:
+            x = x.transpose(-3, -4)
         return x.mean(-3, keepdim=True) if self.grey else x
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An image as it was read, for a model with a number of channels."""
+
+    image: Tensor  # (1, C, H, W)
+    grey: bool
+    complex: bool
+    array: bool
+
+
+def read(path: Path, channels: int = 3) -> Reading:
+    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
+    if is_array_file(path):
+        image, complex_image = read_image(path, channels)
+        return Reading(image[None], False, complex_image, True)
+    if channels not in (1, 3):
+        raise ProblemError(
+            f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
+        )
+    picture = read_picture(path)[None]
+    grey = bool((picture == picture[:, :1]).all())
+    return Reading(picture, grey, False, False)
 
 
 def picture_problem(
     path: Path,
-    task: PictureTask,
+    task: str,
+    settings: Mapping[str, Any] | None = None,
     *,
     sigma: float | None = None,
     mask: Path | None = None,
-    blur: float | None = None,
-    scale: int | None = None,
+    channels: int = 3,
 ) -> Problem:
     """A degraded picture to restore as it is. Without `sigma` the noise level is estimated (`estimate_noise`).
 
     Parameters
     ----------
     path
-        The picture, of any size, grey or colour.
+        The picture, of any size, grey or colour; or an array file.
     task
-        "inpainting" needs `mask`, "deblurring" needs `blur`; "super-resolution" takes `scale`, 2 if not given.
+        "denoising", "deblurring", "super-resolution" or "inpainting".
+    settings
+        Of the task: `blur` (standard deviation in pixels) for deblurring; `factor` and `filter` for super-resolution.
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
-        A picture of the same size, white where pixels are missing.
-    blur
-        Standard deviation of the Gaussian blur, in pixels. The picture is continued by its mirror image.
-    scale
-        Factor between the sides of the result and of the picture.
+        For inpainting, a picture of the same size, white where pixels are missing.
+    channels
+        That the model takes.
     """
-    given = {"mask": mask, "blur": blur, "scale": scale}
-    own = {"denoising": None, "deblurring": "blur", "super-resolution": "scale", "inpainting": "mask"}
-    if task not in own:
-        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(own)}")
-    for key, value in given.items():
-        if value is not None and key != own[task]:
+    kinds = picture_tasks()
+    if task not in kinds:
+        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}")
+    given = {key: value for key, value in (settings or {}).items() if value is not None}
+    for key in given:
+        if not any(key in kind.parameters for kind in kinds[task]) or task == "inpainting":
             raise ProblemError(f"{key} does not belong to {task}")
-    if sigma is not None and not 0 <= sigma < math.inf:
-        raise ProblemError(f"sigma must be 0 or more, got {sigma}")
-    picture = read_picture(path)[None]
-    settings: dict[str, Any] = {"task": task}
-    op: Operator
-    y, seen, margin = picture, None, 0
-    if task == "denoising":
-        op = Identity()
-    elif task == "deblurring":
-        if blur is None or not 0 < blur <= 10:
-            raise ProblemError(
-                f"deblurring needs the blur's standard deviation in pixels, above 0 and up to 10: {blur}"
-            )
-        reach = math.ceil(4 * blur)
-        op = Blur(gaussian_kernel(2 * reach + 1, blur))
-        margin = min(16 + reach, *(n - 1 for n in picture.shape[-2:]))  # the operator is periodic, the world is not
-        y = F.pad(picture, (margin,) * 4, mode="reflect") if margin else picture
-        settings["blur"] = blur
-    elif task == "super-resolution":
-        scale = 2 if scale is None else scale
-        if not 1 <= scale <= 8:
-            raise ProblemError(f"super-resolution: scale must be from 1 to 8, got {scale}")
-        op = Subsample(scale)
-        settings["factor"] = scale
-    else:
-        if mask is None:
-            raise ProblemError("inpainting needs a mask: a picture of the same size, white where pixels are missing")
-        seen = _read_mask(mask, picture)
-        op = Mask(seen)
-        settings["missing"] = round(1 - float(seen.mean()), 4)
-    settings["estimated"] = sigma is None
+    if mask is not None and task != "inpainting":
+        raise ProblemError(f"mask does not belong to {task}")
+    check_sigma(sigma)
+    reading = read(path, channels)
+    seen = None if mask is None else _read_mask(mask, reading.image)
     try:
-        sigma = estimate_noise(picture, seen) if sigma is None else sigma
+        degraded = kinds[task][0].from_picture(reading.image, given, seen)
+        level = estimate_noise(reading.image, degraded.seen) if sigma is None else sigma
     except ValueError as error:
-        raise ProblemError(f"{path}: {error}") from error
-    settings["sigma"] = sigma
-    grey, shown = _is_grey(picture), picture if seen is None else picture * seen
-    if grey:
-        y, sigma = independent_channels(y[:, :1], sigma)
-    return Problem(op, y, sigma, shown, settings, None, grey, margin)
+        raise ProblemError(f"{path}: {error}" if sigma is None and "noise" in str(error) else str(error)) from error
+    about = {"task": task, **degraded.settings, "estimated": sigma is None, "sigma": level}
+    shown = reading.image if degraded.seen is None else reading.image * degraded.seen
+    problem = Problem(
+        degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
+        complex=reading.complex, array=reading.array,
+    )  # fmt: skip
+    return _fitted(problem, reading, channels)
 
 
-def simulated_problem(path: Path, name: TaskName, settings: dict[str, Any], seed: int = 0) -> Problem:
-    """A clean picture, degraded as in the paper's task `name`, of any size; `settings` change the task's own."""
-    truth = read_picture(path)[None]
-    grey = _is_grey(truth)
+def simulated_problem(path: Path, name: str, settings: Mapping[str, Any], seed: int = 0, channels: int = 3) -> Problem:
+    """A clean picture or array, degraded as in the task `name`, of any size; `settings` change the task's own.
+
+    `name` may be a task of your own, ``file.py:Class``: its code is run.
+    """
+    reading = read(path, channels)
+    truth = reading.image
+    check_sigma(settings.get("sigma"))
     try:
-        task = Task(name, (int(truth.shape[-2]), int(truth.shape[-1])), **settings)
-        op, y = task.measure(truth[:, :1] if grey else truth, seed)
+        task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
+        op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
     except ValueError as error:
         raise ProblemError(str(error)) from error
-    assert task.sigma is not None
-    shown = y if not y.is_complex() else op.A_adjoint(y)
-    own = {key: getattr(task, key) for key in PARAMETERS[name]}
-    about = {"task": name, "estimated": False, **own, "sigma": task.sigma}
-    y, sigma = independent_channels(y, task.sigma) if grey else (y, task.sigma)
-    return Problem(op, y, sigma, shown, about, truth, grey)
+    adjoint = op.A_adjoint(y)
+    shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
+    about = {"task": name, "estimated": False, **task.settings()}
+    problem = Problem(
+        op, y, task.sigma, visible(shown, reading.complex), about, truth, complex=reading.complex, array=reading.array
+    )
+    return _fitted(problem, reading, channels)
+
+
+def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
+    """The problem for a model of `channels`: grey pictures for colour models, and colour for grey ones."""
+    if reading.array:
+        return problem
+    if channels == 3:
+        if not reading.grey:
+            return problem
+        y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
+        return replace(problem, y=y, sigma=sigma, grey=True)
+    if reading.grey:
+        return replace(problem, y=problem.y[:, :1], grey=True)
+    return replace(problem, y=problem.y.transpose(0, 1), apart=True)
+
+
+def picture_tasks() -> dict[str, list[type[BaseTask]]]:
+    """The kinds of degraded pictures, with the tasks that train for each."""
+    kinds: dict[str, list[type[BaseTask]]] = {}
+    for task in built_in().values():
+        if task.picture:
+            kinds.setdefault(task.picture, []).append(task)
+    return kinds
+
+
+def check_sigma(sigma: float | None) -> None:
+    """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255."""
+    if sigma is None or (0 <= sigma <= 2):
+        return
+    hint = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}" if 2 < sigma <= 255 else ""
+    raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
 
 
 def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
@@ -166,30 +208,3 @@ def _read_mask(path: Path, picture: Tensor) -> Tensor:
     if bool(missing.all()):
         raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
     return 1 - missing.float()
-
-
-def _is_grey(picture: Tensor) -> bool:
-    return bool((picture == picture[:, :1]).all())
-
-
-def advice(card: dict[str, Any], problem: Problem) -> list[str]:
-    """Sentences on where a problem lies outside what the model was trained for; empty if it does not, or is unknown."""
-    name = problem.settings["task"]
-    wanted = ("random-inpainting", "box-inpainting", "stroke-inpainting") if name == "inpainting" else (name,)
-    entries = [e for e in card.get("trained_for", []) if isinstance(e, dict) and e.get("name") in wanted]
-    if not entries:
-        return [f"the model was not trained for {name}"] if card.get("trained_for") else []
-    out = []
-    if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
-        out.append("the model was trained for single missing pixels and a centred box; other holes may show")
-    keys = ("sigma",) if name == "inpainting" else ("sigma", *PARAMETERS[name])  # a real mask has no parameters
-    for key in keys:
-        value = problem.sigma if key == "sigma" else problem.settings.get(key)
-        known = [e[key] if isinstance(e[key], list | tuple) else (e[key], e[key]) for e in entries if key in e]
-        if value is None or not known:
-            continue
-        low, high = min(k[0] for k in known), max(k[1] for k in known)
-        if not low * 0.99 <= value <= high * 1.01:
-            trained = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            out.append(f"{key} {value:.3g} is not what the model was trained for, {trained}")
-    return out

@@ -17,10 +17,12 @@ from firm._model import Firm
 from firm._restore import Restoration, restore
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
+from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
-from firm.metrics import scores
-from firm.restoration.output import SUFFIX, Format, write_heat_map, write_picture, write_side_by_side
-from firm.restoration.problem import Problem, ProblemError, advice
+from firm.metrics import scores, visible
+from firm.restoration.advice import advice
+from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
+from firm.restoration.problem import Problem, ProblemError
 
 Row = dict[str, Any]
 
@@ -49,7 +51,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     for path, name in tqdm(mine, unit="picture", disable=not (progress and ranks.main) or len(mine) < 2):
         try:
             rows.append({"picture": str(path), **restore_file(job, path, name, ranks.device)})
-        except (PictureError, ProblemError) as error:
+        except (PictureError, ArrayError, ProblemError) as error:
             rows.append({"picture": str(path), "error": str(error)})
     if ranks.world > 1:
         gathered: list[list[Row]] = [[] for _ in range(ranks.world)]
@@ -69,28 +71,27 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
         "nfe": result.nfe, "seconds": round(result.seconds, 3), "advice": advice(job.model.card, problem),
     }  # fmt: skip
-    truth = None if problem.truth is None else problem.finish(problem.truth)
+    truth = problem.truth if problem.truth is None or not problem.grey else problem.truth[:, :1]
     image, mean = problem.finish(result.image), problem.finish(result.mean)
     if truth is not None:
-        row |= {key: round(float(v), 4) for key, v in _scores(image, truth).items()}
+        seen = visible(truth, problem.complex)
+        row |= {key: round(float(v), 4) for key, v in _scores(visible(image, problem.complex), seen).items()}
         if job.samples > 1:
-            row |= {f"{key} of the mean": round(float(v), 4) for key, v in _scores(mean, truth).items()}
+            found = _scores(visible(mean, problem.complex), seen)
+            row |= {f"{key} of the mean": round(float(v), 4) for key, v in found.items()}
     row["written"] = [str(p) for p in _write(job, problem, result, name, row)]
     return row
 
 
 def _scores(x: Tensor, truth: Tensor) -> dict[str, Any]:
     """PSNR and, where the picture is large enough for their windows, SSIM and LPIPS; grey counts as three channels."""
-    x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
-    if min(x.shape[-2:]) < 32:
-        from firm.metrics._psnr import psnr
-
-        return {"psnr": psnr(x, truth)}
+    if x.shape[1] == 1:
+        x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
     return scores(x, truth, "text")
 
 
 def _write(job: Job, problem: Problem, result: Restoration, name: str, row: Row) -> list[Path]:
-    suffix = SUFFIX[job.kind]
+    suffix = ".npy" if problem.array else SUFFIX[job.kind]
 
     def at(what: str, ending: str = suffix) -> Path:
         path = job.out / f"{name}_{what}{ending}"
@@ -103,19 +104,25 @@ def _write(job: Job, problem: Problem, result: Restoration, name: str, row: Row)
         pictures[at("mean")] = mean
         pictures |= {at(f"sample_{i:02d}"): problem.finish(s)[0] for i, s in enumerate(result.samples, start=1)}
     for path, picture in pictures.items():
-        write_picture(path, picture, job.kind)
+        if problem.array:
+            write_array(path, picture, problem.complex)
+        else:
+            write_picture(path, picture, job.kind)
     written = list(pictures)
-    panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}", image)]
-    if "psnr" in row:
-        panels[-1] = (f"restored, N = {job.steps}: {row['psnr']:.2f} dB", image)
+
+    def seen(x: Tensor) -> Tensor:
+        return visible(x[None], problem.complex)[0]
+
+    score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
+    panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
     if result.std is not None:
         std = problem.finish(result.std)[0]
         write_heat_map(at("std", ".png"), std)
         written.append(at("std", ".png"))
         psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
-        panels += [(f"mean of {job.samples}{psnr}", mean), ("standard deviation", std.mean(0))]
+        panels += [(f"mean of {job.samples}{psnr}", seen(mean)), ("standard deviation", std.mean(0))]
     if problem.truth is not None:
-        panels.insert(0, ("truth", problem.truth[0]))
+        panels.insert(0, ("truth", seen(problem.truth[0])))
     write_side_by_side(at("compare", ".png"), [panels])
     return [*written, at("compare", ".png")]
 

@@ -85,8 +85,9 @@ class BaseTask:
         return {key: self.__dict__[key] for key in self.parameters}
 
     def __eq__(self, other: object) -> bool:
-        same = type(other) is type(self) and isinstance(other, BaseTask)
-        return same and (self.shape, self.settings(), self.ranges) == (other.shape, other.settings(), other.ranges)
+        if type(other) is not type(self) or not isinstance(other, BaseTask):
+            return False
+        return (self.shape, self.settings(), self.ranges) == (other.shape, other.settings(), other.ranges)
 
     def __hash__(self) -> int:
         return hash((type(self), self.shape, *self.settings().values()))

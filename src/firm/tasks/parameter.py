@@ -49,7 +49,9 @@ class Parameter(Generic[T]):
         drawn: Literal["no", "uniform", "log"] = "no",
         option: str | None = None,
     ) -> None:
-        self.kind, self.about, self.default = kind, about, default
+        self.kind: type[T] = kind
+        self.about = about
+        self.default: T | Callable[[Shape], T] = default
         self.low, self.high, self.above, self.below = low, high, above, below
         self.choices, self.drawn, self._option = choices, drawn, option
 
@@ -80,7 +82,7 @@ class Parameter(Generic[T]):
         if self.kind is str:
             if value not in self.choices:
                 raise ValueError(f"{task}: {self.name} must be {' or '.join(self.choices)}, got {value!r}")
-            return value  # type: ignore[no-any-return]
+            return value
         try:
             number = float(value)
             whole = self.kind is float or number == int(number)
@@ -92,7 +94,7 @@ class Parameter(Generic[T]):
         inside = self.low <= number <= self.high and math.isfinite(number)
         if not inside or (self.above and number == self.low) or (self.below and number == self.high):
             raise ValueError(f"{task}: {self.name} must be {self.valid()}, got {value}")
-        return self.kind(number)  # type: ignore[return-value]
+        return self.kind(number)
 
     def checked_range(self, task: str, value: Any) -> Range:
         """A range [low, high] that training draws from."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from firm.data.celeba import Split
 from firm.data.images import Images
 from firm.data.load import load_images
 from firm.training.config import ConfigError, TrainConfig
@@ -18,13 +19,13 @@ def load_sets(config: TrainConfig, progress: bool) -> tuple[Images, Images]:
     kept: int | None = c.read_size or c.size
     if arrays and c.crop == "random" and not c.read_size:
         kept = None  # whole
-    limits = {"value_range": (c.value_range[0], c.value_range[1])} if c.value_range else {}
+    value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
 
-    def read(root: str, split: str, size: int | None, limit: int = 0) -> Images:
+    def read(root: str, split: Split, size: int | None, limit: int = 0) -> Images:
         return load_images(
             c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
-            mapped=c.mapped, progress=progress, **limits,
-        )  # type: ignore[arg-type]  # fmt: skip
+            mapped=c.mapped, value_range=value_range, progress=progress,
+        )  # fmt: skip
 
     train = read(c.data, "train", kept, c.limit)
     if c.dataset in ("celeba", "afhq") or c.val_data:

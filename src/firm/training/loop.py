@@ -109,7 +109,7 @@ def _refuse_another_run(out: Path, config: TrainConfig) -> None:
     path = out / "config.yaml"
     free = (  # may differ when a run goes on
         "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
-        "val_steps", "mapped", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
+        "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
     if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
         texts = (path.read_text(), dump_config(config))

@@ -69,7 +69,7 @@ class Objective:
             known = ", ".join(inspect.signature(kind).parameters)
             raise ValueError(f"network: {kind.__name__}({known}): {error}") from error
         if not hasattr(net, "config"):
-            net.config = arguments  # type: ignore[assignment]  # saved with the weights, to build it again
+            net.config = arguments  # saved with the weights, to build it again
         return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:

@@ -48,7 +48,7 @@ class Prior(Objective):
             scores[f"psnr sigma={sigma}"] = round(float(torch.cat(values).mean()), 4)
         if picture is not None:
             drawn = sample_prior(net, (SAMPLES, *images.data.shape[1:]), STEPS, seed=0)
-            save_grid([row for row in drawn.reshape(3, SAMPLES // 3, *drawn.shape[1:])], picture)
+            save_grid(list(drawn.reshape(3, SAMPLES // 3, *drawn.shape[1:])), picture)
         return scores
 
 
