@@ -34,18 +34,19 @@ def test_the_command_lines_choices_are_the_librarys():
     """They are written twice so that --help is quick; they must not drift apart."""
     from typing import get_args
 
-    from firm import tasks
     from firm.acceleration._fast import Precision
     from firm.cli import choices
+    from firm.data.celeba import Split
+    from firm.data.load import ImageSet
     from firm.metrics import conventions
-    from firm.restoration import output, problem
+    from firm.restoration import output
 
     pairs = [
-        (choices.TaskName, tasks.TaskName),
+        (choices.Dataset, ImageSet),
+        (choices.Split, Split),
         (choices.Precision, Precision),
         (choices.Convention, conventions.Convention),
         (choices.Format, output.Format),
-        (choices.PictureTask, problem.PictureTask),
     ]
     for mine, theirs in pairs:
         assert get_args(mine) == get_args(theirs)

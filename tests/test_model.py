@@ -101,7 +101,7 @@ def test_a_newer_file(saved):
         (lambda about, weights: about["config"].update(ch=16), "weights do not fit UNet"),
         (lambda about, weights: about["config"].update(ch="x"), "network settings are not valid"),
         (lambda about, weights: about["config"].update(width=3), "network settings are not valid"),
-        (lambda about, weights: about.update(estimator="Mine"), r"network class 'Mine': pass an instance"),
+        (lambda about, weights: about.update(estimator="Mine"), r"network class 'Mine': name it"),
     ],
 )
 def test_an_inconsistent_file(saved, change, message):
@@ -136,7 +136,7 @@ def test_restore_gives_samples_their_mean_and_standard_deviation():
     one = firm.restore(model, Identity(), y, steps=2)
     many = firm.restore(model, Identity(), y, steps=2, samples=4)
     assert many.samples.shape == (4, 2, 1, 16, 16)
-    assert torch.equal(one.image, many.image)
+    torch.testing.assert_close(one.image, many.image)
     assert one.std is None
     torch.testing.assert_close(many.mean, many.samples.mean(0))
     torch.testing.assert_close(many.std, many.samples.std(0))

@@ -5,9 +5,9 @@ import torch
 
 import firm
 from firm.operators import dot_test
-from firm.tasks import PARAMETERS
+from firm.tasks import built_in
 
-NAMES = pytest.mark.parametrize("name", list(PARAMETERS))
+NAMES = pytest.mark.parametrize("name", list(built_in()))
 
 
 def images(n=3, size=32, seed=0):
@@ -96,10 +96,10 @@ def test_every_parameter_is_open():
     ("arguments", "message"),
     [
         ({"name": "debluring"}, "no task 'debluring'; there are denoising, deblurring"),
-        ({"name": "denoising", "factor": 2}, "the task denoising has no setting factor"),
-        ({"name": "denoising", "sigma": -0.1}, "sigma must be 0 or more"),
-        ({"name": "random-inpainting", "missing": 1.0}, "share of pixels dropped"),
-        ({"name": "random-inpainting", "mask": "new"}, '"shared" or "fresh"'),
+        ({"name": "denoising", "factor": 2}, "the task denoising has no setting 'factor'; it has sigma"),
+        ({"name": "denoising", "sigma": -0.1}, "sigma, the noise level.*, must be 0 or more"),
+        ({"name": "random-inpainting", "missing": 1.0}, "share of pixels lost, must be 0 or more and below 1"),
+        ({"name": "random-inpainting", "mask": "new"}, "must be shared or fresh"),
         ({"name": "denoising", "size": 0}, "size must be at least 1"),
     ],
 )

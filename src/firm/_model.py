@@ -87,7 +87,8 @@ class Firm(nn.Module):
         digest = hashlib.sha256(repr(self.solver).encode())
         for key, value in sorted(self.estimator.state_dict().items()):
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-            digest.update(value.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            flat = value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1)
+            digest.update(flat.view(torch.uint8).numpy().data)
         return digest.hexdigest()[:16]
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:

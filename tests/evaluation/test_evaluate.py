@@ -135,7 +135,7 @@ def test_more_steps_and_tasks_extend_a_run_but_other_data_do_not(folder, tmp_pat
 
 def test_numbers_are_the_metrics_of_the_images(folder):
     """One row recomputed by hand, in both conventions, and the double mapping of degraded super-resolution."""
-    from firm.data import folder_files, resident
+    from firm.data import Images, folder_files, resident
     from firm.data.picture import to_tensor
 
     pixels, _ = resident(folder_files(folder), SIZE, progress=False)
@@ -151,7 +151,7 @@ def test_numbers_are_the_metrics_of_the_images(folder):
     }
     for convention, values in expected.items():
         task = [firm.Task("super-resolution", SIZE)]
-        evaluation = Evaluation(pixels, [f"{i:03d}.png" for i in range(9)], task, convention)
+        evaluation = Evaluation(Images(pixels, [f"{i:03d}.png" for i in range(9)]), task, convention)
         out = folder.parent / f"by-hand-{convention}"
         row = evaluate(evaluation, baseline_methods()[:1], out, progress=False)[4]
         assert [row["psnr"], row["ssim"], row["lpips"]] == pytest.approx([float(v) for v in values], abs=2e-6)
@@ -159,7 +159,7 @@ def test_numbers_are_the_metrics_of_the_images(folder):
 
 def test_any_function_is_a_method(folder, tmp_path):
     """The interface later baselines share: method(op, y, sigma, generator) -> image."""
-    from firm.data import folder_files, resident
+    from firm.data import Images, folder_files, resident
 
     pixels, _ = resident(folder_files(folder), SIZE, progress=False)
     seen = []
@@ -168,7 +168,7 @@ def test_any_function_is_a_method(folder, tmp_path):
         seen.append((sigma, len(generator), len(y)))
         return op.A_adjoint(y)
 
-    evaluation = Evaluation(pixels, [str(i) for i in range(9)], [firm.Task("denoising", SIZE, sigma=0.1)])
+    evaluation = Evaluation(Images(pixels, [str(i) for i in range(9)]), [firm.Task("denoising", SIZE, sigma=0.1)])
     rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch=4, progress=False)
     assert {sigma for sigma, *_ in seen} == {0.1}
     assert all(generators == images for _, generators, images in seen)

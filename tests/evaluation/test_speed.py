@@ -7,8 +7,8 @@ from helpers import says
 from typer.testing import CliRunner
 
 import firm
+from firm.bench import sampling as speed
 from firm.cli import app
-from firm.evaluation import speed
 
 
 def test_rows_for_every_number_of_steps(tmp_path, monkeypatch):

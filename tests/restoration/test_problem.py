@@ -8,7 +8,8 @@ from PIL import Image
 from firm.data.picture import read_picture
 from firm.operators import data_consistency
 from firm.restoration import ProblemError, picture_problem, simulated_problem
-from firm.restoration.problem import advice, independent_channels
+from firm.restoration.advice import advice
+from firm.restoration.problem import independent_channels
 
 
 def save_mask(path, missing):
@@ -83,7 +84,7 @@ def test_any_size_can_be_simulated(folder, name):
 def test_settings_change_the_simulated_task(folder):
     p = simulated_problem(folder / "001.png", "random-inpainting", {"missing": 0.2, "sigma": 0.0})
     assert 0.75 < float((p.op.A(torch.ones_like(p.truth)) == 1).float().mean()) < 0.85
-    with pytest.raises(ProblemError, match="no setting box"):
+    with pytest.raises(ProblemError, match="no setting 'box'"):
         simulated_problem(folder / "001.png", "denoising", {"box": 4})
 
 
@@ -108,7 +109,7 @@ def test_a_simulated_grey_picture_is_measured_once(tmp_path):
 
 BAD = [
     ("denoising", dict(blur=1.0), "blur does not belong to denoising"),
-    ("denoising", dict(sigma=-1.0), "sigma must be 0 or more"),
+    ("denoising", dict(sigma=-1.0), "sigma must be from 0 to 2"),
     ("deblurring", {}, "needs the blur's standard deviation"),
     ("deblurring", dict(blur=0.0), "above 0"),
     ("super-resolution", dict(scale=0), "scale must be from 1 to 8"),
@@ -145,7 +146,11 @@ def test_advice_names_what_the_model_has_not_seen(folder):
     assert advice({}, other) == []
     card["trained_for"].append({"name": "super-resolution", "factor": 2})
     large = picture_problem(folder / "000.png", "super-resolution", sigma=0.2, scale=4)
-    assert advice(card, large) == ["factor 4 is not what the model was trained for, 2"]
+    assert advice(card, large) == [
+        "factor 4 is not what the model was trained for, 2",
+        "filter bicubic is not what the model was trained for, stride",
+        "sigma 0.2 is not what the model was trained for, 0.05",
+    ]
     card["trained_for"].append({"name": "stroke-inpainting", "width": [3, 14]})  # the task's own width counts too
     thin = simulated_problem(folder / "000.png", "stroke-inpainting", {})
     assert advice(card, thin) == ["width 1.69 is not what the model was trained for, 3 to 14"]

@@ -143,12 +143,12 @@ BAD = [
     (["--task", "inpainting"], "inpainting needs a mask"),
     (["--task", "denoising", "--missing", "0.5"], "--missing belongs to --simulate"),
     (["--task", "denoising", "--model", "nothing"], "no model 'nothing'"),
-    (["--task", "denoising", "--model", "toy"], "does not restore pictures"),
+    (["--task", "denoising", "--model", "toy"], "does not restore images"),
     (["--task", "denoising", "--tile", "30"], "tile must be a multiple of"),
-    (["--simulate", "denoising", "--box", "4"], "no setting box"),
-    (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels dropped"),
+    (["--simulate", "denoising", "--box", "4"], "no setting 'box'"),
+    (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels lost"),
     (["--task", "denoising", "--width", "3"], "--width belongs to --simulate"),
-    (["--simulate", "stroke-inpainting", "--strokes", "0"], "at least one stroke"),
+    (["--simulate", "stroke-inpainting", "--strokes", "0"], "number of strokes"),
 ]
 
 

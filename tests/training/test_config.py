@@ -86,7 +86,7 @@ def test_a_dump_loads_again(tmp_path):
         ("mixture=[" + 33 * "{name: denoising}, " + "]", "number of tasks, 33"),
         ("size=100", "multiple of the network's stride, 8"),
         ("val_steps=[0]", "val_steps"),
-        ("channels=2", "channels must be 1 or 3"),
+        ("channels=0", "channels must be at least 1"),
         ("deterministic=true", "needs compile=false"),
         ("val_steps=[", "not valid YAML"),
     ],

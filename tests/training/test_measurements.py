@@ -6,8 +6,8 @@ from helpers import dense_solve, relative_error
 
 from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency, dot_test, gaussian_kernel, random_mask
 from firm.operators.grouped import group
-from firm.tasks import PARAMETERS
-from firm.training.measurements import Rows, TrainTask, measure, split_batch
+from firm.tasks import Rows, built_in
+from firm.training.measurements import make_task, measure, split_batch
 
 CPU = torch.device("cpu")
 
@@ -35,18 +35,18 @@ def test_grouped_operators_equal_their_parts():
         op.A(x[:2])
 
 
-@pytest.mark.parametrize("name", list(PARAMETERS))
+@pytest.mark.parametrize("name", list(built_in()))
 def test_fixed_tasks_measure_like_the_named_task(name):
     x = images(4)
-    task = TrainTask.make({"name": name, "weight": 1.0, "sigma": 0.0}, 16, "shared")
+    task = make_task({"name": name, "weight": 1.0, "sigma": 0.0}, 16, "shared")
     op, y, sigma = task.draw(x, Rows(4, 0, 4))
     assert torch.equal(sigma, torch.zeros(4))
-    torch.testing.assert_close(y, task.base.operator().A(x))
+    torch.testing.assert_close(y, task.operator().A(x))
     assert dot_test(op, (4, 3, 16, 16)) < 1e-5
 
 
 def draws(entry, n=400, size=32):
-    return TrainTask.make({"weight": 1.0, **entry}, size, "fresh").draw(images(n, size), Rows(n, 0, n))
+    return make_task({"weight": 1.0, **entry}, size, "fresh").draw(images(n, size), Rows(n, 0, n))
 
 
 def test_ranges_are_drawn_per_sample():
@@ -88,8 +88,8 @@ def test_fresh_fourier_masks_are_symmetric_with_the_asked_lines(size):
 @pytest.mark.parametrize("parts", [2, 4])
 def test_rows_of_a_batch_do_not_depend_on_its_parts(parts):
     tasks = [
-        TrainTask.make({"name": "random-inpainting", "weight": 1.0, "missing": [0.5, 0.8]}, 16, "fresh"),
-        TrainTask.make({"name": "super-resolution", "weight": 1.0, "sigma": [0.01, 0.1]}, 16, "fresh"),
+        make_task({"name": "random-inpainting", "weight": 1.0, "missing": [0.5, 0.8]}, 16, "fresh"),
+        make_task({"name": "super-resolution", "weight": 1.0, "sigma": [0.01, 0.1]}, 16, "fresh"),
     ]
     x = images(16)
 
@@ -121,6 +121,6 @@ def test_the_batch_is_split_by_weight():
 
 def test_fixed_settings_of_a_mixture_reach_training_and_validation():
     entry = {"name": "super-resolution", "weight": 1.0, "factor": 4, "sigma": [0.01, 0.1]}
-    task = TrainTask.make(entry, 16, "shared")
-    assert (task.base.factor, task.base.sigma) == (4, 0.05)  # a range leaves the paper's value as the base
+    task = make_task(entry, 16, "shared")
+    assert (task.factor, task.sigma) == (4, 0.05)  # a range leaves the paper's value as the base
     assert task.ranges == {"sigma": (0.01, 0.1)}

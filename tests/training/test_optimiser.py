@@ -4,10 +4,10 @@ import copy
 
 import pytest
 import torch
-from firm.training.pictures import load_pictures
 
 import firm
 from firm._util.distributed import Ranks
+from firm.training.images import load_sets
 from firm.training.optimiser import Muon, make_optimisers, orthogonalise
 from firm.training.trainer import Trainer
 
@@ -80,7 +80,7 @@ def test_every_parameter_belongs_to_one_optimiser(make):
 
 def test_muon_trains_and_goes_on_from_a_checkpoint(make):
     config = make("optimiser=muon", "objective=balanced", "output=correction", "warm_epochs=0")
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     whole = Trainer(config, RANK, pixels)
     for _ in range(4):
         whole.advance()

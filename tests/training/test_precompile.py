@@ -2,14 +2,16 @@
 
 import pytest
 import torch
-from firm.training.pictures import load_pictures
 
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import COMPILED, compile_blocks
-from firm.acceleration.precompile import Signature, compile_beforehand, compile_signature, precompile, signatures
+from firm.acceleration.precompile import Signature, compile_signature, signatures
 from firm.training.config import load_config
+from firm.training.images import load_sets
 from firm.training.trainer import Trainer
+from firm.training.velocity import Velocity
+from firm.training.workers import compile_beforehand, precompile
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, unshuffle: 2, noise_level: true}"
@@ -27,15 +29,15 @@ def called(module, inputs):
 @pytest.mark.parametrize("warm", [0, 1])
 def test_the_signatures_are_those_of_training(make, bf16, warm):
     config = make(NETWORK, f"bf16={bf16}", f"warm_epochs={warm}", "output=correction")
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     seen = set()
     for module in trainer.net.modules():
         if isinstance(module, COMPILED):
             module.register_forward_pre_hook(lambda m, inputs: seen.add(called(m, inputs)))
     trainer.advance()
-    net = firm.UNet(**config.unet_arguments()).to(memory_format=torch.channels_last)
-    found = set(signatures(net, config, config.batch))
+    net = firm.UNet(**config.network_arguments()[1]).to(memory_format=torch.channels_last)
+    found = set(signatures(net, Velocity(config).inputs(config.batch, "cpu"), config.bf16))
     assert seen <= found
     assert len(found) - len(seen) <= (1 if warm else 0)  # a warm start has no gradient to x^{k+1}
 
@@ -43,8 +45,8 @@ def test_the_signatures_are_those_of_training(make, bf16, warm):
 @pytest.mark.filterwarnings("ignore")
 def test_every_signature_runs_forward_and_backward(make):
     config = make(NETWORK)
-    net = firm.UNet(**config.unet_arguments()).to(memory_format=torch.channels_last)
-    found = signatures(net, config, 2)
+    net = firm.UNet(**config.network_arguments()[1]).to(memory_format=torch.channels_last)
+    found = signatures(net, Velocity(config).inputs(2, "cpu"), config.bf16)
     compile_blocks(net, backend="aot_eager")
     for signature, module in found.items():
         compile_signature(signature, module, bf16=True)
@@ -58,9 +60,7 @@ def test_a_failing_worker_is_reported(tmp_path):
 
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compiled = []
-    monkeypatch.setattr(
-        "firm.acceleration.precompile.precompile", lambda path, n: compiled.append((load_config(path), n))
-    )
+    monkeypatch.setattr("firm.training.workers.precompile", lambda path, n: compiled.append((load_config(path), n)))
     gpu, config = torch.device("cuda"), make(NETWORK, "batch=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
     compile_beforehand(config, Ranks(0, 2, gpu))  # several processes

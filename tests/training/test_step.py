@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from firm.training.pictures import load_pictures
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import compile_blocks
+from firm.training.images import load_sets
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -64,15 +64,15 @@ def test_a_step_of_every_task_fits_into_a_cuda_graph(make):
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [8], groups: 4, noise_level: true}"
     changes = (f"mixture={entries}", network, "objective=balanced", "output=correction", "flips=true", "batch=14")
     config = make(*changes, "channels_last=true")
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     for warm in (True, False):
         with NothingFromOrToTheCpu():
-            trainer.objective(trainer.times(), 0, warm).backward()
+            trainer.loss(trainer.times(), 0, warm).backward()
 
 
 def weights_after(config, steps=6):
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     for _ in range(steps):
         trainer.advance()
@@ -98,7 +98,7 @@ def test_bf16_stays_close(make):
 
 def test_the_schedule_and_the_averaging(make):
     config = make("rate_warmup=4", "ema_decay=0.5")
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     assert trainer.rate() == pytest.approx(2e-3 / 4)
     for _ in range(10):
@@ -117,7 +117,7 @@ def test_the_schedule_and_the_averaging(make):
 def test_warm_start_then_the_solver(make, monkeypatch):
     """One call a step in the first epoch, K after it."""
     config = make()
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     calls = []
     trainer.net.register_forward_hook(lambda *_: calls.append(trainer.step))
@@ -128,7 +128,7 @@ def test_warm_start_then_the_solver(make, monkeypatch):
 
 def test_times_cover_the_strata_across_batches(make):
     config = make()
-    pixels, _ = load_pictures(config, progress=False)
+    pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     seen = []
     for trainer.step in range(8):  # 8 batches of 8
@@ -140,7 +140,7 @@ def test_times_cover_the_strata_across_batches(make):
 def test_steps_with_a_broken_gradient_are_skipped_and_then_refused(make, tmp_path):
     for fused in ("true", "false"):
         config = make(f"fused={fused}")
-        pixels, _ = load_pictures(config, progress=False)
+        pixels, _ = load_sets(config, progress=False)
         trainer = Trainer(config, RANK, pixels)
         trainer.advance()
         before = [p.detach().clone() for p in trainer.params]

@@ -36,7 +36,7 @@ def bench(
     base = load_config(path, overrides)
     rows: list[dict[str, Any]] = []
     results = {
-        "config": str(path), "overrides": overrides, "K": base.K, "matrix TFLOP/s": round(matrix_rate() / 1e12, 1),
+        "config": str(path), "overrides": overrides, "K": base.K, "matrix TFLOP/s": round(matrix_rate() / 1e12, 4),
         **estimate(base), "machine": describe_machine(), "rows": rows,
     }  # fmt: skip
     for batch in batches:

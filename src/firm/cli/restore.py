@@ -88,7 +88,7 @@ def restore(
     def problem(path: Path, channels: int) -> Problem:
         if task is not None:
             holes = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
-            return picture_problem(path, task, given(settings), sigma=sigma, mask=holes, channels=channels)
+            return picture_problem(path, task, sigma=sigma, mask=holes, channels=channels, **given(settings))
         assert simulate is not None
         chosen = {**given({"sigma": sigma, **settings}), **parse(own or [])}
         return simulated_problem(path, simulate, chosen, seed, channels)

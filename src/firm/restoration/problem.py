@@ -83,11 +83,11 @@ def read(path: Path, channels: int = 3) -> Reading:
 def picture_problem(
     path: Path,
     task: str,
-    settings: Mapping[str, Any] | None = None,
     *,
     sigma: float | None = None,
     mask: Path | None = None,
     channels: int = 3,
+    **settings: Any,
 ) -> Problem:
     """A degraded picture to restore as it is. Without `sigma` the noise level is estimated (`estimate_noise`).
 
@@ -97,22 +97,26 @@ def picture_problem(
         The picture, of any size, grey or colour; or an array file.
     task
         "denoising", "deblurring", "super-resolution" or "inpainting".
-    settings
-        Of the task: `blur` (standard deviation in pixels) for deblurring; `factor` and `filter` for super-resolution.
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
         For inpainting, a picture of the same size, white where pixels are missing.
     channels
         That the model takes.
+    settings
+        Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
+        ("bicubic" if not given, "box" or "stride") for super-resolution.
     """
     kinds = picture_tasks()
     if task not in kinds:
         raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}")
-    given = {key: value for key, value in (settings or {}).items() if value is not None}
+    known = {} if task == "inpainting" else kinds[task][0].parameters
+    names = {parameter.option: key for key, parameter in known.items()} | {key: key for key in known}
+    given = {key: value for key, value in settings.items() if value is not None}
     for key in given:
-        if not any(key in kind.parameters for kind in kinds[task]) or task == "inpainting":
+        if key not in names:
             raise ProblemError(f"{key} does not belong to {task}")
+    given = {names[key]: value for key, value in given.items()}
     if mask is not None and task != "inpainting":
         raise ProblemError(f"mask does not belong to {task}")
     check_sigma(sigma)

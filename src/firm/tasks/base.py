@@ -58,6 +58,7 @@ class BaseTask:
 
     def __init__(self, size: int | tuple[int, int] = 128, **settings: Any) -> None:
         self.size = size
+        settings = {key: value for key, value in settings.items() if value is not None}
         if min(self.shape) < 1:
             raise ValueError(f"{self.name}: size must be at least 1, got {size}")
         for key in settings:

@@ -93,7 +93,7 @@ class Parameter(Generic[T]):
             raise ValueError(f"{task}: {self.name} must be {kind}, got {value!r}")
         inside = self.low <= number <= self.high and math.isfinite(number)
         if not inside or (self.above and number == self.low) or (self.below and number == self.high):
-            raise ValueError(f"{task}: {self.name} must be {self.valid()}, got {value}")
+            raise ValueError(f"{task}: {self.name}, the {self.about}, must be {self.valid()}, got {value}")
         return self.kind(number)
 
     def checked_range(self, task: str, value: Any) -> Range:

@@ -18,7 +18,7 @@ class StrokeInpainting(Inpainting):
 
     name = "stroke-inpainting"
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")
-    strokes = Parameter(int, "how many strokes", 8, low=1)
+    strokes = Parameter(int, "number of strokes", 8, low=1)
     width = Parameter(
         float, "width of the strokes, in pixels", lambda shape: min(shape) * 6 / 128, low=0, above=True, drawn="uniform"
     )

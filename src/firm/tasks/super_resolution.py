@@ -36,8 +36,7 @@ class SuperResolution(BaseTask):
     @classmethod
     def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
         """The small picture; bicubic, as most programs shrink, where the user does not say otherwise."""
-        scale = settings.get("factor") or 2
-        kind = settings.get("filter") or "bicubic"
+        scale, kind = settings.get("factor", 2), settings.get("filter", "bicubic")
         if not 1 <= scale <= 8:
             raise ValueError(f"super-resolution: scale must be from 1 to 8, got {scale}")
         if kind not in FILTERS:

@@ -17,12 +17,9 @@ import yaml
 from firm._util.importing import is_own
 from firm.networks import PRESETS, UNet
 from firm.tasks import BaseTask
+from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
 from firm.training.objectives import NAMED, objective_class
-
-
-class ConfigError(ValueError):
-    """A configuration that cannot be used; the message says which setting and what would do."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from torch import Tensor
 from firm.operators import LinearOperator
 from firm.operators.grouped import group
 from firm.tasks import BaseTask, Rows, task_class
+from firm.training.errors import ConfigError
 
 
 def make_task(entry: dict[str, Any], size: int, mask: str) -> BaseTask:
@@ -36,7 +37,7 @@ def measure(tasks: Sequence[BaseTask], x: Tensor, rows: Sequence[Rows]) -> tuple
 def split_batch(weights: Sequence[float], batch: int) -> list[int]:
     """Samples for each task, in proportion to the weights, at least one each; they add up to `batch`."""
     if batch < len(weights):
-        raise ValueError(
+        raise ConfigError(
             f"{batch} samples in each part of the batch cannot hold {len(weights)} tasks; take a larger batch"
         )
     exact = [1 + w / sum(weights) * (batch - len(weights)) for w in weights]

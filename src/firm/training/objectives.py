@@ -17,6 +17,7 @@ from firm._model import save_network
 from firm._util.importing import is_own, load_class
 from firm.networks import UNet
 from firm.training.batch import Batch
+from firm.training.errors import ConfigError
 
 if TYPE_CHECKING:
     from firm.data.images import Images
@@ -67,7 +68,7 @@ class Objective:
             net = kind(**arguments)
         except (TypeError, ValueError) as error:
             known = ", ".join(inspect.signature(kind).parameters)
-            raise ValueError(f"network: {kind.__name__}({known}): {error}") from error
+            raise ConfigError(f"network: {kind.__name__}({known}): {error}") from error
         if not hasattr(net, "config"):
             net.config = arguments  # saved with the weights, to build it again
         return net
