@@ -222,6 +222,13 @@ def test_zero_and_broken_samples():
         torch.testing.assert_close(x[2:], alone)
 
 
+def test_iterations_past_convergence_stay_finite():
+    b = torch.tensor([[1.0, 2.0, 3.0], [1e-22, 1e-22, 1e-22]])  # whose squares underflow
+    x = conjugate_gradients(lambda v: 1e-3 * v + torch.tensor([1e-4, 0, 0]) * v, b, tol=0, iterations=200)
+    torch.testing.assert_close(x[0], b[0] / torch.tensor([1.1e-3, 1e-3, 1e-3]))
+    assert x.isfinite().all()
+
+
 def test_an_operator_that_returns_nan_is_refused():
     op = from_functions(lambda x: x * float("nan"), lambda y: y)
     z = torch.ones(1, 1, 2, 2)
