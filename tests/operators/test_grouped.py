@@ -58,11 +58,11 @@ def test_closed_forms_receive_gamma_itself():
 
     x = images(2, 1, 4, 4)
     op, y = group([(Closed(), x)])
-    gamma = torch.tensor([3.0, 7.0], dtype=torch.float64).reshape(2, 1, 1, 1)
+    gamma = torch.tensor([49.0, 98.0], dtype=torch.float64).reshape(2, 1, 1, 1)
     op.prox_l2(x, y, gamma)
-    op.prox_l2(x, y, 3.0)
+    op.prox_l2(x, y, 49.0)  # 1 / (1 / 49) is another number
     assert torch.equal(seen[0], gamma)
-    assert seen[1] == 3.0
+    assert seen[1] == 49.0
 
 
 def test_gradients_reach_z_and_y_of_every_group():

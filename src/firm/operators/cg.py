@@ -77,15 +77,14 @@ def conjugate_gradients(
     such test: all `iterations` are made and nothing is read back from the device, as a CUDA graph needs it. One
     iteration calls M once; a `start` other than zero costs one call more.
     """
-    real = b.real.dtype
-    tol = tol if tol is not None else (1e-12 if real == torch.float64 else 1e-6)
+    tol = tol if tol is not None else (1e-12 if b.real.dtype == torch.float64 else 1e-6)
     if not tol >= 0 or iterations < 1:
         raise ValueError(f"{label}: cg_tol must be at least 0 and cg_iterations at least 1, got {tol} and {iterations}")
     bb = _dot(b, b)
     x = torch.where(bb > 0, torch.zeros_like(b) if start is None else start, b)  # b = 0 has x = 0, and NaN stays NaN
     r = b if start is None else b - M(x)
     p, rr = r, _dot(r, r)
-    goal = max(tol, 1e-3 * torch.finfo(real).eps) ** 2 * bb  # also at tol=0: rounding is no direction to search in
+    goal = tol**2 * bb
     for _ in range(iterations):
         active = ~(rr <= goal) & bb.isfinite()
         if tol > 0 and not bool(active.any()):
@@ -97,7 +96,7 @@ def conjugate_gradients(
                 f"{label}: A'A is not positive for images of shape {shape(b)}; "
                 "A_adjoint is not the adjoint of A, or A returns NaN (see firm.operators.dot_test)"
             )
-        active = active & (pMp != 0)
+        active = active & (pMp != 0)  # it underflows where iterations go on long past convergence
         alpha = torch.where(active, rr / pMp, 0)
         x, r = x + alpha * p, r - alpha * Mp
         rr, rr_before = _dot(r, r), rr

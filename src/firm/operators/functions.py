@@ -29,7 +29,8 @@ def from_functions(
     A
         Images (B, ...) to measurements (B, ...), real or complex. Must be linear.
     A_adjoint
-        Measurements to images. Without it the adjoint is the vector-Jacobian product of `A`, by autograd.
+        Measurements to images. Without it the adjoint is the vector-Jacobian product of `A`, by autograd, for real
+        images; each call of it costs one of `A` more.
     image_shape
         Shape of one image, such as (C, H, W). Needed where `A_adjoint` is not given.
     cg_tol
