@@ -47,7 +47,7 @@ def test_bytes_and_floats_become_images():
     assert (to_float(x)[0], to_float(x)[255]) == (-1, 1)
     y = torch.randn(3)
     assert to_float(y) is y
-    with pytest.raises(TypeError, match="uint8 or float32, not torch.float64"):
+    with pytest.raises(TypeError, match=r"uint8 or float32, not torch\.float64"):
         to_float(y.double())
 
 
