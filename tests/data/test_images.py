@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -145,7 +146,7 @@ def test_named_sets(tmp_path):
     assert load("afhq", tmp_path, split="val").names == ["val/cat/b.png"]
     faces = tmp_path / "celeba" / "img_align_celeba"
     faces.mkdir(parents=True)
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (218, 178, 3), dtype=np.uint8)).save(faces / "1.png")
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (240, 260, 3), dtype=np.uint8)).save(faces / "1.png")
     (tmp_path / "celeba" / "list_eval_partition.txt").write_text("1.png 0\n")
     images = load("celeba", tmp_path / "celeba")
     assert torch.equal(images.batch(range(1))[0], read_picture(faces / "1.png", 16, crop=178))
@@ -350,6 +351,39 @@ def test_what_cannot_be_mapped_as_it_is_needs_a_cache(tmp_path):
     np.savez(tmp_path / "x.npz", np.zeros((2, 16, 16)))
     with pytest.raises(ValueError, match=r"x\.npz: \.npz files cannot be mapped into memory: save the array as \.npy"):
         load("arrays", tmp_path / "x.npz", mapped=True, cache=tmp_path)
+
+
+def test_tensors_are_mapped_while_they_are_converted(tmp_path, monkeypatch):
+    _, root, _ = make("float32.pt", tmp_path / "set", 1)
+    asked, real = [], torch.load
+    monkeypatch.setattr(torch, "load", lambda *a, **k: asked.append(k["mmap"]) or real(*a, **k))
+    load("arrays", root, mapped=True, cache=tmp_path)
+    load("arrays", root)
+    assert asked == [True, False]
+
+
+def test_pictures_are_decoded_only_a_few_ahead(tmp_path, monkeypatch):
+    module, decoded = sys.modules["firm.data.resident"], []
+    real = module.decode_array
+    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
+    files = folder_files(pictures(tmp_path, 60))
+    blocks = module._decode_all(files, 16, None, 3, "refuse", False)
+    next(blocks)
+    time.sleep(0.2)  # the threads go on while nobody takes
+    assert len(decoded) <= 2 * min(8, os.cpu_count() or 1) < 60
+    assert len(list(blocks)) == 59
+    assert sorted(decoded) == files
+
+
+def test_a_cache_of_another_shape_or_type_is_made_anew(tmp_path):
+    dataset, root, _ = make("float64.npy", tmp_path / "set", 2)
+    expected = load(dataset, root).data
+    for wrong in (np.zeros((2, 3, 16, 17), np.float32), np.zeros((1, 3, 16, 16), np.float32), np.zeros((2, 3, 16, 16))):
+        assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
+        (path,) = (tmp_path / "cache").glob("*.npy")
+        path.unlink()
+        np.save(path, wrong)
+    assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
 
 
 def test_a_conversion_that_fails_leaves_nothing(tmp_path):
