@@ -93,14 +93,15 @@ def _load_npy(path: Path) -> Any:
 
 @contextmanager
 def _open_npz(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        arrays = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ArrayError(f"{path}: damaged, or no .npz file ({error})") from error
-    if not isinstance(arrays, np.lib.npyio.NpzFile):
-        raise ArrayError(f"{path}: a .npy file under the name of a .npz: rename it")
-    with arrays:
-        yield arrays
+    with open(path, "rb") as file:  # numpy would leave it open if it is damaged
+        try:
+            arrays = np.load(file, allow_pickle=False)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise ArrayError(f"{path}: damaged, or no .npz file ({error})") from error
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ArrayError(f"{path}: a .npy file under the name of a .npz: rename it")
+        with arrays:
+            yield arrays
 
 
 def _load_pt(path: Path, mapped: bool) -> Any:

@@ -1,0 +1,411 @@
+"""Arrays as images: what each file gives, in which range, and what is refused."""
+
+import builtins
+import importlib
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from firm.data import ArrayError, array_files, load_images, read_image
+from firm.data.array_file import open_array
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return RNG.uniform(-1, 1, shape).astype(np.float32)
+
+
+def complexes(*shape):
+    return ((floats(*shape) + 1j * floats(*shape)) / 2).astype(np.complex64)
+
+
+def write(path, array, name="x"):
+    """Save in the format of the file name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, array)
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, **{name: array})
+    elif path.suffix == ".pt":
+        torch.save(torch.from_numpy(array), path)
+    else:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file.create_dataset(f"group/{name}", data=array, chunks=True)
+    return path
+
+
+def load(root, dataset="arrays", **options):
+    return load_images(dataset, root, **{"size": None, "progress": False, **options})
+
+
+FORMATS = [".npy", ".npz", ".pt", ".h5", ".hdf5"]
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_every_format_gives_the_same_images(suffix, tmp_path):
+    for x in (floats(5, 2, 8, 6), complexes(5, 2, 8, 6), RNG.integers(0, 256, (5, 2, 8, 6), dtype=np.uint8)):
+        images = load(write(tmp_path / f"stack{suffix}", x))
+        expected = torch.from_numpy(np.concatenate([x.real, x.imag], 1) if np.iscomplexobj(x) else x)
+        assert torch.equal(images.data, expected)
+        assert images.complex == np.iscomplexobj(x)
+        assert images.names == [f"stack{suffix}[{i}]" for i in range(5)]
+        one, is_complex = read_image(write(tmp_path / f"one{suffix}", x[3]))
+        assert torch.equal(one, images.batch(range(3, 4))[0])
+        assert is_complex == images.complex
+
+
+def test_a_single_file_is_a_stack_and_a_file_in_a_folder_is_an_image(tmp_path):
+    x = floats(3, 8, 8)
+    path = write(tmp_path / "a" / "x.npy", x)
+    assert load(path).data.shape == (3, 1, 8, 8)  # three grey images
+    assert load(path.parent).data.shape == (1, 3, 8, 8)  # one image of three channels
+    assert load(path.parent, "folder").names == ["x.npy"]
+    assert read_image(path)[0].shape == (3, 8, 8)
+    write(path, x[0])
+    assert load(path).data.shape == load(path.parent).data.shape == (1, 1, 8, 8)
+    assert read_image(path)[0].shape == (1, 8, 8)
+    write(path, floats(2, 3, 8, 8))
+    assert load(path).data.shape == (2, 3, 8, 8)
+    for read in (lambda: load(path.parent), lambda: read_image(path)):
+        with pytest.raises(ArrayError, match=r"x\.npy: an array \(2, 3, 8, 8\); expected \(C, H, W\).*data set itself"):
+            read()
+    write(path, floats(8))
+    with pytest.raises(ArrayError, match=r"an array \(8,\); expected \(n, C, H, W\) or \(n, H, W\)"):
+        load(path)
+    write(path, floats(1, 2, 3, 8, 8))
+    with pytest.raises(ArrayError, match=r"an array \(1, 2, 3, 8, 8\)"):
+        load(path)
+
+
+def test_complex_channels_are_real_parts_then_imaginary_parts(tmp_path):
+    x = complexes(4, 3, 8, 8)
+    images = load(write(tmp_path / "x.npy", x))
+    assert (images.channels, images.complex) == (6, True)
+    assert torch.equal(images.data[:, 1], torch.from_numpy(x[:, 1].real))
+    assert torch.equal(images.data[:, 4], torch.from_numpy(x[:, 1].imag))
+    image, is_complex = read_image(write(tmp_path / "one.npy", x[2].astype(np.complex128)), channels=6)
+    assert is_complex
+    assert torch.equal(image, images.batch(range(2, 3))[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, ">f4", ">f8"])
+def test_floats_are_taken_as_they_are(dtype, tmp_path):
+    x = floats(4, 8, 8).astype(dtype)
+    images = load(write(tmp_path / "x.npy", x))
+    assert images.data.dtype == torch.float32
+    np.testing.assert_array_equal(images.data[:, 0].numpy(), x.astype(np.float32))
+
+
+def test_bytes_stay_bytes_and_sixteen_bits_become_floats(tmp_path):
+    x = RNG.integers(0, 256, (4, 8, 8), dtype=np.uint8)
+    images = load(write(tmp_path / "x.npy", x))
+    assert images.data.dtype == torch.uint8
+    assert torch.equal(images.batch(slice(None))[:, 0], torch.from_numpy(x).float() / 127.5 - 1)
+    deep = np.array([[[0, 65535], [13107, 52428]]], np.uint16)
+    images = load(write(tmp_path / "deep.npy", deep))
+    torch.testing.assert_close(images.data, torch.tensor([[[[-1.0, 1.0], [-0.6, 0.6]]]]))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16, np.int64, np.uint8, np.uint16])
+def test_a_value_range_stands_for_minus_one_to_one(dtype, tmp_path):
+    x = np.array([[[10, 60], [35, 85]]]).astype(dtype)
+    path = write(tmp_path / "x.npy", x)
+    expected = torch.tensor([[-1.0, 1.0], [0.0, 2.0]])
+    with pytest.warns(UserWarning, match=r"x\.npy: values reach 2"):
+        torch.testing.assert_close(load(path, value_range=(10, 60)).data[0, 0], expected)
+    write(path, x[0])
+    with pytest.warns(UserWarning, match=r"x\.npy: values reach 2 in magnitude"):
+        torch.testing.assert_close(read_image(path, value_range=(10, 60))[0][0], expected)
+
+
+def test_complex_values_are_divided(tmp_path):
+    x = 50 * complexes(2, 8, 8)
+    path = write(tmp_path / "x.npy", x)
+    torch.testing.assert_close(load(path, value_range=(0, 50)).data[:, 1], torch.from_numpy(x.imag / 50))
+    with pytest.raises(ArrayError, match=r"x\.npy: complex values .* must start at 0"):
+        load(path, value_range=(-50, 50))
+    with pytest.warns(UserWarning, match="values reach"):
+        load(path)
+    np.save(path, np.full((1, 8, 8), 0.9 + 0.9j))  # each part in range, the magnitude not
+    with pytest.warns(UserWarning, match=r"values reach 1\.273"):
+        load(path)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint32, np.int64, np.bool_])
+def test_other_integers_need_a_range(dtype, tmp_path):
+    path = write(tmp_path / "x.npy", np.ones((1, 8, 8), dtype))
+    with pytest.raises(ArrayError, match=r"x\.npy: \w+ has no range of its own; say by value_range"):
+        load(path)
+    assert torch.equal(load(path, value_range=(0, 1)).data, torch.ones(1, 1, 8, 8))
+
+
+@pytest.mark.parametrize("value_range", [(1, 1), (1, 0), (0, np.inf), (np.nan, 1), (1,), (0, 1, 2)])
+def test_wrong_ranges(value_range, tmp_path):
+    path = write(tmp_path / "x.npy", floats(8, 8))
+    for read in (lambda: load(path, value_range=value_range), lambda: read_image(path, value_range=value_range)):
+        with pytest.raises(ValueError, match="low < high"):
+            read()
+
+
+def test_values_out_of_range_are_warned_of_once(tmp_path):
+    for i in range(3):
+        write(tmp_path / "set" / f"{i}.npy", 255 * floats(8, 8) ** 2 + 1)
+    with pytest.warns(UserWarning, match="set: values reach .* FIRM works in") as caught:
+        load(tmp_path / "set")
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_no_numbers(bad, tmp_path, monkeypatch):
+    monkeypatch.setattr("firm.data.array_values.BLOCK", 3 * 4 * 8 * 8)  # three images a block
+    for dtype in (np.float32, np.float64, np.complex64):
+        x = floats(8, 1, 8, 8).astype(dtype)
+        x[5, 0, 2, 3] = bad
+        path = write(tmp_path / "x.npy", x)
+        for mapped in (False, True):
+            with pytest.raises(ArrayError, match=r"x\.npy: NaN or infinite values, first in image 5"):
+                load(path, mapped=mapped, cache=tmp_path / "cache")
+        assert not [p for p in tmp_path.glob("cache/**/*") if p.is_file()]
+    with pytest.raises(ArrayError, match="NaN or infinite"):
+        load(write(tmp_path / "x.npy", np.full((1, 8, 8), 1e300)))  # too large for float32
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_images_are_cropped_at_their_centre(suffix, tmp_path):
+    x = floats(3, 2, 11, 14)
+    path = write(tmp_path / f"x{suffix}", x)
+    assert torch.equal(load(path, size=8).data, torch.from_numpy(x[:, :, 1:9, 3:11]))
+    assert load(path).data.shape == (3, 2, 11, 14)
+    with pytest.raises(ArrayError, match="images of 11x14 are smaller than 12x12"):
+        load(path, size=12)
+    write(tmp_path / "folder" / f"x{suffix}", x[0])
+    assert torch.equal(load(tmp_path / "folder", size=8).data[0], torch.from_numpy(x[0, :, 1:9, 3:11]))
+
+
+def test_channels_that_stand_last_are_noticed(tmp_path):
+    write(tmp_path / "x.npy", floats(32, 32, 3))
+    with pytest.raises(ArrayError, match="images of 32x3 are smaller than 16x16; channels come before rows"):
+        load(tmp_path, size=16)
+
+
+def test_channels_are_checked_if_given(tmp_path):
+    path = write(tmp_path / "x.npy", complexes(3, 8, 8))
+    assert load(path, channels=2).channels == 2
+    with pytest.raises(ArrayError, match=r"x\.npy: 1 complex, so 2 real channels, where 3 .*set channels=2"):
+        load(path, channels=3)
+    write(path, floats(5, 8, 8))
+    for read in (lambda: load(tmp_path, channels=3), lambda: read_image(path, 3)):
+        with pytest.raises(ArrayError, match="5 channels, where 3 are asked for: set channels=5"):
+            read()
+
+
+def test_a_folder_of_arrays(tmp_path):
+    for i, name in enumerate(["b.npy", "a.npz", "sub/c.pt", ".hidden/d.npy", ".e.npy"]):
+        write(tmp_path / name, np.full((2, 8, 8), i / 10, np.float32))
+    (tmp_path / "notes.txt").write_text("no array")
+    assert [path.name for path in array_files(tmp_path)] == ["a.npz", "b.npy", "c.pt"]
+    images = load(tmp_path, "folder", split="val")
+    assert images.names == ["a.npz", "b.npy", "sub/c.pt"]
+    torch.testing.assert_close(images.data[:, 0, 0, 0], torch.tensor([0.1, 0.0, 0.2]))
+    assert load(tmp_path, limit=2).names == ["a.npz", "b.npy"]
+    with pytest.raises(NotADirectoryError, match="no such folder"):
+        array_files(tmp_path / "absent")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"empty: no arrays \(\.h5, "):
+        array_files(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (floats(3, 8, 8), r"b\.npy: 3 channels of 8x8 \(floats\), but the folder's first file has 2 channels of 8x8"),
+        (floats(2, 8, 9), "2 channels of 8x9"),
+        (complexes(1, 8, 8), "1 complex channels of 8x8"),
+        (np.zeros((2, 8, 8), np.uint8), r"2 channels of 8x8 \(bytes\)"),
+    ],
+)
+def test_the_files_of_a_folder_are_alike(other, message, tmp_path, capsys):
+    write(tmp_path / "a.npy", floats(2, 8, 8))
+    write(tmp_path / "b.npy", other)
+    with pytest.raises(ArrayError, match=message):
+        load(tmp_path)
+    images = load(tmp_path, broken="skip", progress=True)
+    assert images.names == ["a.npy"]
+    assert "skipped" in "".join(capsys.readouterr())
+
+
+def test_broken_files_of_a_folder_are_skipped_if_asked(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"broken")
+    write(tmp_path / "b.npy", floats(8, 8))
+    write(tmp_path / "c.npy", np.full((8, 8), np.nan))
+    with pytest.raises(ArrayError, match=r"a\.npy"):
+        load(tmp_path)
+    for mapped in (False, True, True):
+        assert load(tmp_path, broken="skip", mapped=mapped, cache=tmp_path / ".cache").names == ["b.npy"]
+    (tmp_path / "b.npy").unlink()
+    for mapped in (False, True):
+        with pytest.raises(ArrayError, match="none of the 2 files could be read"):
+            load(tmp_path, broken="skip", mapped=mapped, cache=tmp_path / ".cache")
+    (tmp_path / "c.npy").write_bytes(b"broken")
+    with pytest.raises(ArrayError, match="none of the 2 files could be read"):
+        load(tmp_path, broken="skip")
+
+
+def several(path):
+    if path.suffix == ".npz":
+        np.savez(path, first=floats(2, 8, 8), second=floats(3, 8, 8))
+    elif path.suffix == ".pt":
+        torch.save({"first": torch.zeros(2, 8, 8), "second": torch.zeros(3, 8, 8), "epoch": 7}, path)
+    else:
+        with pytest.importorskip("h5py").File(path, "w") as file:
+            file["first"], file["second"] = floats(2, 8, 8), floats(3, 8, 8)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".h5"])
+def test_files_of_several_arrays_need_a_key(suffix, tmp_path):
+    path = several(tmp_path / f"x{suffix}")
+    with pytest.raises(ArrayError, match=rf"x\{suffix}: holds several arrays \(first, second\): choose one with key="):
+        load(path)
+    assert len(load(path, key="second")) == 3
+    assert read_image(path, key="first")[0].shape == (2, 8, 8)
+    with pytest.raises(ArrayError, match="no array 'third' in it; there are first, second"):
+        load(path, key="third")
+
+
+def test_keys_where_there_are_none(tmp_path):
+    with pytest.raises(ArrayError, match=r"x\.npy: holds a single array without a name"):
+        load(write(tmp_path / "x.npy", floats(8, 8)), key="x")
+    with pytest.raises(ArrayError, match=r"x\.pt: holds a single array without a name"):
+        load(write(tmp_path / "x.pt", floats(8, 8)), key="x")
+    torch.save({"epoch": 3}, tmp_path / "none.pt")
+    with pytest.raises(ArrayError, match="holds no arrays"):
+        load(tmp_path / "none.pt")
+
+
+def test_hdf5_groups(tmp_path):
+    path = write(tmp_path / "x.h5", floats(2, 8, 8))
+    assert len(load(path, key="/group/x")) == len(load(path, key="group/x")) == len(load(path)) == 2
+    with pytest.raises(ArrayError, match="no array 'group' in it; there are group/x"):
+        load(path, key="group")
+
+
+def test_tensors_of_every_kind(tmp_path):
+    def saved(x):
+        torch.save(x, tmp_path / "x.pt")
+        return tmp_path / "x.pt"
+
+    x = torch.rand(2, 3, 8, 8)
+    assert torch.equal(load(saved(x.clone().requires_grad_())).data, x)
+    assert torch.equal(load(saved(x.bfloat16())).data, x.bfloat16().float())
+    assert torch.equal(load(saved(x.permute(0, 1, 3, 2))).data, x.permute(0, 1, 3, 2))
+    z = torch.complex(x, -x) / 2
+    assert torch.equal(load(saved(z.conj())).data, torch.cat([x, x], 1) / 2)
+    with pytest.raises(ArrayError, match="sparse or quantised"):
+        load(saved(x.to_sparse()))
+    with pytest.raises(ArrayError, match="holds a list; save a tensor"):
+        load(saved([x]))
+    with pytest.raises(ArrayError, match="numpy does not know"):
+        load(saved(x.to(torch.float8_e4m3fn)))
+
+
+class Evil:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('code of a file was run')",))
+
+
+def objects(path):
+    x = np.array([Evil()], dtype=object)
+    if path.suffix == ".npy":
+        np.save(path, x)
+    elif path.suffix == ".npz":
+        np.savez(path, x=x)
+    elif path.suffix == ".pt":
+        torch.save(Evil(), path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".pt"])
+def test_code_in_files_is_not_run(suffix, tmp_path):
+    with pytest.raises(ArrayError, match=rf"x\{suffix}: (holds Python objects|no plain tensor)") as error:
+        load(objects(tmp_path / f"x{suffix}"))
+    assert "weights_only" not in str(error.value)  # no advice to run it
+
+
+def test_a_pickle_is_no_npy_file(tmp_path):
+    (tmp_path / "x.npy").write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(ArrayError, match=r"x\.npy: no \.npy file of numbers"):
+        load(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_damaged_files_are_named(suffix, tmp_path):
+    path = write(tmp_path / f"x{suffix}", floats(4, 3, 16, 16))
+    whole = path.read_bytes()
+    for content in (b"", b"hello " * 100, whole[:20], whole[: len(whole) // 2], b"\0" * 500):
+        path.write_bytes(content)
+        with pytest.raises(ArrayError, match=rf"x\{suffix}: (the file is empty|damaged|no |holds no)"):
+            load(path)
+    path.unlink()
+    with pytest.raises(ArrayError, match="no such file"):
+        load(path)
+
+
+def test_an_npz_with_damaged_values(tmp_path):
+    path = write(tmp_path / "x.npz", floats(4, 3, 16, 16))
+    content = bytearray(path.read_bytes())
+    content[300:400] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(ArrayError, match=r"x\.npz: damaged"):
+        load(path)
+    np.save(tmp_path / "y.npy", floats(8, 8))
+    (tmp_path / "y.npy").rename(tmp_path / "y.npz")
+    with pytest.raises(ArrayError, match="rename it"):
+        load(tmp_path / "y.npz")
+
+
+@pytest.mark.parametrize("suffix", FORMATS)
+def test_empty_arrays(suffix, tmp_path):
+    if suffix in (".h5", ".hdf5"):
+        with pytest.importorskip("h5py").File(tmp_path / f"x{suffix}", "w") as file:
+            file["x"] = np.zeros((0, 3, 8, 8))
+    else:
+        write(tmp_path / f"x{suffix}", np.zeros((0, 3, 8, 8)))
+    with pytest.raises(ArrayError, match=r"an empty array, \(0, 3, 8, 8\)|without any values"):
+        load(tmp_path / f"x{suffix}")
+
+
+def test_arrays_that_are_no_numbers(tmp_path):
+    for x in (np.array([["a", "b"]]), np.zeros((4, 4), [("a", "f4")]), np.zeros((4, 4), "M8[s]")):
+        with pytest.raises(ArrayError, match=r"x\.npy: holds .*, not numbers"):
+            load(write(tmp_path / "x.npy", x))
+
+
+def test_other_files(tmp_path):
+    with pytest.raises(ArrayError, match=r"x\.mat: not an array file \(\.h5, "):
+        load(tmp_path / "x.mat")
+
+
+def test_hdf5_without_h5py(tmp_path, monkeypatch):
+    def absent(name, *rest):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    monkeypatch.setattr(importlib, "import_module", absent)
+    (tmp_path / "x.h5").write_bytes(b"x")
+    with pytest.raises(ArrayError, match=r'x\.h5: HDF5 files need h5py: pip install "firm\[hdf5\]"'):
+        load(tmp_path / "x.h5")
+
+
+def test_h5py_is_imported_only_for_hdf5(tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def watched(name, *rest, **more):
+        assert not name.startswith("h5py")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", watched)
+    with open_array(write(tmp_path / "x.npy", floats(8, 8))) as array:
+        assert array.shape == (8, 8)
