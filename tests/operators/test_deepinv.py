@@ -155,7 +155,7 @@ def test_the_noise_level_doubles_with_the_range():
     assert from_deepinv(P.Denoising(P.GaussianNoise(0.1)), unit_range=False).sigma == pytest.approx(0.1)
     each = from_deepinv(P.Denoising(P.GaussianNoise(torch.tensor([0.1, 0.2])))).sigma
     torch.testing.assert_close(each, torch.tensor([0.2, 0.4]))
-    assert from_deepinv(P.Denoising(P.PoissonNoise(0.1))).sigma is None
+    assert from_deepinv(P.Denoising(P.PoissonGaussianNoise(0.1, 0.1))).sigma is None  # its sigma is not all of it
     noise = from_deepinv(P.MRI(img_size=(8, 8), noise_model=P.GaussianNoise(0.1)))
     assert noise.sigma == pytest.approx(0.1)
 
@@ -397,3 +397,10 @@ def test_the_python_of_the_docs_runs():
     names: dict = {}
     for program in programs:
         exec(program, names)
+
+
+def test_the_declarations_of_the_docs_are_enough():
+    if torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU"):
+        pytest.skip("this torchvision loads by itself")
+    (program,) = re.findall(r"```python notest\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    subprocess.run([sys.executable, "-c", program], check=True)
