@@ -1,7 +1,29 @@
+import importlib.util
+from pathlib import Path
+
 import pytest
 import torch
 
 torch.set_num_threads(1)  # two pytest workers on two cores
+
+
+def declare_torchvision_operators() -> None:
+    """Make torchvision importable where its wheel was built for CUDA and torch was not.
+
+    Its C++ library does not load then, and ``import torchvision`` fails at the first operator it describes. Declaring
+    the two is enough for everything but calling them. deepinv imports torchvision, so the tests against it need this.
+    """
+    spec = importlib.util.find_spec("torchvision")
+    if torch.version.cuda is not None or spec is None or spec.origin is None:
+        return
+    try:
+        torch.ops.load_library(Path(spec.origin).with_name("_C.so"))
+    except OSError:
+        for name in ("nms", "qnms"):
+            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+declare_torchvision_operators()
 
 
 @pytest.fixture(autouse=True)

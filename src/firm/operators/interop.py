@@ -1,0 +1,358 @@
+"""DeepInverse (`deepinv`) both ways: its linear physics as operators, our operators and models as its own.
+
+deepinv is an extra, ``pip install "firm[deepinv]"``, and is imported only when one of these functions is called.
+See docs/deepinv.md.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Generator, Tensor, nn
+
+from firm.operators.base import LinearOperator, Operator, data_consistency, per_sample
+from firm.operators.cg import solve_normal_equations
+from firm.operators.checks import require_shape, shape
+from firm.operators.testing import dot_test, prox_test
+
+if TYPE_CHECKING:
+    from firm.sampling import PosteriorMean
+
+CLOSED_FORM_RESIDUAL = 2e-5  # of the data-consistency step in float32; deepinv's own CG stops at 1e-4
+
+
+def from_deepinv(
+    physics: Any,
+    *,
+    unit_range: bool | None = None,
+    image_shape: tuple[int, ...] | None = None,
+    complex: bool = False,
+) -> DeepinvOperator:
+    """Make a deepinv linear physics an operator, with the maps between its images in [0, 1] and FIRM's in [-1, 1].
+
+    Works on a copy, so that what later happens to the physics (``update``, ``A(x, mask=m)``) does not reach the
+    operator. Before it is returned it is checked: linear, a true adjoint, and a closed form that solves; where the
+    physics has none, or one that fails, conjugate gradients solve instead.
+
+    Parameters
+    ----------
+    physics
+        A ``deepinv.physics.LinearPhysics``, on any device.
+    unit_range
+        Whether its images are in [0, 1]. None: yes, but not for MRI and `complex`, which are centred on 0.
+    image_shape
+        Shape (C, H, W) of an image, for a physics that does not name it and takes not every size.
+    complex
+        Whether it takes complex images (B, C, H, W). FIRM's are then (B, 2C, H, W): real parts first, then imaginary.
+
+    Example
+    -------
+    >>> op = from_deepinv(physics)  # doctest: +SKIP
+    >>> r = firm.restore(model, op, op.measurement(y), sigma=op.sigma)  # doctest: +SKIP
+    >>> x = op.image(r.image)  # in [0, 1]  # doctest: +SKIP
+    """
+    _require_linear(physics)
+    return _checked(physics.clone(), unit_range, image_shape, complex)
+
+
+class DeepinvOperator(Operator):
+    """What `from_deepinv` returns; computes in float32 whatever it is given, and moves between devices only.
+
+    ``closed_form`` says whether ``prox_l2`` is the physics' own formula or our conjugate gradients.
+    """
+
+    def __init__(self, physics: Any, unit_range: bool, complex: bool, closed_form: bool = False) -> None:
+        super().__init__()
+        self.physics = physics
+        self.unit_range, self.complex, self.closed_form = unit_range, complex, closed_form
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure images, (B, C, H, W), without noise."""
+        return self.physics.A(self._to_physics(x))
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Adjoint of A; the shape of the images comes from the physics."""
+        return self._from_physics(self.physics.A_adjoint(_single(y)))
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Solve (A'A + I/gamma) x = A'y + z/gamma, with gamma a float or one per sample.
+
+        deepinv takes one gamma per sample as (B, 1, 1, 1) only: a shape of (B,) is wrong without a message where
+        B is the width of the image.
+        """
+        gamma = per_sample(gamma, z.float())
+        if self.closed_form:
+            x = self._from_physics(self.physics.prox_l2(self._to_physics(z), _single(y), gamma))
+        else:
+            x = solve_normal_equations(self, z.float(), _single(y), 1 / gamma)
+        require_shape(self, "the solution of prox_l2", x, shape(z))
+        return x.to(z.dtype)
+
+    def measurement(self, y: Tensor) -> Tensor:
+        """Map deepinv's measurements to FIRM's: images go from x to 2 x - 1, so y becomes 2 y - A(1)."""
+        return 2 * y - self.A(torch.ones_like(self.A_adjoint(y))) if self.unit_range else y
+
+    def image(self, x: Tensor) -> Tensor:
+        """Map FIRM's images to deepinv's; [0, 1] where ``unit_range``. Not clamped."""
+        return (x + 1) / 2 if self.unit_range else x
+
+    @property
+    def sigma(self) -> float | Tensor | None:
+        """Noise level of `measurement`, a float or (B,); None where the physics has no Gaussian noise model."""
+        import deepinv
+
+        noise = self.physics.noise_model
+        if not isinstance(noise, deepinv.physics.GaussianNoise):
+            return None
+        sigma: Tensor = noise.sigma.flatten() * (2 if self.unit_range else 1)
+        return float(sigma) if sigma.numel() == 1 else sigma
+
+    def _to_physics(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return torch.complex(*x.chunk(2, dim=1)) if self.complex else x
+
+    def _from_physics(self, x: Tensor) -> Tensor:
+        if x.is_complex() != self.complex:
+            kind = "complex" if x.is_complex() else "real"
+            raise ValueError(f"{self} takes {kind} images: pass from_deepinv(..., complex={x.is_complex()})")
+        return torch.cat([x.real, x.imag], dim=1) if self.complex else x
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DeepinvOperator:
+        """Move, but never change the type: ``.to(float64)`` makes the complex buffers of deepinv real."""
+        self.physics.to(fn(torch.zeros((), device=_device(self.physics))).device)
+        return self
+
+    def __repr__(self) -> str:
+        return f"from_deepinv({type(self.physics).__name__})"
+
+
+def as_deepinv(op: LinearOperator, sigma: float | Tensor = 0.0, img_size: tuple[int, ...] | None = None) -> Any:
+    """Make an operator a ``deepinv.physics.LinearPhysics`` with Gaussian noise, for deepinv's algorithms.
+
+    Parameters
+    ----------
+    op
+        Any operator of FIRM. It is linear, so it serves images in [0, 1] as well as in [-1, 1].
+    sigma
+        Noise level of ``physics(x)``, in the units of x: a float or (B,).
+    img_size
+        (C, H, W) of the images, for the parts of deepinv that ask for it.
+    """
+    size = img_size if img_size is not None else getattr(op, "image_shape", None)
+    return _physics_class()(op, sigma, size)
+
+
+def as_reconstructor(
+    model: PosteriorMean, steps: int = 2, seed: int = 0, unit_range: bool | None = None, *, sigma: float = 0.005
+) -> Any:
+    """Make a model a ``deepinv.models.Reconstructor``: ``rec(y, physics)`` gives images like those of the physics.
+
+    Every sample starts from the noise of `seed`, so that it does not depend on the rest of its batch.
+
+    Parameters
+    ----------
+    model
+        A `firm.Firm`.
+    steps, seed
+        As in `firm.restore`.
+    unit_range
+        As in `from_deepinv`.
+    sigma
+        Noise level to assume, in the units of the physics, where it has no Gaussian noise model.
+    """
+    return _reconstructor_class()(model, steps, seed, unit_range, sigma)
+
+
+def _deepinv() -> Any:
+    """The package, or an error that says how to get it."""
+    try:
+        import deepinv
+    except ImportError as error:
+        raise ImportError('this needs deepinv: pip install "firm[deepinv]"') from error
+    except RuntimeError as error:
+        if "torchvision" not in str(error):
+            raise
+        raise ImportError(
+            "deepinv imports torchvision, and the one installed was built for CUDA while torch was not: install both "
+            "from one index, or see docs/deepinv.md"
+        ) from error
+    return deepinv
+
+
+def _require_linear(physics: Any) -> None:
+    kind, classes = type(physics).__name__, _deepinv().physics
+    if not isinstance(physics, classes.LinearPhysics) or not getattr(physics, "linear", True):
+        raise ValueError(f"{kind} is not a linear physics (deepinv.physics.LinearPhysics): FIRM solves with A and A'")
+    if isinstance(physics, classes.StackedPhysics):
+        raise ValueError(f"{kind} measures a list of tensors, FIRM's operators measure one: take one of its parts")
+
+
+def _checked(
+    physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None, complex: bool
+) -> DeepinvOperator:
+    """The operator of `physics` itself, not of a copy, after its checks."""
+    centred = complex or isinstance(physics, _deepinv().physics.mri.MRIMixin)
+    if centred and unit_range:
+        raise ValueError(f"{type(physics).__name__}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
+    op = DeepinvOperator(physics, not centred if unit_range is None else unit_range, complex)
+    x_shape = (_batch(physics), *(image_shape or _find_image_shape(op)))
+    _test_linear(op, x_shape)
+    _test_adjoint(op, x_shape)
+    op.closed_form = _solves(op, x_shape)
+    return op
+
+
+def _find_image_shape(op: DeepinvOperator) -> tuple[int, ...]:
+    """Shape of an image that the physics takes, from what it says of its size; 32x32 where it says nothing."""
+    physics, scale = op.physics, 2 if op.complex else 1
+    shapes: list[tuple[int, ...]] = []
+    for attribute in ("img_size", "imsize", "img_width", "mask"):  # the img_size of MultiCoilMRI(mask=m) is not m's
+        named = getattr(physics, attribute, None)
+        if isinstance(named, Tensor):
+            named = named.shape if named.ndim > 3 else None
+        if named is not None:
+            size = (named, named) if isinstance(named, int) else tuple(named)
+            shapes += [(scale * size[0], *size[1:])] if len(size) == 3 else []
+            shapes += [(scale * c, *size[-2:]) for c in (3, 1, 2)]
+    shapes = shapes or [(scale * c, 32, 32) for c in (3, 1, 2)]
+    reasons = []
+    for candidate in shapes:
+        x = torch.zeros(_batch(physics), *candidate, device=_device(physics))
+        try:
+            back = op.A_adjoint(op.A(x))
+        except (RuntimeError, ValueError, TypeError, AssertionError, IndexError) as error:
+            reasons.append(f"{candidate}: {error}")
+            continue
+        if back.shape == x.shape:
+            return candidate
+        reasons.append(f"{candidate}: A_adjoint returns images of shape {shape(back)[1:]}")
+    raise ValueError(f"{op}: pass image_shape=(C, H, W), the shape of its images; tried " + "; ".join(reasons))
+
+
+def _test_linear(op: DeepinvOperator, x_shape: tuple[int, ...]) -> None:
+    a, b = _random(op, x_shape, 2), _random(op, x_shape, 3)
+    wanted = 2 * op.A(a) + op.A(b)  # weights that do not sum to 1: x + c would pass
+    if not float((op.A(2 * a + b) - wanted).abs().max()) <= 1e-3 * float(wanted.abs().max()):
+        raise ValueError(f"{op}: A(2 a + b) is not 2 A(a) + A(b), so the physics is not linear; FIRM solves with A'A")
+
+
+def _test_adjoint(op: DeepinvOperator, x_shape: tuple[int, ...]) -> None:
+    """`dot_test`, and <A x, A x> = <x, A'A x>, which sees small errors: with a random y both sides are near 0."""
+    dot_test(op, x_shape, device=_device(op.physics))
+    x = _random(op, x_shape, 0)
+    Ax = op.A(x)
+    norm = float(Ax.abs().double().square().sum())
+    error = abs(float((x.double() * op.A_adjoint(Ax).double()).sum()) / max(norm, 1e-30) - 1)
+    if not error <= 1e-4:  # transforms in float32 stay below 1e-5
+        raise ValueError(
+            f"{op}: A_adjoint is not the adjoint of A: <x, A'A x> and |A x|^2 differ by {error:.1e}; if the physics "
+            "has an exact adjoint, use it (Tomography(adjoint_via_backprop=True))"
+        )
+
+
+def _solves(op: DeepinvOperator, x_shape: tuple[int, ...]) -> bool:
+    """Whether the physics has a formula of its own for ``prox_l2``, and it holds, for one gamma per sample too.
+
+    Not all do: that of ``Downsampling(filter=None)`` fails for want of a filter.
+    """
+    if type(op.physics).prox_l2 is _deepinv().physics.LinearPhysics.prox_l2:
+        return False
+    device = _device(op.physics)
+    trial = DeepinvOperator(op.physics, op.unit_range, op.complex, closed_form=True)
+    try:
+        prox_test(trial, x_shape, torch.linspace(0.01, 0.2, x_shape[0]), device=device, tol=CLOSED_FORM_RESIDUAL)
+    except (RuntimeError, ValueError, TypeError, AttributeError):
+        return False
+    return True
+
+
+@functools.cache
+def _physics_class() -> Any:
+    """The class `as_deepinv` makes; here, because its base is deepinv's."""
+    deepinv = _deepinv()
+
+    class FirmPhysics(deepinv.physics.LinearPhysics):  # type: ignore[misc, name-defined]
+        """An operator of FIRM; A_vjp, A_adjoint_A and the norms are those of the base."""
+
+        def __init__(self, op: LinearOperator, sigma: float | Tensor, img_size: tuple[int, ...] | None) -> None:
+            super().__init__(img_size=img_size, noise_model=deepinv.physics.GaussianNoise(sigma))
+            self.op = op
+            self._adjoint_checked = False
+
+        def A(self, x: Tensor, **kwargs: Any) -> Tensor:
+            return self.op.A(x)
+
+        def A_adjoint(self, y: Tensor, **kwargs: Any) -> Tensor:
+            return self.op.A_adjoint(y)
+
+        def prox_l2(self, z: Tensor | float | None, y: Tensor, gamma: float | Tensor, **kwargs: Any) -> Tensor:
+            """Our data-consistency step with rho = 1/gamma; deepinv's settings of its solver have no effect."""
+            if not isinstance(z, Tensor):
+                z = torch.full_like(self.op.A_adjoint(y), float(z or 0))
+            if isinstance(gamma, Tensor) and gamma.numel() == 1:
+                gamma = gamma.reshape(())
+            check, self._adjoint_checked = not self._adjoint_checked, True
+            return data_consistency(self.op, z, y, 1 / gamma, check=check)
+
+        def A_dagger(self, y: Tensor, **kwargs: Any) -> Tensor:
+            """Pseudo-inverse: the closed form with gamma = 1e8, as deepinv does it, or deepinv's own iterations."""
+            if getattr(self.op, "closed_form", hasattr(self.op, "prox_l2")):
+                return self.prox_l2(None, y, 1e8)
+            return super().A_dagger(y, **kwargs)
+
+    return FirmPhysics
+
+
+@functools.cache
+def _reconstructor_class() -> Any:
+    """The class `as_reconstructor` makes."""
+
+    class FirmReconstructor(_deepinv().models.Reconstructor):  # type: ignore[misc]
+        """A model of FIRM behind deepinv's ``model(y, physics)``."""
+
+        def __init__(self, model: PosteriorMean, steps: int, seed: int, unit_range: bool | None, sigma: float) -> None:
+            super().__init__()
+            self.model, self.steps, self.seed = model, steps, seed
+            self.unit_range, self.assumed_sigma = unit_range, sigma
+            self._known: WeakKeyDictionary[Any, tuple[bool, bool]] = WeakKeyDictionary()  # physics checked before
+
+        def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
+            from firm.sampling import sample
+
+            op = self._operator(y, physics)
+            sigma = op.sigma if op.sigma is not None else self.assumed_sigma * (2 if op.unit_range else 1)
+            generators = [Generator().manual_seed(self.seed) for _ in range(len(y))]
+            x = sample(self.model, op, op.measurement(y), self.steps, generator=generators, sigma=sigma)
+            return op.image(x)
+
+        def _operator(self, y: Tensor, physics: Any) -> DeepinvOperator:
+            """The live physics, since y was measured with it just now; its checks run once."""
+            if physics not in self._known:
+                _require_linear(physics)
+                op = _checked(physics, self.unit_range, shape(physics.A_adjoint(y))[1:], complex=False)
+                self._known[physics] = op.unit_range, op.closed_form
+            unit_range, closed_form = self._known[physics]
+            return DeepinvOperator(physics, unit_range, complex=False, closed_form=closed_form)
+
+    return FirmReconstructor
+
+
+def _device(physics: nn.Module) -> torch.device:
+    return next((b.device for b in physics.buffers()), torch.device("cpu"))
+
+
+def _batch(physics: nn.Module) -> int:
+    """A batch that the physics takes: 2, or as many as it holds masks, kernels or coil maps."""
+    return next((len(b) for b in physics.buffers() if b.ndim >= 4 and len(b) > 1), 2)
+
+
+def _random(op: DeepinvOperator, x_shape: tuple[int, ...], seed: int) -> Tensor:
+    return torch.randn(x_shape, generator=Generator().manual_seed(seed)).to(_device(op.physics))
+
+
+def _single(y: Tensor) -> Tensor:
+    return y.to(torch.complex64) if y.is_complex() else y.float()
