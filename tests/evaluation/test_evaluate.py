@@ -68,7 +68,7 @@ def reference(folder, model_file, tmp_path_factory):
     return out, printed
 
 
-def test_prints_and_writes_everything(reference):
+def test_prints_and_writes_everything(reference, model_file):
     out, printed = reference
     for word in ("denoising (9 images, convention tables)", "fourier", "degraded", "data-consistency", "FIRM N=3", "±"):
         assert word in printed
@@ -77,7 +77,7 @@ def test_prints_and_writes_everything(reference):
     assert results["config"]["files"] == [f"{i:03d}.png" for i in range(9)]
     assert results["config"]["seed"] == 42
     assert results["config"]["tasks"]["deblurring"]["kernel_size"] == 61
-    assert len(results["config"]["model"]["sha256"]) == 64
+    assert results["methods"]["FIRM N=3"] == firm.fast(firm.load(model_file), "float32").fingerprint()
     assert results["machine"]["torch"] == torch.__version__
     row = results["summary"]["denoising"]["FIRM N=3"]
     assert (row["images"], row["nfe"]) == (9, 6)

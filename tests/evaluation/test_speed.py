@@ -43,7 +43,7 @@ def test_measure_counts_network_calls(monkeypatch):
         def __init__(self):
             super().__init__()
             self.weight = torch.nn.Parameter(torch.zeros(()))
-            self.config = {}
+            self.config = {"channels": 3}
 
         def forward(self, x, x_t, t):
             calls.append(len(x))

@@ -14,8 +14,19 @@ from torch import nn
 import firm
 from firm.data import portrait
 from firm.metrics import psnr, ssim
-from firm.operators import Blur, Fourier, Identity, Mask, Subsample, data_consistency, from_functions, gaussian_kernel
-from firm.operators.interop import as_deepinv, as_reconstructor, from_deepinv
+from firm.operators import (
+    Blur,
+    Fourier,
+    Identity,
+    Mask,
+    Subsample,
+    as_deepinv,
+    data_consistency,
+    from_deepinv,
+    from_functions,
+    gaussian_kernel,
+)
+from firm.restoration import as_reconstructor
 
 dinv = pytest.importorskip("deepinv")
 P = dinv.physics
@@ -359,9 +370,10 @@ def test_a_reconstructor_does_not_depend_on_the_batch_and_follows_the_physics():
 
 def test_without_deepinv(monkeypatch):
     from firm.operators import interop
+    from firm.restoration import reconstructor
 
     interop._physics_class.cache_clear()
-    interop._reconstructor_class.cache_clear()
+    reconstructor._reconstructor_class.cache_clear()
     monkeypatch.setitem(sys.modules, "deepinv", None)
     for call in (lambda: from_deepinv(Identity()), lambda: as_deepinv(Identity()), lambda: as_reconstructor(None)):
         with pytest.raises(ImportError, match=r'pip install "firm\[deepinv\]"'):

@@ -146,8 +146,8 @@ def test_steps_with_a_broken_gradient_are_skipped_and_then_refused(make, tmp_pat
         before = [p.detach().clone() for p in trainer.params]
         real = trainer.gradients
 
-        def broken(t, warm, real=real, trainer=trainer):
-            loss = real(t, warm)
+        def broken(t, warm, read, real=real, trainer=trainer):
+            loss = real(t, warm, read)
             trainer.params[0].grad.fill_(float("nan"))
             return loss
 

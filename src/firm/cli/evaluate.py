@@ -74,7 +74,7 @@ def evaluate(
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = summarise(rows)
-    write_results(folder, summary, time.perf_counter() - start)
+    write_results(folder, methods, summary, time.perf_counter() - start)
     console = Console()
     for table in tables(summary, convention):
         console.print(table)

@@ -68,10 +68,13 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
     return out
 
 
-def write_results(out: Path, summary: dict[str, Any], seconds: float) -> None:
-    """``out/results.json``: the configuration, the summary, and the machine."""
-    config = json.loads((out / "config.json").read_text())
-    results = {"config": config, "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine()}
+def write_results(out: Path, methods: Sequence[NamedMethod], summary: dict[str, Any], seconds: float) -> None:
+    """``out/results.json``: the configuration, the methods' fingerprints, the summary, and the machine."""
+    results = {
+        "config": json.loads((out / "config.json").read_text()),
+        "methods": {method.label: method.fingerprint for method in methods},
+        "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine(),
+    }  # fmt: skip
     write_atomically(out / "results.json", json.dumps(results, indent=1))
 
 

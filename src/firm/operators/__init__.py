@@ -13,6 +13,8 @@ from firm.operators.downsample import Downsample as Downsample
 from firm.operators.fourier import Fourier as Fourier
 from firm.operators.functions import from_functions as from_functions
 from firm.operators.identity import Identity as Identity
+from firm.operators.interop import as_deepinv as as_deepinv
+from firm.operators.interop import from_deepinv as from_deepinv
 from firm.operators.mask import Mask as Mask
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask

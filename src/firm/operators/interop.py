@@ -1,4 +1,4 @@
-"""DeepInverse (`deepinv`) both ways: its linear physics as operators, our operators and models as its own.
+"""DeepInverse (`deepinv`) both ways: its linear physics as operators, and our operators as its own.
 
 deepinv is an extra, ``pip install "firm[deepinv]"``, and is imported only when one of these functions is called.
 See docs/deepinv.md.
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
+from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
@@ -18,9 +17,6 @@ from firm.operators.base import LinearOperator, Operator, data_consistency, per_
 from firm.operators.cg import solve_normal_equations
 from firm.operators.checks import require_shape, shape
 from firm.operators.testing import dot_test, prox_test
-
-if TYPE_CHECKING:
-    from firm.sampling import PosteriorMean
 
 CLOSED_FORM_RESIDUAL = 2e-5  # of the data-consistency step in float32; deepinv's own CG stops at 1e-4
 
@@ -55,8 +51,8 @@ def from_deepinv(
     >>> r = firm.restore(model, op, op.measurement(y), sigma=op.sigma)  # doctest: +SKIP
     >>> x = op.image(r.image)  # in [0, 1]  # doctest: +SKIP
     """
-    _require_linear(physics)
-    return _checked(physics.clone(), unit_range, image_shape, complex)
+    require_linear(physics)
+    return checked_operator(physics.clone(), unit_range, image_shape, complex)
 
 
 class DeepinvOperator(Operator):
@@ -146,28 +142,7 @@ def as_deepinv(op: LinearOperator, sigma: float | Tensor = 0.0, img_size: tuple[
     return _physics_class()(op, sigma, size)
 
 
-def as_reconstructor(
-    model: PosteriorMean, steps: int = 2, seed: int = 0, unit_range: bool | None = None, *, sigma: float = 0.005
-) -> Any:
-    """Make a model a ``deepinv.models.Reconstructor``: ``rec(y, physics)`` gives images like those of the physics.
-
-    Every sample starts from the noise of `seed`, so that it does not depend on the rest of its batch.
-
-    Parameters
-    ----------
-    model
-        A `firm.Firm`.
-    steps, seed
-        As in `firm.restore`.
-    unit_range
-        As in `from_deepinv`.
-    sigma
-        Noise level to assume, in the units of the physics, where it has no Gaussian noise model.
-    """
-    return _reconstructor_class()(model, steps, seed, unit_range, sigma)
-
-
-def _deepinv() -> Any:
+def deepinv_package() -> Any:
     """The package, or an error that says how to get it."""
     try:
         import deepinv
@@ -183,19 +158,20 @@ def _deepinv() -> Any:
     return deepinv
 
 
-def _require_linear(physics: Any) -> None:
-    kind, classes = type(physics).__name__, _deepinv().physics
+def require_linear(physics: Any) -> None:
+    """Raise ValueError unless it is one linear physics."""
+    kind, classes = type(physics).__name__, deepinv_package().physics
     if not isinstance(physics, classes.LinearPhysics) or not getattr(physics, "linear", True):
         raise ValueError(f"{kind} is not a linear physics (deepinv.physics.LinearPhysics): FIRM solves with A and A'")
     if isinstance(physics, classes.StackedPhysics):
         raise ValueError(f"{kind} measures a list of tensors, FIRM's operators measure one: take one of its parts")
 
 
-def _checked(
+def checked_operator(
     physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None, complex: bool
 ) -> DeepinvOperator:
     """The operator of `physics` itself, not of a copy, after its checks."""
-    centred = complex or isinstance(physics, _deepinv().physics.mri.MRIMixin)
+    centred = complex or isinstance(physics, deepinv_package().physics.mri.MRIMixin)
     if centred and unit_range:
         raise ValueError(f"{type(physics).__name__}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
     op = DeepinvOperator(physics, not centred if unit_range is None else unit_range, complex)
@@ -259,7 +235,7 @@ def _solves(op: DeepinvOperator, x_shape: tuple[int, ...]) -> bool:
 
     Not all do: that of ``Downsampling(filter=None)`` fails for want of a filter.
     """
-    if type(op.physics).prox_l2 is _deepinv().physics.LinearPhysics.prox_l2:
+    if type(op.physics).prox_l2 is deepinv_package().physics.LinearPhysics.prox_l2:
         return False
     device = _device(op.physics)
     trial = DeepinvOperator(op.physics, op.unit_range, op.complex, closed_form=True)
@@ -273,7 +249,7 @@ def _solves(op: DeepinvOperator, x_shape: tuple[int, ...]) -> bool:
 @functools.cache
 def _physics_class() -> Any:
     """The class `as_deepinv` makes; here, because its base is deepinv's."""
-    deepinv = _deepinv()
+    deepinv = deepinv_package()
 
     class FirmPhysics(deepinv.physics.LinearPhysics):  # type: ignore[misc, name-defined]
         """An operator of FIRM; A_vjp, A_adjoint_A and the norms are those of the base."""
@@ -305,40 +281,6 @@ def _physics_class() -> Any:
             return super().A_dagger(y, **kwargs)
 
     return FirmPhysics
-
-
-@functools.cache
-def _reconstructor_class() -> Any:
-    """The class `as_reconstructor` makes."""
-
-    class FirmReconstructor(_deepinv().models.Reconstructor):  # type: ignore[misc]
-        """A model of FIRM behind deepinv's ``model(y, physics)``."""
-
-        def __init__(self, model: PosteriorMean, steps: int, seed: int, unit_range: bool | None, sigma: float) -> None:
-            super().__init__()
-            self.model, self.steps, self.seed = model, steps, seed
-            self.unit_range, self.assumed_sigma = unit_range, sigma
-            self._known: WeakKeyDictionary[Any, tuple[bool, bool]] = WeakKeyDictionary()  # physics checked before
-
-        def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
-            from firm.sampling import sample
-
-            op = self._operator(y, physics)
-            sigma = op.sigma if op.sigma is not None else self.assumed_sigma * (2 if op.unit_range else 1)
-            generators = [Generator().manual_seed(self.seed) for _ in range(len(y))]
-            x = sample(self.model, op, op.measurement(y), self.steps, generator=generators, sigma=sigma)
-            return op.image(x)
-
-        def _operator(self, y: Tensor, physics: Any) -> DeepinvOperator:
-            """The live physics, since y was measured with it just now; its checks run once."""
-            if physics not in self._known:
-                _require_linear(physics)
-                op = _checked(physics, self.unit_range, shape(physics.A_adjoint(y))[1:], complex=False)
-                self._known[physics] = op.unit_range, op.closed_form
-            unit_range, closed_form = self._known[physics]
-            return DeepinvOperator(physics, unit_range, complex=False, closed_form=closed_form)
-
-    return FirmReconstructor
 
 
 def _device(physics: nn.Module) -> torch.device:

@@ -5,4 +5,5 @@ from firm.restoration.problem import Problem as Problem
 from firm.restoration.problem import ProblemError as ProblemError
 from firm.restoration.problem import picture_problem as picture_problem
 from firm.restoration.problem import simulated_problem as simulated_problem
+from firm.restoration.reconstructor import as_reconstructor as as_reconstructor
 from firm.restoration.tiling import tiled as tiled
