@@ -3,13 +3,17 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint test-gpu clean
 
 demo: $(READY)
 	$(BIN)/firm reproduce portrait --out outputs/portrait
 
 test: $(READY)
 	$(BIN)/python -m pytest
+
+# On a machine with a GPU: the tests that need one (they are skipped elsewhere).
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -k "cuda or triton"
 
 lint: $(READY)
 	$(BIN)/ruff check .
