@@ -1,6 +1,6 @@
 """Draw phantoms to try things with: python examples/phantoms.py FOLDER writes train.npy, test.npy and one.png.
 
-Grey images of 32x32 pixels in [-1, 1], shaded discs, boxes and lines: 2000 to train on, 50 to test with.
+Grey images of 32x32 pixels in [-1, 1], shaded discs, boxes and lines: 2000 to train on, 30 to test with.
 """
 
 import sys
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(0)
-    train, test = (np.stack([phantom(rng) for _ in range(n)]) for n in (2000, 50))
+    train, test = (np.stack([phantom(rng) for _ in range(n)]) for n in (2000, 30))
     np.save(folder / "train.npy", train)
     np.save(folder / "test.npy", test)
     Image.fromarray(((test[0, 0] + 1) * 127.5).round().astype(np.uint8)).save(folder / "one.png")
