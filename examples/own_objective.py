@@ -1,6 +1,7 @@
 """An objective of one's own: the engine of `firm train` learns a Gaussian denoiser D(x + sigma n, sigma)."""
 
 import torch
+
 from firm.metrics import psnr
 from firm.networks import PriorUNet
 from firm.training.objectives import Objective

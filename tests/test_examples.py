@@ -48,10 +48,8 @@ def test_every_example_is_listed():
     assert listed == {p.name for p in EXAMPLES.iterdir() if p.is_file()} - {"README.md"}
 
 
-@pytest.fixture(scope="module")
-def tutorial(tmp_path_factory):
-    """A folder where every shell and Python block of the page has been run, in order; what each printed."""
-    folder = tmp_path_factory.mktemp("tutorial")
+def run_tutorial(folder):
+    """Run every shell and Python block of the page, in order; return what they printed."""
     shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     programs = folder / "bin"
     programs.mkdir()
@@ -69,59 +67,71 @@ def tutorial(tmp_path_factory):
         if name or language not in ("sh", "python"):
             continue
         command = ["sh", "-e", "-c", text] if language == "sh" else [sys.executable, "-W", "error", "-c", text]
-        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=180)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
         printed.append(done.stdout)
-    return folder, "\n".join(printed)
+    return "\n".join(printed)
 
 
-def test_the_tutorial_writes_what_it_says(tutorial):
-    folder, printed = tutorial
+def test_the_tutorial_runs_as_written(tmp_path, monkeypatch):
+    """One test, since it is one sequence of commands: each part looks at what the page says of it."""
+    printed = run_tutorial(tmp_path)
+    monkeypatch.chdir(tmp_path)
     claimed = set(re.findall(r"`((?:phantoms|runs|results|restored)/[\w./-]+|measurement\.png)`", PAGE))
     assert len(claimed) >= 12
-    assert [name for name in sorted(claimed) if not (folder / name).exists()] == []
-    assert np.load(folder / "phantoms" / "train.npy").shape == (2000, 1, 32, 32)
-    assert abs(np.load(folder / "phantoms" / "test.npy")).max() <= 1
+    assert [name for name in sorted(claimed) if not Path(name).exists()] == []
+    assert "MotionBlur(128, length=15.0" in printed
+    assert np.load("phantoms/train.npy").shape == (2000, 1, 32, 32)
+    check_evaluation()
+    check_restoration()
+    check_own_network()
+    check_own_objective()
 
 
-def test_the_tutorial_evaluates_the_own_task(tutorial):
-    folder, printed = tutorial
-    results = json.loads((folder / "results" / "motion" / "results.json").read_text())
-    assert list(results["summary"]["motion-blur"]) == ["degraded", "data-consistency", "FIRM N=1", "FIRM N=2", "FIRM N=4"]
+def check_evaluation():
+    results = json.loads(Path("results/motion/results.json").read_text())
+    summary = results["summary"]["motion-blur"]
+    assert list(summary) == ["degraded", "data-consistency", "FIRM N=1", "FIRM N=2", "FIRM N=4"]
     assert results["config"]["tasks"]["motion-blur"]["kernel"] == 11
-    (row,) = json.loads((folder / "restored" / "restore.json").read_text())
+    told = dict(re.findall(r"^ *(degraded|data-consistency|FIRM N=\d) +([\d.]+)±", PAGE, re.MULTILINE))
+    for method in ("degraded", "data-consistency"):  # need no training, so the numbers of the page must come out
+        assert summary[method]["psnr"] == pytest.approx(float(told[method]), abs=0.02)
+    best = max(float(told[method]) for method in ("degraded", "data-consistency"))
+    assert float(told["FIRM N=2"]) > best + 2
+
+
+def check_restoration():
+    (row,) = json.loads(Path("restored/restore.json").read_text())
     assert row["samples"] == 8
-    assert row["advice"] == []
     assert row["length"] == 9
+    assert row["advice"] == []  # within what the model was trained for
 
 
-def test_the_baselines_are_those_of_the_page(tutorial):
-    """They need no training, so the numbers of the page must come out."""
-    folder, _ = tutorial
-    summary = json.loads((folder / "results" / "motion" / "results.json").read_text())["summary"]["motion-blur"]
-    for method in ("degraded", "data-consistency"):
-        (told,) = re.findall(rf"^ {method} +([\d.]+)±", PAGE, re.MULTILINE)
-        assert summary[method]["psnr"] == pytest.approx(float(told), abs=0.02)
+def check_own_network():
+    path, name = "runs/own-network/model.safetensors", "examples/own_network.py:Small"
+    small = load_class(name, torch.nn.Module, "network")
+    model = firm.load(path, small)
+    assert model.estimator.config == {"channels": 1, "width": 16, "noise_level": True}
+    assert model.card["steps"] == 10
+    with pytest.raises(ValueError, match="Small"):
+        firm.load(path)
+    simulate = ["restore", "phantoms/one.png", "--simulate", TASK, "--set", "kernel=11", "--model", path]
+    refused = CliRunner().invoke(app, simulate)
+    assert refused.exit_code == 2
+    assert says(refused.output, "--network file.py:Small")
+    restored = CliRunner().invoke(app, [*simulate, "--network", name, "--out", "again"])
+    assert restored.exit_code == 0, restored.output
+    assert Path("again/one_restored.png").is_file()
 
 
-def test_the_page_counts_the_calls_of_a(tutorial):
-    op = load_class(str(EXAMPLES / "motion_blur.py") + ":MotionBlur", BaseTask, "task")(32, kernel=11).operator()
-    counts = {"A": 0, "A_adjoint": 0}
-    for name in counts:
-
-        def counted(v, name=name, call=getattr(op, name)):
-            counts[name] += 1
-            return call(v)
-
-        setattr(op, name, counted)
-    z = torch.randn(1, 1, 32, 32, requires_grad=True)
-    x = firm.data_consistency(op, z, torch.randn(1, 1, 22, 22), 0.01, check=False)
-    forward = dict(counts)
-    x.sum().backward()
-    assert forward == {"A": 11, "A_adjoint": 12}
-    assert counts == {"A": 21, "A_adjoint": 22}
-    assert "11 calls of A and 12 of its adjoint" in " ".join(PAGE.split())
-    assert "10 of each" in " ".join(PAGE.split())
+def check_own_objective():
+    path = "runs/own-objective/model.safetensors"
+    denoiser = firm.load_network(path)
+    assert denoiser.card["objective"] == "examples/own_objective.py:Denoiser"
+    assert denoiser(torch.zeros(1, 1, 32, 32), torch.tensor([0.2])).shape == (1, 1, 32, 32)
+    assert Path("runs/own-objective/best.safetensors").is_file()
+    with pytest.raises(ValueError, match="denoiser, not a FIRM model"):
+        firm.load(path)
 
 
 # The task
@@ -135,51 +145,35 @@ def test_the_task_draws_a_kernel_for_every_sample():
     task = motion_blur(length=(1, 11), angle=(0, 180), sigma=(0.01, 0.05))
     op, y, sigma = task.draw(torch.zeros(6, 1, 32, 32), Rows(6, 0, 6))
     assert y.shape == (6, 1, 22, 22)
-    assert len({float(k.sum() + k.max()) for k in op.kernel}) == 6
+    assert len({float(k.max()) for k in op.kernel}) == 6
     assert 0.01 <= float(sigma.min()) < float(sigma.max()) <= 0.05
     assert (op.cg_tol, op.cg_iterations) == (0, 10)
     assert firm.operators.dot_test(op, (6, 1, 32, 32)) < 1e-3
 
 
-@pytest.mark.parametrize("settings", [{"length": 12}, {"length": (1, 12)}, {"length": 26}])
+@pytest.mark.parametrize("settings", [{"length": 12}, {"length": (1, 12)}])
 def test_a_motion_longer_than_the_kernel_is_refused(settings):
-    with pytest.raises(ValueError, match="motion|length"):
+    with pytest.raises(ValueError, match="12 pixels does not fit into a kernel of 11"):
         motion_blur(**settings)
 
 
-# A network and an objective of one's own
+def test_the_page_counts_the_calls_of_a():
+    op, counts = motion_blur().operator(), {"A": 0, "A_adjoint": 0}
 
+    def counted(name, call):
+        def wrapped(v):
+            counts[name] += 1
+            return call(v)
 
-def test_the_own_network_is_built_again_from_the_file(tutorial, monkeypatch):
-    folder, printed = tutorial
-    monkeypatch.chdir(folder)
-    path = folder / "runs" / "own-network" / "model.safetensors"
-    small = load_class("examples/own_network.py:Small", torch.nn.Module, "network")
-    model = firm.load(path, small)
-    assert model.estimator.config == {"channels": 1, "width": 16, "noise_level": True}
-    assert model.card["steps"] == 10
-    with pytest.raises(ValueError, match="Small"):
-        firm.load(path)
-    refused = CliRunner().invoke(app, ["restore", "phantoms/one.png", "--simulate", "denoising", "--model", str(path)])
-    assert refused.exit_code == 2
-    assert says(refused.output, "--network file.py:Small")
-    restored = CliRunner().invoke(
-        app, ["restore", "phantoms/one.png", "--simulate", TASK, "--set", "kernel=11", "--model", str(path),
-              "--network", "examples/own_network.py:Small", "--out", "again"],
-    )  # fmt: skip
-    assert restored.exit_code == 0, restored.output
-    assert (folder / "again" / "one_restored.png").is_file()
+        return wrapped
 
-
-def test_the_own_objective_gives_a_denoiser(tutorial):
-    folder, _ = tutorial
-    path = folder / "runs" / "own-objective" / "model.safetensors"
-    denoiser = firm.load_network(path)
-    assert denoiser.card["objective"] == "examples/own_objective.py:Denoiser"
-    assert denoiser(torch.zeros(1, 1, 32, 32), torch.tensor([0.2])).shape == (1, 1, 32, 32)
-    assert (folder / "runs" / "own-objective" / "best.safetensors").is_file()
-    with pytest.raises(ValueError, match="denoiser, not a FIRM model"):
-        firm.load(path)
+    op.A, op.A_adjoint = counted("A", op.A), counted("A_adjoint", op.A_adjoint)
+    z = torch.randn(1, 1, 32, 32, requires_grad=True)
+    x = firm.data_consistency(op, z, torch.randn(1, 1, 22, 22), 0.01, check=False)
+    assert counts == {"A": 11, "A_adjoint": 12}
+    x.sum().backward()
+    assert counts == {"A": 21, "A_adjoint": 22}
+    assert "11 calls of A and 12 of its adjoint, and its backward pass 10 of each" in " ".join(PAGE.split())
 
 
 # A file says what it holds, never which code to run
@@ -226,8 +220,8 @@ def test_loading_a_file_never_runs_code_that_it_names(evil, name):
     for command in (
         ["restore", "one.npy", "--simulate", "denoising", "--model", str(path)],
         ["evaluate", str(path), "--dataset", "arrays", "--data", "all.npy", "--tasks", "denoising"],
-        ["train", str(EXAMPLES / "motion_blur.yaml"), "task=denoising", "data=all.npy", f"init_from={path}", "val_images=0",
-         "out=run"],
+        ["train", str(EXAMPLES / "motion_blur.yaml"), "task=denoising", "data=all.npy", f"init_from={path}",
+         "val_images=0", "out=run"],
     ):  # fmt: skip
         result = CliRunner().invoke(app, command)
         assert result.exit_code != 0, result.output
