@@ -83,8 +83,9 @@ class Firm(nn.Module):
         return evaluations(steps, method) * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
-        """A hash of the weights and the solver's settings: what the results depend on."""
-        digest = hashlib.sha256(repr(self.solver).encode())
+        """A hash of the weights, the network's and the solver's settings: what the results depend on."""
+        settings = json.dumps(getattr(self.estimator, "config", None), sort_keys=True, default=str)
+        digest = hashlib.sha256(f"{self.solver!r} {settings}".encode())
         for key, value in sorted(self.estimator.state_dict().items()):
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
             flat = value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1)

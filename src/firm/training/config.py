@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from torch import nn
 
-from firm._util.importing import is_own
+from firm._util.importing import is_own, load_class
 from firm.networks import PRESETS, UNet
 from firm.tasks import BaseTask
 from firm.training.errors import ConfigError as ConfigError
@@ -245,7 +246,7 @@ def _check(c: TrainConfig) -> None:
     try:
         objective = objective_class(c.objective)
     except ValueError as error:
-        raise ConfigError(f"objective: {error}{_suggest(c.objective, NAMED)}") from error
+        raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need)
     if objective.measures:
         _check_tasks(c, need)
@@ -260,8 +261,8 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(not c.scale or c.crop == "random", "scale needs crop=random")
     need(c.read_size == 0 or c.read_size >= c.size, f"read_size ({c.read_size}) is smaller than size ({c.size})")
     need(
-        c.read_size in (0, c.size) or c.crop == "random" or c.dataset == "arrays",
-        "read_size beyond size is for crop=random: centred pictures are read at `size`",
+        c.read_size in (0, c.size) or c.crop == "random",
+        "read_size beyond size is for crop=random: centred images are read at `size`",
     )
     need(
         not c.mapped or c.dataset == "arrays" or bool(c.cache),
@@ -275,6 +276,10 @@ def _check_network(c: TrainConfig, need: Any) -> None:
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
     own, arguments = c.network_arguments()
     if own is not None:
+        try:
+            load_class(own, nn.Module, "network")
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         return  # its class knows its arguments
     known = list(inspect.signature(UNet).parameters)
     for key in arguments:

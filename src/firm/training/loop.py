@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 from tqdm import tqdm
 
@@ -112,9 +113,10 @@ def _refuse_another_run(out: Path, config: TrainConfig) -> None:
         "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
     if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
-        texts = (path.read_text(), dump_config(config))
-        fixed = [[line for line in text.splitlines() if line.split(":")[0] not in free] for text in texts]
-        changed = sorted({line.split(":")[0].strip(" -") for line in set(fixed[0]) ^ set(fixed[1])})
+        # what an older version did not know had the default's effect
+        before = {**yaml.safe_load(dump_config(TrainConfig())), **yaml.safe_load(path.read_text())}
+        now = yaml.safe_load(dump_config(config))
+        changed = sorted(key for key in {*before, *now} - {*free} if before.get(key) != now.get(key))
         if changed:
             raise ConfigError(
                 f"{out} holds a run with other settings ({', '.join(changed)}): "
