@@ -152,6 +152,8 @@ def _load(path: Path, estimator: nn.Module | type[nn.Module] | None) -> tuple[nn
         ) from error
     about = _about(path, metadata)
     net = estimator if isinstance(estimator, nn.Module) else _build(path, about, estimator)
+    if not hasattr(net, "config") and about["config"] is not None:
+        net.config = about["config"]  # as in training, which tells by it whether the network takes the noise level
     weights = {  # copies: tensors of a mapped file are not aligned, and kernels then round differently
         key: value.to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
         for key, value in weights.items()

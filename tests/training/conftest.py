@@ -31,6 +31,12 @@ def pictures(tmp_path_factory):
     return save_pictures(tmp_path_factory.mktemp("pictures"), 64, (20, 20))
 
 
+@pytest.fixture(scope="session")
+def tiny():
+    """The settings of a small run, without its data."""
+    return TINY
+
+
 @pytest.fixture
 def config_file(tmp_path, pictures):
     path = tmp_path / "tiny.yaml"

@@ -204,6 +204,8 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
             raise ConfigError(f"{key} must be a list of tasks such as [{{name: denoising, sigma: [0.1, 0.3]}}]")
         return tuple(value)
     if kind is str:
+        if isinstance(value, list | dict):
+            raise ConfigError(f"{key} must be text, got {value!r}")
         return "" if value is None else str(value)
     if kind is bool:
         if isinstance(value, bool):

@@ -48,7 +48,12 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
-    with _signals() as stop, _bar(config, trainer, progress and ranks.main) as bar:
+    with (
+        contextlib.closing(trainer.feed),
+        contextlib.closing(log) if log is not None else contextlib.nullcontext(),
+        _signals() as stop,
+        _bar(config, trainer, progress and ranks.main) as bar,
+    ):
         while trainer.progress < 1:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
@@ -85,9 +90,6 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                 last_save = now
             if stopping:
                 break
-    trainer.feed.close()
-    if log is not None:
-        log.close()
     result["finished"] = trainer.progress >= 1
     result["step"], result["steps_now"] = trainer.step, trainer.step - first
     return result
