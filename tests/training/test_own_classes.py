@@ -65,25 +65,15 @@ def test_the_saved_and_validated_network_is_the_average(make, tmp_path):
     assert not torch.allclose(saved[key], moved[key], atol=1e-4)
 
 
-def test_an_own_network_continues_bit_identical(make, tmp_path, monkeypatch):
+def test_an_own_network_continues_bit_identical(make, tmp_path, interrupted):
     settings = [NETWORK, "task=denoising", "epochs=2", "warm_epochs=1", "val_images=0"]
     train(make(*settings, out="whole"), RANK, progress=False)
-    advance = Trainer.advance
-
-    def breaking(self):
-        if self.step == 12:
-            raise KeyboardInterrupt
-        return advance(self)
-
-    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
-        m.setattr(Trainer, "advance", breaking)
-        train(make(*settings, out="cut"), RANK, progress=False)
-    assert train(make(*settings, out="cut"), RANK, progress=False)["steps_now"] == 10
+    assert interrupted(make(*settings, out="cut"), 12)["steps_now"] == 10
     kind = load_class(f"{NETS}:Net", torch.nn.Module, "network")
     whole, cut = (firm.load(tmp_path / n / "model.safetensors", kind).estimator.state_dict() for n in ("whole", "cut"))
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
     with pytest.raises(ConfigError, match=r"other settings \(network\)"):
-        train(make(*settings[1:], "network={class: '%s:Net', width: 16}" % NETS, out="cut"), RANK, progress=False)
+        train(make(*settings[1:], f"network={{class: '{NETS}:Net', width: 16}}", out="cut"), RANK, progress=False)
 
 
 def test_an_own_network_evaluates_and_restores_with_its_class_alone(run, pictures, tmp_path):
@@ -112,7 +102,7 @@ def test_init_from_an_own_model(run, make, tmp_path):
     a, b = (firm.load(p, kind).estimator for p in (first, tmp_path / "next" / "model.safetensors"))
     torch.testing.assert_close(a.body[0].weight, b.body[0].weight, atol=1e-6, rtol=0)
     for network, message in (
-        ("network={class: '%s:Net', width: 16}" % NETS, "do not fit Net"),
+        (f"network={{class: '{NETS}:Net', width: 16}}", "do not fit Net"),
         ("network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}", "was saved with the network class"),
     ):
         with pytest.raises(ConfigError, match=f"init_from: .*{message}"):

@@ -165,29 +165,14 @@ def test_a_prior_is_no_firm_model(trained):
     assert "holds a prior" in result.output
 
 
-def interrupted(config, steps, monkeypatch):
-    """Train, but break off after some steps, as a crash does; then go on."""
-    advance = Trainer.advance
-
-    def breaking(self):
-        if self.step == steps:
-            raise KeyboardInterrupt
-        return advance(self)
-
-    with monkeypatch.context() as m, pytest.raises(KeyboardInterrupt):
-        m.setattr(Trainer, "advance", breaking)
-        train(config, RANK, progress=False)
-    return train(config, RANK, progress=False)
-
-
 def weights(path):
     return firm.load_network(path / "model.safetensors").state_dict()
 
 
-def test_a_prior_continues_bit_identical_and_shares_its_batch(make, tmp_path, monkeypatch):
+def test_a_prior_continues_bit_identical_and_shares_its_batch(make, tmp_path, interrupted):
     settings = [*PRIOR, "epochs=2", "val_images=0", "mapped=true", f"cache={tmp_path / 'cache'}", "flips=true"]
     train(make(*settings, out="whole"), RANK, progress=False)
-    resumed = interrupted(make(*settings, out="cut"), 8, monkeypatch)
+    resumed = interrupted(make(*settings, out="cut"), 8)
     assert resumed["steps_now"] == 15  # from the checkpoint of step 5
     whole, cut = weights(tmp_path / "whole"), weights(tmp_path / "cut")
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
@@ -235,8 +220,8 @@ def test_an_objective_of_ones_own(make, tmp_path):
 
 
 def test_objectives_that_do_not_exist(make, tmp_path):
-    with pytest.raises(ConfigError, match="no objective 'priro'.*did you mean 'prior'"):
+    with pytest.raises(ConfigError, match=r"no objective 'priro'.*did you mean 'prior'"):
         make("objective=priro")
-    with pytest.raises(ConfigError, match="must be a class derived from firm.training.objectives.Objective"):
+    with pytest.raises(ConfigError, match=r"must be a class derived from firm\.training\.objectives\.Objective"):
         make("objective=torch.nn:Linear")
     assert dataclasses.replace(make(), objective="prior").objective == "prior"
