@@ -255,5 +255,9 @@ def test_advice_does_not_mind_how_masks_are_drawn():
 def test_ranges_in_a_configuration_are_checked():
     with pytest.raises(ConfigError, match="range of noise levels needs a network with noise_level"):
         load_config(None, ["mixture=[{name: denoising, sigma: [0.1, 0.2]}]"])
+    for entry in ("{name: random-inpainting, missing: [0.1, 0.2]}", "{name: fourier, lines: [2, 9]}"):
+        with pytest.raises(ConfigError, match=r"a range of (missing|lines) needs mask: fresh"):
+            load_config(None, [f"mixture=[{entry}]", "mask=shared"])
+        assert load_config(None, [f"mixture=[{entry}]"]).make_tasks(mask="shared")  # as validation has it
     with pytest.raises(ConfigError, match="factor cannot be a range"):
         load_config(None, ["mixture=[{name: super-resolution, factor: [2, 4]}]"])

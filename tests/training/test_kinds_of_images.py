@@ -211,11 +211,14 @@ def test_random_crops_are_slices_of_the_images_and_flips_mirror_them():
     found = [every[tuple(image.flatten().tolist())] for image in drawn]
     for part in range(3):
         assert {f[part] for f in found} == set(range(6))
+    assert len({f[1:3] for f in found}) == 36  # rows and columns are drawn apart
     assert 140 < sum(f[3] for f in found) < 260
+    after = torch.rand(3)
     torch.manual_seed(0)
     plain = feed(data, "crop=random")[0].draw(rows_of(400), None, torch.device("cpu"))
     for flipped, image, (*_, mirrored) in zip(drawn, plain, found, strict=True):  # the same draws, not mirrored
         assert torch.equal(image.flip(-1) if mirrored else image, flipped)
+    assert torch.equal(torch.rand(3), after)  # measurements do not depend on the setting
 
 
 def test_scaled_crops_show_the_share_that_was_asked_for():

@@ -225,3 +225,6 @@ def test_objectives_that_do_not_exist(make, tmp_path):
     with pytest.raises(ConfigError, match=r"must be a class derived from firm\.training\.objectives\.Objective"):
         make("objective=torch.nn:Linear")
     assert dataclasses.replace(make(), objective="prior").objective == "prior"
+    aware = make(*PRIOR, "network={ch: 8, mult: [1, 2], blocks: 1, groups: 4, noise_level: true}")
+    with pytest.raises(ConfigError, match="takes no noise_level"):
+        train(aware, RANK, progress=False)

@@ -17,7 +17,7 @@ from torch import nn
 
 from firm._util.importing import is_own, load_class
 from firm.networks import PRESETS, UNet
-from firm.tasks import BaseTask
+from firm.tasks import BaseTask, takes_mask
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
 from firm.training.objectives import NAMED, objective_class
@@ -299,6 +299,10 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
         tasks = c.make_tasks()
     except ValueError as error:
         raise ConfigError(f"mixture: {error}" if c.mixture else str(error)) from error
+    for task in tasks:
+        drawn = [key for key in task.ranges if key != "sigma"]
+        shared = takes_mask(type(task)) and task.settings()["mask"] == "shared"
+        need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
     if any("sigma" in task.ranges for task in tasks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +14,13 @@ from firm.data.images import Images
 from firm.metrics import psnr
 from firm.networks import PriorUNet
 from firm.training.batch import Batch
+from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
 from firm.training.pairing import pair
 from firm.training.validation import save_grid
+
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
 
 LEVELS = (0.2, 0.1, 0.5)  # of the noise that validation removes, for images in [-1, 1]; the first one chooses the best
 SAMPLES, STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
@@ -27,6 +32,11 @@ class Prior(Objective):
     kind = "prior"
     measures = False
     network_class = PriorUNet
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.noise_level:
+            raise ConfigError("objective=prior has no measurements: its network takes no noise_level")
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error of the velocity, averaged over the pixels."""
