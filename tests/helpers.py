@@ -1,5 +1,8 @@
 """Checks shared by the operator tests; the dense solve is the independent oracle."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,3 +51,12 @@ def save_pictures(root: Path, count: int, size: tuple[int, int]) -> Path:
         coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
         coarse.resize(size, Image.Resampling.BICUBIC).save(root / f"{i:03d}.png")
     return root
+
+
+def run_two_processes(config_file: Path) -> None:
+    """``firm train`` in two processes that share the batch."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "firm", "train", str(config_file)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run([*torchrun, *local], env=environment, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stderr

@@ -83,8 +83,9 @@ class Firm(nn.Module):
         return evaluations(steps, method) * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
-        """A hash of the weights and the solver's settings: what the results depend on."""
-        digest = hashlib.sha256(repr(self.solver).encode())
+        """A hash of the weights, the network's and the solver's settings: what the results depend on."""
+        settings = json.dumps(getattr(self.estimator, "config", None), sort_keys=True, default=str)
+        digest = hashlib.sha256(f"{self.solver!r} {settings}".encode())
         for key, value in sorted(self.estimator.state_dict().items()):
             digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
             flat = value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1)
@@ -151,6 +152,8 @@ def _load(path: Path, estimator: nn.Module | type[nn.Module] | None) -> tuple[nn
         ) from error
     about = _about(path, metadata)
     net = estimator if isinstance(estimator, nn.Module) else _build(path, about, estimator)
+    if not hasattr(net, "config") and about["config"] is not None:
+        net.config = about["config"]  # as in training, which tells by it whether the network takes the noise level
     weights = {  # copies: tensors of a mapped file are not aligned, and kernels then round differently
         key: value.to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
         for key, value in weights.items()

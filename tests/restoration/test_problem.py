@@ -88,6 +88,15 @@ def test_settings_change_the_simulated_task(folder):
         simulated_problem(folder / "001.png", "denoising", {"box": 4})
 
 
+def test_settings_of_the_command_line_are_text_or_ranges(folder):
+    """YAML reads 1e-3, without a dot, as text; and a range has no single measurement."""
+    assert simulated_problem(folder / "001.png", "denoising", {"sigma": "1e-3"}).sigma == 0.001
+    for settings, message in (({"sigma": "5"}, "from 0 to 2"), ({"sigma": [0.1, 0.2]}, "a range is for training"),
+                              ({"sigma": "much"}, "must be a number")):  # fmt: skip
+        with pytest.raises(ProblemError, match=message):
+            simulated_problem(folder / "001.png", "denoising", settings)
+
+
 def test_the_channels_of_a_grey_picture_get_independent_noise():
     generator = torch.Generator().manual_seed(1)
     noise = 0.1 * torch.randn(1, 1, 400, 400, generator=generator)

@@ -1,7 +1,11 @@
 import pytest
+import torch
 from helpers import save_pictures
 
+from firm._util.distributed import Ranks
 from firm.training.config import load_config
+from firm.training.loop import train
+from firm.training.trainer import Trainer
 
 TINY = """
 dataset: folder
@@ -31,6 +35,12 @@ def pictures(tmp_path_factory):
     return save_pictures(tmp_path_factory.mktemp("pictures"), 64, (20, 20))
 
 
+@pytest.fixture(scope="session")
+def tiny():
+    """The settings of a small run, without its data."""
+    return TINY
+
+
 @pytest.fixture
 def config_file(tmp_path, pictures):
     path = tmp_path / "tiny.yaml"
@@ -46,3 +56,24 @@ def make(config_file, tmp_path):
         return load_config(config_file, [f"out={tmp_path / out}", *overrides])
 
     return build
+
+
+@pytest.fixture
+def interrupted(monkeypatch):
+    """Train, break off after some steps as a crash does, and go on; returns what the second run tells."""
+
+    def run(config, steps):
+        ranks, advance = Ranks(0, 1, torch.device("cpu")), Trainer.advance
+
+        def breaking(self):
+            if self.step == steps:
+                raise KeyboardInterrupt
+            return advance(self)
+
+        monkeypatch.setattr(Trainer, "advance", breaking)
+        with pytest.raises(KeyboardInterrupt):
+            train(config, ranks, progress=False)
+        monkeypatch.setattr(Trainer, "advance", advance)
+        return train(config, ranks, progress=False)
+
+    return run

@@ -99,7 +99,7 @@ def _methods(name: str, steps: list[int], precision: Precision, network: str | N
 
 
 def _tasks(text: str, side: int, mask: str, settings: dict[str, Any]) -> list[Any]:
-    from firm.tasks import tables, task_class
+    from firm.tasks import tables, takes_mask, task_class
 
     names = [name for part in text.split(",") for name in (tables() if part == "all" else (part.strip(),))]
     if len(set(names)) < len(names):
@@ -111,5 +111,10 @@ def _tasks(text: str, side: int, mask: str, settings: dict[str, Any]) -> list[An
     unknown = [key for key in settings if not any(key in kind.parameters for kind in classes)]
     if unknown:
         raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}")
-    settings = {"mask": mask, **settings}
-    return [kind(side, **{k: v for k, v in settings.items() if k in kind.parameters}) for kind in classes]
+    found = []
+    for kind in classes:
+        chosen = {k: v for k, v in settings.items() if k in kind.parameters}
+        task = kind(side, **({"mask": mask} if takes_mask(kind) else {}) | chosen)
+        task.require_values()
+        found.append(task)
+    return found

@@ -66,6 +66,10 @@ def evaluate(
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
+    for what, names in (("tasks", [t.name for t in evaluation.tasks]), ("methods", [m.label for m in methods])):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
     batch = batch if torch.cuda.is_available() else 1
     _claim(out, evaluation)
     table = out / "images.csv"
@@ -117,7 +121,8 @@ def score_image(
 ) -> dict[str, float]:
     """PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
     x, truth = (visible(v[k : k + 1], evaluation.images.complex) for v in (restored.x, restored.truth))
-    if method.run is degraded and _bare_stride(task) and evaluation.convention == "tables":
+    paper = evaluation.convention == "tables" and not evaluation.images.complex
+    if paper and method.run is degraded and _bare_stride(task):
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
         twice = restored.op.A_adjoint((restored.y[k : k + 1] + 1) / 2)
         score = scores(twice, truth, "tables", x_once=x)

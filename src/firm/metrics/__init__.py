@@ -3,9 +3,9 @@
 from firm.metrics._lpips import lpips as lpips
 from firm.metrics._psnr import psnr as psnr
 from firm.metrics._ssim import ssim as ssim
+from firm.metrics._visible import visible as visible
 from firm.metrics.conventions import Convention as Convention
 from firm.metrics.conventions import scores as scores
 from firm.metrics.posterior import coverage as coverage
 from firm.metrics.posterior import pixel_std as pixel_std
 from firm.metrics.posterior import wasserstein as wasserstein
-from firm.metrics.visible import visible as visible

@@ -38,13 +38,13 @@ def advice(card: dict[str, Any], problem: Problem) -> list[str]:
 
 def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
     """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
-    if key in entry:
-        return entry[key]
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
     parameter = task.parameters.get(key) if task is not None else None
-    if parameter is None or not parameter.option:
-        return None  # a user's own task, whose code a card must not run; or a setting that is no degradation
-    return parameter.paper((size, size))
+    if parameter is not None and not parameter.option:
+        return None  # a setting that is no degradation
+    if key in entry:
+        return entry[key]
+    return None if parameter is None else parameter.paper((size, size))  # a card must not run a user's own task
 
 
 def _serves(trained: str, wanted: str) -> bool:

@@ -14,7 +14,7 @@ from torch import Tensor
 from firm.data.array_file import is_array_file
 from firm.data.load import read_image
 from firm.data.picture import read_picture
-from firm.metrics.visible import visible
+from firm.metrics import visible
 from firm.operators import LinearOperator
 from firm.restoration.noise import estimate_noise
 from firm.tasks import BaseTask, built_in, task_class
@@ -143,9 +143,10 @@ def simulated_problem(path: Path, name: str, settings: Mapping[str, Any], seed: 
     """
     reading = read(path, channels)
     truth = reading.image
-    check_sigma(settings.get("sigma"))
     try:
         task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
+        task.require_values()
+        check_sigma(task.sigma)
         op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
     except ValueError as error:
         raise ProblemError(str(error)) from error

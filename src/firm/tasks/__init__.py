@@ -46,6 +46,11 @@ def task_class(name: str) -> type[BaseTask]:
     return built_in()[name]
 
 
+def takes_mask(kind: type[BaseTask]) -> bool:
+    """Whether tasks of this class have a random mask, shared or fresh."""
+    return "mask" in kind.parameters and "fresh" in kind.parameters["mask"].choices
+
+
 def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:
     """A task by name, for images of a side or (height, width).
 

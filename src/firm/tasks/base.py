@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -85,6 +85,11 @@ class BaseTask:
         """The values of its parameters, without the ranges."""
         return {key: self.__dict__[key] for key in self.parameters}
 
+    def require_values(self) -> None:
+        """Raise ValueError if a setting is a range: one image has one value."""
+        if self.ranges:
+            raise ValueError(f"{self.name}: a range is for training; {', '.join(self.ranges)} must be one value here")
+
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, BaseTask):
             return False
@@ -100,9 +105,10 @@ class BaseTask:
     # The operator
 
     def build(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """The operator for settings given as tensors, one value per sample, (B,), on the device of the images.
+        """The operator for settings given as tensors on the device of the images: one value per sample, (B,).
 
-        Must not wait for the device (no ``.item()``), so that training may record it as a CUDA graph.
+        Where nothing is drawn it is one for all, (1,). Settings that are text are attributes of the task. Must not wait
+        for the device (no ``.item()``), so that training may record it as a CUDA graph.
         """
         raise TypeError(f"the task {self.name} must define build(values), or operator() and draw_operator()")
 
@@ -111,16 +117,18 @@ class BaseTask:
 
         What is random must follow from `seed` and index alone (`firm.tasks.generator_for`).
         """
-        numbers = {k: v for k, v in self.settings().items() if not isinstance(v, str)}
-        return self.build({key: torch.tensor([float(value)]) for key, value in numbers.items()})
+        return self.build({key: torch.tensor([float(self.__dict__[key])]) for key in self._numbers()})
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """The operator for a batch in training, settings drawn from their ranges; all random numbers from `rows`."""
         drawn = {key for key in self.ranges if key != "sigma"}
         if not drawn:
             return self.constant(device)
-        numbers = {k for k, v in self.settings().items() if not isinstance(v, str) and k != "sigma"}
-        return self.build({key: self.sample(key, rows, device) for key in sorted(numbers)})
+        return self.build({key: self.sample(key, rows, device) for key in self._numbers()})
+
+    def _numbers(self) -> list[str]:
+        """The settings that `build` gets: numbers of the operator."""
+        return sorted(key for key, p in self.parameters.items() if p.kind is not str and key != "sigma")
 
     def constant(self, device: torch.device) -> LinearOperator:
         """`operator` where it draws nothing, made once for each device."""
@@ -133,9 +141,9 @@ class BaseTask:
         value = self.__dict__[key]
         low, high = self.ranges.get(key, (value, value))
         u = rows.rand(device=device)
-        if self.parameters[key].drawn == "log" and low > 0:
-            return low * (high / low) ** u
-        return low + (high - low) * u
+        log = self.parameters[key].drawn == "log" and low > 0
+        drawn: Tensor = low * (high / low) ** u if log else low + (high - low) * u
+        return drawn.round() if self.parameters[key].kind is int else drawn
 
     # Measurements
 
@@ -188,15 +196,17 @@ class Degraded:
     margin: int = 0  # pixels around the picture that are restored and cut off again
 
 
-MaskKind = Literal["shared", "fresh"]
-
-
-def mask_parameter() -> Parameter[str]:
-    """Where the mask of an image comes from."""
-    about = "shared: every image has the mask that the protocol draws with seed 42; fresh: every image its own"
-    return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
-
-
 def on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
     """The operator where the images are; one that is no module stays as it is."""
-    return op.to(device, dtype) if isinstance(op, torch.nn.Module) else op
+    if not isinstance(op, torch.nn.Module) or dtype is None:
+        return op.to(device) if isinstance(op, torch.nn.Module) else op
+    # Module.to would make complex buffers real, and drop what is imaginary
+    moved: LinearOperator = op._apply(lambda v: v.to(device, _like(v.dtype, dtype)))  # type: ignore[no-untyped-call]
+    return moved
+
+
+def _like(own: torch.dtype, wanted: torch.dtype) -> torch.dtype:
+    """The type in which a tensor fits those of the type `wanted`: complex stays complex, whole numbers stay as well."""
+    if own.is_complex:
+        return wanted.to_complex()
+    return wanted if own.is_floating_point else own

@@ -24,7 +24,7 @@ class BoxInpainting(Inpainting):
         """A hole for every sample where its side is a range."""
         if "box" not in self.ranges:
             return self.constant(device)
-        side = self.sample("box", rows, device).round()[:, None]
+        side = self.sample("box", rows, device)[:, None]
 
         def inside(length: int) -> torch.Tensor:
             first = ((length - side) / 2).floor()

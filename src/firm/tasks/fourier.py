@@ -49,7 +49,7 @@ class FourierLines(BaseTask):
         if self.mask == "shared":
             return self.constant(device)
         n = self.shape[1]
-        lines = self.sample("lines", rows, device).round()
+        lines = self.sample("lines", rows, device)
         half = (n + 1) // 2 - 1  # pairs (k, -k), k = 1 .. half
         score = rows.rand(half, device=device)
         score[:, : int(CENTER * n) // 2] = -1  # the lowest frequencies come first

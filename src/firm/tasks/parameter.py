@@ -25,7 +25,7 @@ class Parameter(Generic[T]):
     low, high
         Valid values; `above` means that `low` itself is not one, `below` the same of `high`.
     choices
-        The valid strings.
+        The valid strings; any, if there are none.
     drawn
         Whether training may draw it from a range [low, high], per sample: "uniform", or "log", uniform in its
         logarithm. "no": it is one value.
@@ -80,8 +80,8 @@ class Parameter(Generic[T]):
     def checked(self, task: str, value: Any) -> T:
         """The value as the parameter's type; ValueError if it is none that the task can have."""
         if self.kind is str:
-            if value not in self.choices:
-                raise ValueError(f"{task}: {self.name} must be {' or '.join(self.choices)}, got {value!r}")
+            if not isinstance(value, str) or (self.choices and value not in self.choices):
+                raise ValueError(f"{task}: {self.name} must be {self.valid()}, got {value!r}")
             return value
         try:
             number = float(value)
@@ -100,10 +100,10 @@ class Parameter(Generic[T]):
         """A range [low, high] that training draws from."""
         if self.drawn == "no":
             raise ValueError(f"{task}: {self.name} cannot be a range")
-        if len(value) != 2 or not all(isinstance(v, int | float) for v in value) or value[0] > value[1]:
+        ends = [float(self.checked(task, v)) for v in value if not isinstance(v, list | tuple | dict)]
+        if len(ends) != 2 or len(value) != 2 or ends[0] > ends[1]:
             raise ValueError(f"{task}: {self.name} must be a number or a range [low, high], got {value}")
-        low, high = (float(self.checked(task, v)) for v in value)
-        return low, high
+        return ends[0], ends[1]
 
     def valid(self) -> str:
         """The valid values in words."""
@@ -114,4 +114,4 @@ class Parameter(Generic[T]):
             parts.append(f"above {self.low:g}" if self.above else f"{self.low:g} or more")
         if self.high < math.inf:
             parts.append(f"below {self.high:g}" if self.below else f"at most {self.high:g}")
-        return " and ".join(parts) or "finite"
+        return " and ".join(parts) or ("text" if self.kind is str else "finite")

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from torch import nn
 
-from firm._util.importing import is_own
+from firm._util.importing import is_own, load_class
 from firm.networks import PRESETS, UNet
-from firm.tasks import BaseTask
+from firm.tasks import BaseTask, takes_mask
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
 from firm.training.objectives import NAMED, objective_class
@@ -203,6 +204,8 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
             raise ConfigError(f"{key} must be a list of tasks such as [{{name: denoising, sigma: [0.1, 0.3]}}]")
         return tuple(value)
     if kind is str:
+        if isinstance(value, list | dict):
+            raise ConfigError(f"{key} must be text, got {value!r}")
         return "" if value is None else str(value)
     if kind is bool:
         if isinstance(value, bool):
@@ -245,7 +248,7 @@ def _check(c: TrainConfig) -> None:
     try:
         objective = objective_class(c.objective)
     except ValueError as error:
-        raise ConfigError(f"objective: {error}{_suggest(c.objective, NAMED)}") from error
+        raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need)
     if objective.measures:
         _check_tasks(c, need)
@@ -260,8 +263,8 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(not c.scale or c.crop == "random", "scale needs crop=random")
     need(c.read_size == 0 or c.read_size >= c.size, f"read_size ({c.read_size}) is smaller than size ({c.size})")
     need(
-        c.read_size in (0, c.size) or c.crop == "random" or c.dataset == "arrays",
-        "read_size beyond size is for crop=random: centred pictures are read at `size`",
+        c.read_size in (0, c.size) or c.crop == "random",
+        "read_size beyond size is for crop=random: centred images are read at `size`",
     )
     need(
         not c.mapped or c.dataset == "arrays" or bool(c.cache),
@@ -275,6 +278,10 @@ def _check_network(c: TrainConfig, need: Any) -> None:
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
     own, arguments = c.network_arguments()
     if own is not None:
+        try:
+            load_class(own, nn.Module, "network")
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         return  # its class knows its arguments
     known = list(inspect.signature(UNet).parameters)
     for key in arguments:
@@ -292,6 +299,10 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
         tasks = c.make_tasks()
     except ValueError as error:
         raise ConfigError(f"mixture: {error}" if c.mixture else str(error)) from error
+    for task in tasks:
+        drawn = [key for key in task.ranges if key != "sigma"]
+        shared = takes_mask(type(task)) and task.settings()["mask"] == "shared"
+        need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
     if any("sigma" in task.ranges for task in tasks):

@@ -30,19 +30,24 @@ class Feed:
         self._images = images
         self._reader: Prefetcher | None = None
 
-    def ahead(self, step: int) -> Tensor | None:
-        """For a mapped set, the stored values of this process's images in `step`; None for a resident one."""
+    def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
+        """For a mapped set, the stored values of this process's images in `step`; None for a resident one.
+
+        `counts` are the samples of each task in a part of the batch.
+        """
         if self.resident is not None:
             return None
         if self._reader is None:
-            self._reader = Prefetcher(self._images, self._indices, step)
+            self._reader = Prefetcher(self._images, lambda step: self._indices(step, counts), step)
         return self._reader.get(step).to(self.ranks.device, non_blocking=True)
 
-    def _indices(self, step: int) -> Tensor:
-        """Which images this process needs in a step."""
+    def _indices(self, step: int, counts: Sequence[int]) -> Tensor:
+        """Which images this process needs in a step: part by part, in each the rows of every task."""
         c, r = self.config, self.ranks
         drawn = torch.randint(self.count, (c.batch,), generator=generator_for(c.seed, step, "images"))
-        return drawn.chunk(r.world)[r.rank]
+        tasks = drawn.split([n * r.world * c.accumulate for n in counts])
+        parts = range(r.rank * c.accumulate, (r.rank + 1) * c.accumulate)
+        return torch.cat([rows[n * p : n * (p + 1)] for p in parts for rows, n in zip(tasks, counts, strict=True)])
 
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
         """Images (B, C, size, size) for the `rows` of every task, from the device or out of those `read` ahead."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from firm.data.array_file import ArrayError
 from firm.data.celeba import Split
 from firm.data.images import Images
 from firm.data.load import load_images
+from firm.data.picture import PictureError
 from firm.training.config import ConfigError, TrainConfig
 
 
@@ -22,10 +24,15 @@ def load_sets(config: TrainConfig, progress: bool) -> tuple[Images, Images]:
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
 
     def read(root: str, split: Split, size: int | None, limit: int = 0) -> Images:
-        return load_images(
-            c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
-            mapped=c.mapped, value_range=value_range, progress=progress,
-        )  # fmt: skip
+        try:
+            return load_images(
+                c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
+                mapped=c.mapped, value_range=value_range, progress=progress,
+            )  # fmt: skip
+        except (ArrayError, PictureError):
+            raise
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
     train = read(c.data, "train", kept, c.limit)
     if c.dataset in ("celeba", "afhq") or c.val_data:
@@ -45,8 +52,9 @@ def _check(c: TrainConfig, images: Images) -> None:
         raise ConfigError(f"{c.data}: the images have {C} channels ({kind}): set channels={C}")
     if min(H, W) < c.size:
         raise ConfigError(f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}")
-    if c.crop == "random" and (c.size, c.size) == (H, W) and not c.scale:
-        raise ConfigError(f"crop=random needs larger images than size={c.size}: set read_size, for pictures")
+    smallest = c.size / (c.scale[1] if c.scale else 1)
+    if c.crop == "random" and smallest >= max(H, W):
+        raise ConfigError(f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures")
 
 
 def _centre(images: Images, size: int) -> Images:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch import Tensor
 from tqdm import tqdm
 
@@ -47,7 +48,12 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
-    with _signals() as stop, _bar(config, trainer, progress and ranks.main) as bar:
+    with (
+        contextlib.closing(trainer.feed),
+        contextlib.closing(log) if log is not None else contextlib.nullcontext(),
+        _signals() as stop,
+        _bar(config, trainer, progress and ranks.main) as bar,
+    ):
         while trainer.progress < 1:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
@@ -84,9 +90,6 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                 last_save = now
             if stopping:
                 break
-    trainer.feed.close()
-    if log is not None:
-        log.close()
     result["finished"] = trainer.progress >= 1
     result["step"], result["steps_now"] = trainer.step, trainer.step - first
     return result
@@ -112,9 +115,10 @@ def _refuse_another_run(out: Path, config: TrainConfig) -> None:
         "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
     if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
-        texts = (path.read_text(), dump_config(config))
-        fixed = [[line for line in text.splitlines() if line.split(":")[0] not in free] for text in texts]
-        changed = sorted({line.split(":")[0].strip(" -") for line in set(fixed[0]) ^ set(fixed[1])})
+        # what an older version did not know had the default's effect
+        before = {**yaml.safe_load(dump_config(TrainConfig())), **yaml.safe_load(path.read_text())}
+        now = yaml.safe_load(dump_config(config))
+        changed = sorted(key for key in {*before, *now} - {*free} if before.get(key) != now.get(key))
         if changed:
             raise ConfigError(
                 f"{out} holds a run with other settings ({', '.join(changed)}): "

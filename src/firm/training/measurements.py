@@ -10,7 +10,7 @@ from torch import Tensor
 
 from firm.operators import LinearOperator
 from firm.operators.grouped import group
-from firm.tasks import BaseTask, Rows, task_class
+from firm.tasks import BaseTask, Rows, takes_mask, task_class
 from firm.training.errors import ConfigError
 
 
@@ -18,7 +18,7 @@ def make_task(entry: dict[str, Any], size: int, mask: str) -> BaseTask:
     """The task of an entry of the configuration's mixture; `mask` where the entry does not say shared or fresh."""
     settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
     kind = task_class(str(entry["name"]))
-    if "mask" in kind.parameters:
+    if takes_mask(kind):
         settings.setdefault("mask", mask)
     return kind(size, **settings)
 

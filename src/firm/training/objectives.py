@@ -7,6 +7,7 @@ weighs the errors, takes gradients and steps, averages the weights, validates an
 from __future__ import annotations
 
 import inspect
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -71,6 +72,12 @@ class Objective:
             raise ConfigError(f"network: {kind.__name__}({known}): {error}") from error
         if not hasattr(net, "config"):
             net.config = arguments  # saved with the weights, to build it again
+        try:
+            json.dumps(net.config)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(
+                f"network: the attribute config of {kind.__name__} is saved as JSON, and cannot be: {error}"
+            ) from error
         return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:

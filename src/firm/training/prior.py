@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,8 +14,13 @@ from firm.data.images import Images
 from firm.metrics import psnr
 from firm.networks import PriorUNet
 from firm.training.batch import Batch
+from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
+from firm.training.pairing import pair
 from firm.training.validation import save_grid
+
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
 
 LEVELS = (0.2, 0.1, 0.5)  # of the noise that validation removes, for images in [-1, 1]; the first one chooses the best
 SAMPLES, STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
@@ -26,6 +32,11 @@ class Prior(Objective):
     kind = "prior"
     measures = False
     network_class = PriorUNet
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.noise_level:
+            raise ConfigError("objective=prior has no measurements: its network takes no noise_level")
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error of the velocity, averaged over the pixels."""
@@ -50,30 +61,6 @@ class Prior(Objective):
             drawn = sample_prior(net, (SAMPLES, *images.data.shape[1:]), STEPS, seed=0)
             save_grid(list(drawn.reshape(3, SAMPLES // 3, *drawn.shape[1:])), picture)
         return scores
-
-
-def pair(x_0: Tensor, x_1: Tensor, rounds: int = 200) -> Tensor:
-    """A permutation (B,) of the noises that brings them nearer to the images: minibatch optimal transport.
-
-    Every round swaps the partners of those pairs of samples that both gain most from it, until (nearly) none gains.
-    That is within a few percent of the exact assignment (see the tests), and needs no answer from the device, so a
-    CUDA graph can hold it. Samples are paired within a process's part of the batch.
-    """
-    B = len(x_0)
-    index = torch.arange(B, device=x_0.device)
-    with torch.autocast(x_0.device.type, enabled=False):
-        gain = (
-            x_1.flatten(1).float() @ x_0.flatten(1).float().T
-        )  # <x_1, x_0>: |x_1 - x_0|^2 up to what no pairing changes
-    partner = index.clone()
-    for _ in range(rounds):
-        own = gain.gather(1, partner[:, None])  # (B, 1)
-        other = gain[:, partner]  # [i, j]: image i with the noise of j
-        swap = other + other.T - own - own.T
-        best, chosen = swap.max(1)
-        mutual = (chosen[chosen] == index) & (best > 1e-6)
-        partner = torch.where(mutual, partner[chosen], partner)
-    return partner
 
 
 def denoise(prior: nn.Module, y: Tensor, sigma: float) -> Tensor:

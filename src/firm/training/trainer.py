@@ -110,12 +110,14 @@ class Trainer:
         c = self.config
         warm = self._before(c.warm_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
-        loss = self.gradients(self.times(), warm, self.feed.ahead(self.step))
+        loss = self.gradients(self.times(), warm, self.feed.ahead(self.step, self.loss.counts))
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
         self._update(norm)
         targets: list[Tensor] = list(self.average.parameters())
         sources: list[Tensor] = list(self.params)
         with torch.no_grad():
+            for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
+                target.copy_(source)  # running means, as of batch normalisation, are averages already
             if self._before(c.ema_from_epoch):
                 torch._foreach_copy_(targets, sources)
             else:
@@ -198,19 +200,21 @@ class Trainer:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     op = task.draw_operator(Rows(1, 0, 1), device)
-    if hasattr(op, "prox_l2"):
-        return False
     try:
         dot_test(op, (1, channels, *task.shape), device=device)
     except ValueError as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
-    return getattr(op, "cg_tol", None) != 0  # conjugate gradients look at their residual, unless told not to
+    # conjugate gradients look at their residual, unless told not to
+    return not hasattr(op, "prox_l2") and getattr(op, "cg_tol", None) != 0
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     """Weights of ``init_from``, checked against the network."""
     estimator = None if config.network_arguments()[0] is None else copy.deepcopy(net)
-    weights = load_network(config.init_from, estimator).state_dict()
+    try:
+        weights = load_network(config.init_from, estimator).state_dict()
+    except ValueError as error:
+        raise ConfigError(f"init_from: {error}") from error
     own = net.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")

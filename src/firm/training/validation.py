@@ -15,8 +15,7 @@ from firm._model import Firm
 from firm.data.images import Images
 from firm.evaluation import Evaluation, baseline_methods, firm_method
 from firm.evaluation.run import restore_chunk
-from firm.metrics import psnr
-from firm.metrics.visible import visible
+from firm.metrics import psnr, visible
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -30,15 +29,17 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
     Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
     """
     tasks = config.make_tasks(mask="shared")
+    known = [task.name for task in tasks]  # a mixture may have a task twice, with other settings
+    names = [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
     evaluation = Evaluation(images, tasks)
     result: dict[str, float] = {}
     rows: list[Tensor] = []
     for N in config.val_steps:
         method, values = firm_method(model, N), {}
-        for task in tasks:
+        for name, task in zip(names, tasks, strict=True):
             restored = restore_chunk(evaluation, task, method, range(len(images)))
             shown = [visible(v, images.complex) for v in (restored.truth, restored.x)]
-            values[task.name] = round(float(psnr(shown[1], shown[0]).mean()), 4)
+            values[name] = round(float(psnr(shown[1], shown[0]).mean()), 4)
             if config.val_steps[0] == N:
                 degraded = baseline_methods()[0].run(restored.op, restored.y, 0.0, None)
                 rows += torch.stack([shown[0], visible(degraded, images.complex), shown[1]], dim=1)[:SHOWN]

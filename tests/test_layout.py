@@ -1,0 +1,108 @@
+"""The package's shape: names that do not fight, and nothing that imports upwards (docs: the design)."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import firm
+
+ROOT = Path(firm.__file__).parent
+# From the ground up; what stands in one line may import each other. `_util` serves all.
+ORDER = [
+    {"_util"},
+    {"operators"},
+    {"networks"},
+    {"_posterior_mean", "_sampling", "_flow", "_model", "_restore"},
+    {"acceleration"},
+    {"tasks"},
+    {"data"},
+    {"metrics"},
+    {"training", "restoration", "evaluation", "baselines"},
+    {"bench", "reproduce"},
+    {"cli", "demo"},
+    {"__init__", "__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+WALK = """
+import importlib, pkgutil, types, firm
+
+seen, shadowed = [], []
+packages = [firm] + [importlib.import_module(m.name) for m in pkgutil.walk_packages(firm.__path__, "firm.") if m.ispkg]
+for package in packages:
+    for module in pkgutil.iter_modules(package.__path__, package.__name__ + "."):
+        if module.name not in ("firm.__main__", "firm.networks.norm_swish_kernel"):  # runs; needs a GPU's compiler
+            importlib.import_module(module.name)
+            seen.append(module.name)
+for name in seen:
+    package, _, last = name.rpartition(".")
+    if not isinstance(getattr(importlib.import_module(package), last), types.ModuleType):
+        shadowed.append(name)
+print((seen, shadowed))
+"""
+REACH = """
+import sys, firm
+for name in {names}:
+    assert getattr(firm, name).__name__ == "firm." + name, name
+assert "typer" not in sys.modules
+firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.restoration.tiled, firm.evaluation.evaluate
+print(sorted(n for n in dir(firm) if not n.startswith("_")))
+"""
+
+
+def imported(tree):
+    """What a file imports from firm, as (dotted module, name)."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names if alias.name.split(".")[0] == "firm")
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            if node.module and node.module.split(".")[0] == "firm":
+                yield from ((node.module, alias.name) for alias in node.names)
+
+
+def test_no_name_is_a_module_and_something_else():
+    """A function of a module's name hides the module, or the module the function: whichever was loaded last."""
+    done = subprocess.run([sys.executable, "-c", WALK], capture_output=True, text=True, check=True)
+    seen, shadowed = ast.literal_eval(done.stdout)
+    assert {"firm.metrics._psnr", "firm.cli.evaluate", "firm.tasks.fourier", "firm._restore"} <= set(seen)
+    assert shadowed == []
+
+
+def test_nothing_imports_upwards():
+    wrong, seen = [], 0
+    for path in ROOT.rglob("*.py"):
+        own = path.relative_to(ROOT).parts[0].removesuffix(".py")
+        assert own in LEVEL, f"{own} has no place in the order"
+        for module, name in imported(ast.parse(path.read_text())):
+            other = module.split(".")[1] if "." in module else name
+            if other == "__version__":
+                continue
+            if other not in LEVEL:  # a name of the public surface, `from firm import load`
+                other = "__init__"
+            seen += 1
+            if LEVEL[other] > LEVEL[own] and not (other == "__init__" and own in ("cli", "demo")):
+                wrong.append(f"{path.relative_to(ROOT)} imports {module}.{name}")
+    assert seen > 300
+    assert not wrong
+
+
+def test_training_stands_on_evaluation_and_not_the_other_way_round():
+    for lower in ("evaluation", "restoration"):
+        for path in (ROOT / lower).rglob("*.py"):
+            found = {m.split(".")[1] for m, _ in imported(ast.parse(path.read_text())) if "." in m}
+            assert not found & {"training", "bench", "reproduce", "cli"}
+
+
+def test_everything_is_there_after_import_firm_alone():
+    names = ["acceleration", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration", "tasks",
+             "training"]  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", REACH.format(names=names)], capture_output=True, text=True, check=True)
+    listed = ast.literal_eval(done.stdout)
+    assert {*names, "Task", "TimeBalance", "tiled", "load", "load_network", "restore", "sample"} <= set(listed)
+    assert not isinstance(firm.restore, ModuleType)
+    with pytest.raises(AttributeError, match="module 'firm' has no attribute 'nothing'"):
+        firm.nothing  # noqa: B018

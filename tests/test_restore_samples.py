@@ -1,0 +1,124 @@
+"""`firm.restore` with several samples: as if drawn one by one, whatever the operator, within a bound on memory."""
+
+import pytest
+import torch
+from torch import nn
+
+import firm
+from firm import _restore
+from firm._sampling import noise_like
+from firm.operators import Fourier, Identity, Mask, from_functions, random_mask
+from firm.operators.repeated import repeated
+
+
+class Recorder(nn.Module):
+    """A small network that depends on all its inputs, and notes the sizes of its batches."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = {"noise_level": True, "channels": 2}
+        self.conv = nn.Conv2d(4, 2, 3, padding=1)
+        self.batches = []
+
+    def forward(self, x, x_t, t, sigma):
+        self.batches.append(len(x))
+        scale = (1 + t + 10 * sigma).reshape(-1, 1, 1, 1)
+        return self.conv(torch.cat([x, x_t], 1)).tanh() * scale
+
+
+class Scaled:
+    """No module, no closed form, one factor for each of the images."""
+
+    def __init__(self, factor):
+        self.factor = factor.reshape(-1, 1, 1, 1)
+
+    def A(self, x):
+        return self.factor * x
+
+    def A_adjoint(self, y):
+        return self.factor * y
+
+
+def masks(n):
+    return torch.stack([random_mask((8, 8), 0.5, torch.Generator().manual_seed(i)) for i in range(n)])[:, None]
+
+
+OPERATORS = {
+    "identity": (lambda: Identity(), lambda i: Identity()),
+    "masks of single images": (lambda: Mask(masks(3)), lambda i: Mask(masks(3)[i])),
+    "complex measurements": (lambda: Fourier(masks(3)), lambda i: Fourier(masks(3)[i])),
+    "no closed form": (
+        lambda: Scaled(torch.tensor([0.5, 1.0, 2.0])),
+        lambda i: Scaled(torch.tensor([0.5, 1.0, 2.0])[i : i + 1]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_samples_are_those_of_single_calls(name):
+    whole, single = OPERATORS[name]
+    model = firm.Firm(Recorder(), firm.Solver(K=2))
+    x = torch.rand(3, 2, 8, 8) * 2 - 1
+    op = whole()
+    y, sigma = op.A(x), torch.tensor([0.1, 0.3, 0.05])
+    found = firm.restore(model, op, y, steps=3, samples=4, seed=7, sigma=sigma)
+    assert found.samples.shape == (4, 3, 2, 8, 8)
+    generator = torch.Generator().manual_seed(7)
+    for s in range(4):
+        x_0 = noise_like(x, generator)
+        for i in range(3):  # image by image
+            alone = firm.sample(model, single(i), y[i : i + 1], 3, sigma=float(sigma[i]), x_0=x_0[i : i + 1])
+            torch.testing.assert_close(found.samples[s, i], alone[0], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found.mean, found.samples.mean(0))
+    torch.testing.assert_close(found.std, found.samples.std(0))
+    assert torch.equal(found.image, found.samples[0])
+    assert found.nfe == 4 * 3 * 2
+    fewer = firm.restore(model, op, y, steps=3, samples=2, seed=7, sigma=sigma).samples
+    torch.testing.assert_close(fewer, found.samples[:2], rtol=1e-4, atol=1e-5)  # more samples keep the first
+
+
+def test_one_level_for_all_is_the_same_level_for_each():
+    model, y = firm.Firm(Recorder(), firm.Solver(K=1)), torch.rand(2, 2, 8, 8)
+    a, b, c = (firm.restore(model, Identity(), y, samples=3, sigma=s).samples
+               for s in (0.2, torch.tensor(0.2), torch.tensor([0.2, 0.2])))  # fmt: skip
+    assert torch.equal(a, b)
+    assert torch.equal(a, c)
+    assert not torch.equal(a, firm.restore(model, Identity(), y, samples=3, sigma=torch.tensor([0.2, 0.3])).samples)
+
+
+@pytest.mark.parametrize(("batch", "room", "expected"), [(2, 6, [6, 6, 2]), (2, 7, [6, 6, 2]), (1, 3, [3, 3, 1]),
+                                                         (5, 2, [5] * 7), (1, 100, [7])])  # fmt: skip
+def test_memory_is_bounded(batch, room, expected, monkeypatch):
+    """Batches of at most `room` images, unless the measurement itself is larger."""
+    monkeypatch.setattr(_restore, "AT_ONCE", room * 8 * 8)
+    model, y = firm.Firm(Recorder(), firm.Solver(K=1)), torch.rand(batch, 2, 8, 8)
+    samples = firm.restore(model, Identity(), y, steps=1, samples=7, seed=1, sigma=0.1).samples
+    assert model.estimator.batches == expected
+    monkeypatch.setattr(_restore, "AT_ONCE", 10**9)
+    torch.testing.assert_close(
+        samples, firm.restore(model, Identity(), y, steps=1, samples=7, seed=1, sigma=0.1).samples, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_the_default_bound_is_that_of_a_gpu_and_a_laptop():
+    assert _restore.AT_ONCE == 32 * 128 * 128
+
+
+def test_a_repeated_operator_keeps_what_the_solve_asks_of_it():
+    op = from_functions(lambda x: 2 * x, lambda y: 2 * y)
+    op.cg_tol, op.cg_iterations = 0.0, 3
+    many = repeated(op, 2)
+    assert (many.cg_tol, many.cg_iterations) == (0.0, 3)
+    assert not hasattr(many, "prox_l2")
+    assert repeated(op, 1) is op
+    closed = repeated(Mask(masks(2)), 2)
+    z, y = torch.randn(6, 1, 8, 8), torch.randn(6, 1, 8, 8)
+    gamma = torch.linspace(0.5, 3, 6).reshape(-1, 1, 1, 1)
+    mask = masks(2).repeat(3, 1, 1, 1)
+    for g in (gamma, 2.0, torch.tensor(2.0)):
+        torch.testing.assert_close(closed.prox_l2(z, y, g), (g * mask * y + z) / (g * mask + 1))
+
+
+def test_no_samples():
+    with pytest.raises(ValueError, match="samples must be at least 1"):
+        firm.restore(firm.Firm(Recorder()), Identity(), torch.zeros(1, 2, 8, 8), samples=0)

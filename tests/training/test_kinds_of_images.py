@@ -1,0 +1,338 @@
+"""From any kind of images to a model, its evaluation and restored files: arrays of any channels, complex, grey."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import save_pictures
+from PIL import Image
+from typer.testing import CliRunner
+
+import firm
+from firm._util.distributed import Ranks
+from firm.cli import app
+from firm.data import Images
+from firm.metrics import visible
+from firm.operators.complex import to_complex
+from firm.tasks import Rows
+from firm.training.config import ConfigError, load_config
+from firm.training.feed import Feed
+from firm.training.images import load_sets
+from firm.training.loop import train
+from firm.training.step import PartLoss
+from firm.training.velocity import Velocity
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+SETTINGS = """
+size: 32
+network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}
+K: 1
+batch: 2
+epochs: 1
+steps_per_epoch: 2
+warm_epochs: 0
+val_images: 2
+bf16: false
+checkpoint_every: 0
+"""
+
+
+def call(*arguments):
+    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def smooth(shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(*shape[:-2], 4, 4, generator=generator) * 2 - 1
+    flat = torch.nn.functional.interpolate(coarse.reshape(-1, 1, 4, 4), size=shape[-2:], mode="bilinear")
+    return (0.7 * flat).reshape(shape).numpy()
+
+
+def stack(kind):
+    """Seven images of 36x36 pixels, and the number of real channels."""
+    if kind == "complex":
+        return (smooth((7, 1, 36, 36)) + 1j * smooth((7, 1, 36, 36), 1)).astype(np.complex64), 2
+    return smooth((7, kind, 36, 36)).astype(np.float32), kind
+
+
+@pytest.mark.parametrize("kind", [1, 2, 5, "complex"])
+def test_arrays_from_training_to_restored_files(kind, tmp_path):
+    array, channels = stack(kind)
+    np.save(tmp_path / "stack.npy", array)
+    np.save(tmp_path / "x.npy", array[0])
+    (tmp_path / "c.yaml").write_text(SETTINGS)
+    tasks = "[{name: denoising, sigma: [0.05, 0.3]}, {name: super-resolution}]"
+    if kind == "complex":
+        tasks = "[{name: denoising, sigma: [0.05, 0.3]}, {name: fourier, images: complex}]"
+    data = ["dataset=arrays", f"data={tmp_path / 'stack.npy'}", f"channels={channels}", f"mixture={tasks}"]
+    result = train(load_config(tmp_path / "c.yaml", [*data, f"out={tmp_path / 'run'}"]), RANK, progress=False)
+    assert np.isfinite(result["psnr N=2"])
+    with Image.open(next((tmp_path / "run" / "validation").iterdir())) as picture:
+        assert picture.size == (3 * 32, 4 * 32)  # truth, measurement, restored; two images in two tasks
+    model_file = tmp_path / "run" / "model.safetensors"
+    card = firm.load(model_file).card
+    assert (card["channels"], card["complex"]) == (channels, kind == "complex")
+
+    out = tmp_path / "evaluation"
+    printed = call("evaluate", model_file, "--dataset", "arrays", "--data", tmp_path / "stack.npy", "--limit", 2,
+                   "--tasks", "denoising,super-resolution", "--steps", "1", "--images", 1, "--out", out)  # fmt: skip
+    assert "FIRM N=1" in printed
+    rows = list(csv.DictReader((out / "images.csv").read_text().splitlines()))
+    assert len(rows) == 2 * 3 * 2
+    lpips = kind in (1, "complex")
+    assert all(bool(row["lpips"]) == lpips and row["psnr"] and row["ssim"] for row in rows)
+    summary = json.loads((out / "results.json").read_text())["summary"]["denoising"]["degraded"]
+    assert ("lpips" in summary) == lpips
+    assert (out / "denoising.png").stat().st_size > 5000
+    noisy = {r["index"]: float(r["psnr"]) for r in rows if (r["task"], r["method"]) == ("denoising", "degraded")}
+    truth = torch.from_numpy(array[:2, :, 2:34, 2:34])
+    truth = torch.cat([truth.real, truth.imag], 1) if truth.is_complex() else truth
+    _, y = firm.Task("denoising", 32).measure(truth)
+    for i in range(2):
+        a, b = y[i].double(), truth[i].double()
+        if kind == "complex":  # magnitudes, whose range is [0, 1]
+            a, b = (torch.complex(*v.chunk(2)).abs() for v in (a, b))
+        by_hand = 10 * torch.log10((1 if kind == "complex" else 4) / (a - b).square().mean())
+        assert noisy[str(i)] == pytest.approx(float(by_hand), abs=1e-4)
+
+    for name, words in (("a", ["--simulate", "denoising"]), ("b", ["--task", "denoising", "--sigma", 0.1])):
+        folder = tmp_path / name
+        call("restore", tmp_path / "x.npy", *words, "--model", model_file, "--samples", 2, "--out", folder)
+        for what in ("restored", "mean", "sample_02"):
+            restored = np.load(folder / f"x_{what}.npy")
+            assert (restored.shape, restored.dtype) == (array[0].shape, array.dtype)
+        assert (folder / "x_compare.png").is_file()
+        assert ("psnr" in json.loads((folder / "restore.json").read_text())[0]) == (name == "a")
+    # the command's numbers are those of the library
+    model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
+    y = torch.from_numpy(array[:1])
+    y = torch.cat([y.real, y.imag], 1) if y.is_complex() else y
+    again = firm.restore(model, firm.operators.Identity(), y, 2, 2, sigma=0.1).image
+    call("restore", tmp_path / "x.npy", "--task", "denoising", "--sigma", 0.1, "--model", model_file, "--samples", 2,
+         "--precision", "float32", "--out", tmp_path / "c")  # fmt: skip
+    written = torch.from_numpy(np.load(tmp_path / "c" / "x_restored.npy"))[None]
+    torch.testing.assert_close(written, to_complex(again) if kind == "complex" else again)
+
+
+def test_a_grey_model_serves_grey_and_colour_pictures(tmp_path):
+    pictures = tmp_path / "pictures"
+    pictures.mkdir()
+    save_pictures(pictures, 6, (36, 40))
+    Image.fromarray(np.arange(40 * 36, dtype=np.uint8).reshape(40, 36)).save(pictures / "000.png")
+    (tmp_path / "c.yaml").write_text(SETTINGS)
+    config = load_config(
+        tmp_path / "c.yaml",
+        [f"data={pictures}", "channels=1", "mixture=[{name: denoising, sigma: [0.1, 0.3]}]", f"out={tmp_path / 'run'}"],
+    )
+    train(config, RANK, progress=False)
+    model = tmp_path / "run" / "model.safetensors"
+    assert firm.load(model).estimator.config["channels"] == 1
+    out = tmp_path / "e"
+    call("evaluate", model, "--data", pictures, "--tasks", "denoising", "--steps", "1", "--limit", 3, "--out", out,
+         "--images", 1)  # fmt: skip
+    rows = list(csv.DictReader((out / "images.csv").read_text().splitlines()))
+    assert all(row["lpips"] for row in rows)
+    for name, words in (("simulated", ["--simulate", "denoising"]), ("real", ["--task", "denoising", "--sigma", 0.1])):
+        for picture, mode in (("000", "L"), ("001", "RGB")):
+            call("restore", pictures / f"{picture}.png", *words, "--model", model, "--out", tmp_path / name)
+            with Image.open(tmp_path / name / f"{picture}_restored.png") as restored:
+                assert (restored.mode, restored.size) == (mode, (36, 40))
+    # the channels of a colour picture are restored as images of their own, in their order
+    problem = firm.restoration.picture_problem(pictures / "001.png", "denoising", sigma=0.1, channels=1)
+    with Image.open(pictures / "001.png") as picture:
+        colours = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1
+    torch.testing.assert_close(problem.y, colours[:, None])
+    torch.testing.assert_close(problem.finish(problem.y)[0], colours)
+
+
+def test_visible_is_the_magnitude():
+    x = torch.tensor([[0.3, -1.0], [0.4, 0.0]]).reshape(1, 2, 1, 2)
+    torch.testing.assert_close(visible(x, True), torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2))
+    assert torch.equal(visible(x), x)
+
+
+@pytest.mark.parametrize("shared", ["shared", "fresh"])
+def test_complex_fourier_solves_like_a_dense_matrix(shared):
+    """A = M F on complex images of two channels, written as a complex matrix by hand."""
+    task = firm.Task("fourier", (5, 6), images="complex", mask=shared, lines=3, sigma=0.01)
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.randn(2, 4, 5, 6, dtype=torch.float64, generator=generator) for _ in range(2))
+    op, y = task.measure(x, seed=1, index=4)
+    mask = op.op.mask.expand(2, 1, 5, 6).double()
+    rho = torch.tensor([0.05, 0.7], dtype=torch.float64)
+    solved = to_complex(firm.data_consistency(op, z, y, rho))
+    rows, columns = (torch.outer(torch.arange(n).double(), torch.arange(n).double()) / n for n in (5, 6))
+    transform = torch.kron(torch.exp(-2j * torch.pi * rows), torch.exp(-2j * torch.pi * columns)) / 30**0.5
+    for i in range(2):
+        matrix = torch.diag(mask[i, 0].flatten()).to(torch.complex128) @ transform
+        left = matrix.mH @ matrix + rho[i] * torch.eye(30, dtype=torch.complex128)
+        for c in range(2):
+            clean = matrix @ to_complex(x)[i, c].flatten()
+            measured = y[i, c].flatten()
+            assert float((measured - clean).abs().square().mean().sqrt()) < 0.03
+            expected = torch.linalg.solve(left, matrix.mH @ measured + rho[i] * to_complex(z)[i, c].flatten())
+            torch.testing.assert_close(solved[i, c].flatten(), expected)
+
+
+# What a step is fed
+
+
+def numbered(n=6, channels=1, side=9):
+    """Images whose every pixel is known: value = number of the image and place within it."""
+    return torch.arange(n * channels * side * side, dtype=torch.float32).reshape(n, channels, side, side)
+
+
+def feed(data, *overrides, ranks=RANK, size=4):
+    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
+    config = load_config(None, ["channels=1", f"size={size}", "batch=8", network, "dataset=arrays", *overrides])
+    return Feed(config, Images(data, [str(i) for i in range(len(data))]), ranks), config
+
+
+def rows_of(n):
+    return [Rows(n, 0, n)]
+
+
+def test_random_crops_are_slices_of_the_images_and_flips_mirror_them():
+    data = numbered()
+    crops, _ = feed(data, "crop=random", "flips=true")
+    torch.manual_seed(0)
+    drawn = crops.draw(rows_of(400), None, torch.device("cpu"))
+    every = {}
+    for i in range(6):
+        for top in range(6):
+            for left in range(6):
+                square = data[i, :, top : top + 4, left : left + 4]
+                every[tuple(square.flatten().tolist())] = (i, top, left, False)
+                every[tuple(square.flip(-1).flatten().tolist())] = (i, top, left, True)
+    found = [every[tuple(image.flatten().tolist())] for image in drawn]
+    for part in range(3):
+        assert {f[part] for f in found} == set(range(6))
+    assert len({f[1:3] for f in found}) == 36  # rows and columns are drawn apart
+    assert 140 < sum(f[3] for f in found) < 260
+    after = torch.rand(3)
+    torch.manual_seed(0)
+    plain = feed(data, "crop=random")[0].draw(rows_of(400), None, torch.device("cpu"))
+    for flipped, image, (*_, mirrored) in zip(drawn, plain, found, strict=True):  # the same draws, not mirrored
+        assert torch.equal(image.flip(-1) if mirrored else image, flipped)
+    assert torch.equal(torch.rand(3), after)  # measurements do not depend on the setting
+
+
+def test_scaled_crops_show_the_share_that_was_asked_for():
+    ramp = torch.arange(64.0).expand(1, 1, 64, 64).contiguous() / 32 - 1  # a step of 1/32 from column to column
+    crops, _ = feed(ramp, "crop=random", "scale=[0.5, 2.0]", size=16)
+    torch.manual_seed(0)
+    drawn = crops.draw(rows_of(300), None, torch.device("cpu"))
+    side = 16 * 32 * (drawn[:, 0, 8, 12] - drawn[:, 0, 8, 4]) / 8  # pixels of the picture, by the slope
+    assert 8 * 0.98 < float(side.min()) < 8.6
+    assert 30 < float(side.max()) < 32 * 1.02
+    assert float(side.log2().mean()) == pytest.approx(4, abs=0.1)  # as often enlarged as made smaller
+
+
+def test_centred_training_and_validation_images(tmp_path):
+    data = numbered(8, 1, 9).numpy() / 1000
+    np.save(tmp_path / "s.npy", data)
+    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
+    common = ["channels=1", "size=4", network, "dataset=arrays", f"data={tmp_path / 's.npy'}", "val_images=3"]
+    images, held_out = load_sets(load_config(None, common), False)
+    assert torch.equal(images.data, torch.from_numpy(data[3:, :, 2:6, 2:6]))  # the first are kept back
+    assert torch.equal(held_out.data, torch.from_numpy(data[:3, :, 2:6, 2:6]))
+    assert (held_out.names, images.names[0]) == ([f"s.npy[{i}]" for i in range(3)], "s.npy[3]")
+    images, held_out = load_sets(load_config(None, [*common, "crop=random"]), False)
+    assert torch.equal(images.data, torch.from_numpy(data[3:]))  # whole, to crop from
+    assert torch.equal(held_out.data, torch.from_numpy(data[:3, :, 2:6, 2:6]))
+    images, _ = load_sets(load_config(None, [*common, "crop=random", "read_size=7"]), False)
+    assert torch.equal(images.data, torch.from_numpy(data[3:, :, 1:8, 1:8]))
+    np.save(tmp_path / "v.npy", -data)
+    images, held_out = load_sets(load_config(None, [*common, f"val_data={tmp_path / 'v.npy'}"]), False)
+    assert torch.equal(images.data, torch.from_numpy(data[:, :, 2:6, 2:6]))
+    assert torch.equal(held_out.data, torch.from_numpy(-data[:3, :, 2:6, 2:6]))
+
+
+def test_a_value_range_reaches_training(tmp_path):
+    np.save(tmp_path / "s.npy", np.arange(4 * 16).reshape(4, 1, 4, 4).astype(np.int16))
+    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
+    common = ["channels=1", "size=4", network, "dataset=arrays", f"data={tmp_path / 's.npy'}", "val_images=0"]
+    images, held_out = load_sets(load_config(None, [*common, "value_range=[0, 63]"]), False)
+    torch.testing.assert_close(images.data.flatten(), torch.linspace(-1, 1, 64))
+    assert len(held_out) == 0
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["channels=2"], "set channels=1"),
+        (["size=12"], "smaller than 12x12"),
+        (["value_range=[1, 1]"], "low < high"),
+        (["crop=random", "size=9"], "crop=random needs larger images than 9 pixels"),
+        (["crop=random", "size=9", "scale=[0.7, 1.0]"], "crop=random needs larger images than 9 pixels"),
+        (["val_images=8"], "no images left to train on"),
+        (["dataset=folder"], 'called "arrays"'),
+    ],
+)
+def test_images_that_do_not_fit_the_configuration(overrides, message, tmp_path):
+    np.save(tmp_path / "s.npy", numbered(8, 1, 9).numpy() / 1000)
+    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
+    common = ["channels=1", "size=4", network, "dataset=arrays", f"data={tmp_path / 's.npy'}"]
+    config = load_config(None, [*common, "val_images=2", *overrides])
+    with pytest.raises((ConfigError, firm.data.ArrayError, NotADirectoryError), match=message):
+        load_sets(config, False)
+
+
+def test_settings_of_images_that_are_refused():
+    for overrides, message in (
+        (["read_size=256"], "read_size beyond size is for crop=random"),
+        (["read_size=256", "dataset=arrays"], "read_size beyond size is for crop=random"),
+        (["scale=[0.5, 1]"], "scale needs crop=random"),
+        (["mapped=true"], "needs cache=FOLDER"),
+        (["value_range=[0, 1]"], "value_range is for dataset=arrays"),
+        (["read_size=64"], "smaller than size"),
+        (["crop=random", "scale=[0, 1]"], "scale must be positive"),
+        (["crop=random", "scale=[2, 1]"], "scale must be a range"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            load_config(None, overrides)
+
+
+def test_wrong_channels_of_pictures_are_told_without_a_traceback(pictures, config_file, tmp_path):
+    (tmp_path / "mixed").mkdir()
+    save_pictures(tmp_path / "mixed", 1, (20, 20))
+    np.save(tmp_path / "mixed" / "a.npy", np.zeros((16, 16), np.float32))
+    for override in ("channels=5", f"data={tmp_path / 'mixed'}"):
+        told = CliRunner().invoke(app, ["train", str(config_file), override, f"out={tmp_path / 'x'}"])
+        assert told.exit_code == 2
+        assert "Traceback" not in told.output
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_mixtures_batch_does_not_depend_on_how_it_is_split(mapped, accumulate):
+    """One process with the whole batch, against two with their parts: the same images under the same noise."""
+    data = torch.rand(50, 1, 8, 8) * 2 - 1
+    mixture = "mixture=[{name: denoising, weight: 1}, {name: random-inpainting, weight: 1}]"
+    settings = [mixture, f"mapped={str(mapped).lower()}", "flips=true", "K=1", "batch=16"]
+
+    class Echo(torch.nn.Module):
+        def forward(self, x, x_t, t):
+            return 0.5 * x + 0.1 * x_t
+
+    def losses(world):
+        found = []
+        for rank in range(world):
+            acc = accumulate if world > 1 else 1
+            ranks = Ranks(rank, world, torch.device("cpu"))
+            source, config = feed(data, *settings, f"accumulate={acc}", ranks=ranks, size=8)
+            loss = PartLoss(config, Velocity(config), Echo(), source, world * acc)
+            t = torch.linspace(0.1, 0.9, 16)
+            read = source.ahead(3, loss.counts)
+            parts = [None] * acc if read is None else read.chunk(acc)
+            for k in range(acc):
+                torch.manual_seed(5)
+                found.append(float(loss(t, rank * acc + k, False, parts[k])))
+            source.close()
+        return sum(found) / len(found)
+
+    assert losses(2) == pytest.approx(losses(1), rel=1e-5)

@@ -1,0 +1,290 @@
+"""Networks and tasks of one's own in training, evaluation and restoring; and what is told when they do not load."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import says
+from typer.testing import CliRunner
+
+import firm
+from firm._util.distributed import Ranks
+from firm._util.importing import load_class
+from firm.cli import app
+from firm.data import Images
+from firm.tasks import BaseTask
+from firm.training.config import ConfigError, dump_config, load_config
+from firm.training.loop import train
+from firm.training.trainer import Trainer
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+HERE = Path(__file__).parent
+NETS, TASKS = HERE / "own_networks.py", HERE.parent / "tasks" / "own_tasks.py"
+NETWORK = f"network={{class: '{NETS}:Net', width: 8}}"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, pictures, tiny):
+    """A short run with a network of one's own."""
+    root = tmp_path_factory.mktemp("own")
+    (root / "c.yaml").write_text(tiny + f"data: {pictures}\n")
+    settings = [NETWORK, "task=denoising", "epochs=2", "warm_epochs=1", "size=16", f"out={root / 'run'}"]
+    train(load_config(root / "c.yaml", settings), RANK, progress=False)
+    return root
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def test_an_own_network_trains_and_is_saved_with_its_arguments(run):
+    path = run / "run" / "model.safetensors"
+    net = firm.load(path, estimator=load_class(f"{NETS}:Net", torch.nn.Module, "network")).estimator
+    assert net.config == {"width": 8}
+    assert len(net.body[0].weight) == 8
+    means = net.body[1].running_mean
+    assert float(means.abs().max()) > 1e-3  # the averaged network has the running means of the trained one
+    assert int(net.body[1].num_batches_tracked) > 20
+
+
+def test_the_saved_and_validated_network_is_the_average(make, tmp_path):
+    """Not the one that the optimiser moves; before the average begins they are the same."""
+    config = make("ema_from_epoch=0", "ema_decay=0.99", "rate=1e-2", "val_images=0", "warm_epochs=4")
+    trainer = Trainer(config, RANK, Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20))
+    start = {key: value.clone() for key, value in trainer.net.state_dict().items()}
+    trainer.advance()
+    trainer.save(tmp_path / "m.safetensors")
+    saved, moved = firm.load(tmp_path / "m.safetensors").estimator.state_dict(), trainer.net.state_dict()
+    key = "stem.conv.weight"
+    expected = 0.99 * start[key] + 0.01 * moved[key]
+    torch.testing.assert_close(saved[key], expected)
+    assert not torch.allclose(saved[key], moved[key], atol=1e-4)
+
+
+def test_an_own_network_continues_bit_identical(make, tmp_path, interrupted):
+    settings = [NETWORK, "task=denoising", "epochs=2", "warm_epochs=1", "val_images=0"]
+    train(make(*settings, out="whole"), RANK, progress=False)
+    assert interrupted(make(*settings, out="cut"), 12)["steps_now"] == 10
+    kind = load_class(f"{NETS}:Net", torch.nn.Module, "network")
+    whole, cut = (firm.load(tmp_path / n / "model.safetensors", kind).estimator.state_dict() for n in ("whole", "cut"))
+    assert all(torch.equal(whole[key], cut[key]) for key in whole)
+    with pytest.raises(ConfigError, match=r"other settings \(network\)"):
+        train(make(*settings[1:], f"network={{class: '{NETS}:Net', width: 16}}", out="cut"), RANK, progress=False)
+
+
+def test_an_own_network_evaluates_and_restores_with_its_class_alone(run, pictures, tmp_path):
+    model = run / "run" / "model.safetensors"
+    common = [model, "--data", pictures, "--tasks", "denoising", "--steps", "1", "--limit", 2, "--out", tmp_path / "e"]
+    done = call("evaluate", *common, "--network", f"{NETS}:Net")
+    assert done.exit_code == 0, done.output
+    assert "FIRM N=1" in done.output
+    picture = pictures / "000.png"
+    common = ["--task", "denoising", "--sigma", 0.1, "--model", model, "--out", tmp_path / "r"]
+    done = call("restore", picture, *common, "--network", f"{NETS}:Net")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "r" / "000_restored.png").is_file()
+    for words in (["evaluate", model, "--data", pictures], ["restore", picture, *common]):
+        refused = call(*words)
+        assert refused.exit_code == 2
+        assert says(refused.output, "was saved with the network class 'Net'")
+        assert says(refused.output, "--network file.py:Net on the command line")
+
+
+def test_init_from_an_own_model(run, make, tmp_path):
+    first = run / "run" / "model.safetensors"
+    settings = ["task=denoising", "epochs=1", "warm_epochs=0", "rate=1e-12", "rate_end=0", "val_images=0"]
+    train(make(NETWORK, *settings, f"init_from={first}", out="next"), RANK, progress=False)
+    kind = load_class(f"{NETS}:Net", torch.nn.Module, "network")
+    a, b = (firm.load(p, kind).estimator for p in (first, tmp_path / "next" / "model.safetensors"))
+    torch.testing.assert_close(a.body[0].weight, b.body[0].weight, atol=1e-6, rtol=0)
+    for network, message in (
+        (f"network={{class: '{NETS}:Net', width: 16}}", "do not fit Net"),
+        ("network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}", "was saved with the network class"),
+    ):
+        with pytest.raises(ConfigError, match=f"init_from: .*{message}"):
+            train(make(network, *settings, f"init_from={first}", out="third"), RANK, progress=False)
+
+
+def test_an_own_network_that_takes_the_noise_level(make, tmp_path):
+    network = f"network={{class: '{NETS}:Aware', width: 8, noise_level: true}}"
+    config = make(network, "mixture=[{name: denoising, sigma: [0.1, 0.2]}]", "epochs=1", "warm_epochs=0")
+    assert train(config, RANK, progress=False)["finished"]
+    kind = load_class(f"{NETS}:Aware", torch.nn.Module, "network")
+    model = firm.load(tmp_path / "run" / "model.safetensors", kind)
+    y = torch.zeros(1, 3, 16, 16)
+    images = [firm.restore(model, firm.operators.Identity(), y, sigma=s).image for s in (0.1, 0.2)]
+    assert not torch.equal(*images)
+
+
+def test_an_own_network_for_the_prior(make, tmp_path):
+    config = make(f"network={NETS}:Velocity", "objective=prior", "epochs=1", "warm_epochs=0")
+    assert train(config, RANK, progress=False)["finished"]
+    kind = load_class(f"{NETS}:Velocity", torch.nn.Module, "network")
+    net = firm.load_network(tmp_path / "run" / "model.safetensors", kind)
+    assert net(torch.zeros(1, 3, 4, 4), torch.zeros(1)).shape == (1, 3, 4, 4)
+
+
+BROKEN = {
+    "broken.py": "class X(:\n",
+    "needs.py": "\nimport nothing_of_this_name\n",
+    "fails.py": "x = 1\n\n\ny = 1 / 0\n",
+    "other.py": "class X:\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("setting", ["task", "network", "objective"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("nofile.py:X", "there is no file nofile.py"),
+        ("no_package_of_this.name:X", "there is no module no_package_of_this.name"),
+        ("broken.py:X", "broken.py cannot be run: line 1: SyntaxError"),
+        ("needs.py:X", "line 2: ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("fails.py:X", "line 4: ZeroDivisionError: division by zero"),
+        ("other.py:Y", "has no Y; it has X"),
+        ("other.py:X", "X must be a class derived from"),
+        ("other.py:", "write file.py:Class or package.module:Class"),
+    ],
+)
+def test_classes_that_do_not_load_are_told_without_a_traceback(setting, name, message, config_file, tmp_path):
+    for file, text in BROKEN.items():
+        (tmp_path / file).write_text(text)
+    place = tmp_path / name if name.partition(":")[0] in BROKEN else name
+    with pytest.raises(ConfigError) as caught:
+        load_config(config_file, [f"{setting}='{place}'"])
+    assert message in str(caught.value)
+    told = call("train", config_file, f"{setting}='{place}'", f"out={tmp_path / 'x'}")
+    assert told.exit_code == 2
+    assert "Traceback" not in told.output
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("Fails", r"Fails\(width\): width must be even"), ("Net", "unexpected keyword argument 'depth'"),
+     ("Unsaved", "saved as JSON, and cannot be")],
+)  # fmt: skip
+def test_networks_that_cannot_be_built(name, message, make):
+    arguments = {"Fails": ", width: 3", "Net": ", depth: 3", "Unsaved": ""}[name]
+    config = make(f"network={{class: '{NETS}:{name}'{arguments}}}")
+    with pytest.raises(ConfigError, match=message):
+        train(config, RANK, progress=False)
+
+
+@pytest.mark.parametrize("option", [["--simulate", "broken.py:X"], ["--simulate", "nofile.py:X"],
+                                    ["--task", "denoising", "--network", "broken.py:X"]])  # fmt: skip
+def test_restore_tells_what_does_not_load(option, pictures, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "broken.py").write_text(BROKEN["broken.py"])
+    told = call("restore", pictures / "000.png", *option, "--out", tmp_path / "x")
+    assert told.exit_code == 2
+    assert says(told.output, "SyntaxError") or says(told.output, "there is no file")
+
+
+def test_a_setting_that_is_text_is_no_list(make):
+    with pytest.raises(ConfigError, match="task must be text"):
+        make("task=own.py: Class")
+
+
+def test_a_package_beside_the_user_is_found_and_nothing_else_is(tmp_path):
+    """The current folder is looked in for a user's own module, not for the library's."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    (tmp_path / "mine" / "tasks.py").write_text("from firm.tasks import BaseTask\nclass T(BaseTask):\n    pass\n")
+    program = (
+        "import sys; sys.path = [p for p in sys.path if p]\n"
+        "import os; from firm.training.config import load_config\n"
+        "load_config(None, []); print(os.getcwd() in sys.path)\n"
+        "from firm.tasks import task_class; print(task_class('mine.tasks:T').name)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["False", "t"]
+
+
+def test_a_card_and_a_checkpoint_run_no_code(tmp_path, run, monkeypatch):
+    """Names of classes in files that were loaded are never looked up."""
+    trap = tmp_path / "trap.py"
+    trap.write_text(f"open(r'{tmp_path / 'sprung'}', 'w').close()\nclass T: pass\n")
+    card = {"trained_for": [{"name": f"{trap}:T"}], "objective": f"{trap}:T", "size": 16, "channels": 3}
+    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
+    firm.Firm(net, firm.Solver(K=1), card).save(tmp_path / "m.safetensors")
+    model = firm.load(tmp_path / "m.safetensors")
+    picture = tmp_path / "x.npy"
+    np.save(picture, np.zeros((3, 16, 16), np.float32))
+    assert call("restore", picture, "--task", "denoising", "--sigma", 0.1, "--model", tmp_path / "m.safetensors",
+                "--out", tmp_path / "o").exit_code == 0  # fmt: skip
+    from firm.restoration.advice import advice
+    from firm.restoration.problem import picture_problem
+
+    told = advice(model.card, picture_problem(picture, "denoising", sigma=0.1))
+    assert told == ["the model was not trained for denoising"]
+    firm.Firm(torch.nn.Linear(2, 2), None, card).save(tmp_path / "n.safetensors")
+    with pytest.raises(ValueError, match="network class 'Linear'"):
+        firm.load(tmp_path / "n.safetensors")
+    assert not (tmp_path / "sprung").exists()
+
+
+def tasks_config(make, *tasks, **kwargs):
+    entries = ", ".join(f"{{name: '{TASKS}:{t}'}}" if t[0].isupper() else f"{{name: {t}}}" for t in tasks)
+    return make(f"mixture=[{entries}]", **kwargs)
+
+
+def test_own_tasks_train_in_a_mixture(make, tmp_path):
+    """With and without closed forms, beside the library's; the losses are the tasks' own."""
+    config = tasks_config(make, "Gain", "ClosedGain", "fourier", "random-inpainting")
+    trainer = Trainer(config, RANK, Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20))
+    for _ in range(2):
+        loss, norm = trainer.advance()
+        assert loss.isfinite()
+        assert float(norm) > 0
+    assert trainer.card()["trained_for"][0]["name"] == f"{TASKS}:Gain"
+    scores = trainer.validate(Images(torch.zeros(2, 3, 16, 16), ["a", "b"]), None)
+    assert {"psnr N=2", "psnr N=2 gain", "psnr N=2 closed-gain", "psnr N=2 fourier"} <= scores.keys()
+
+
+def test_a_task_that_is_twice_in_a_mixture_is_scored_twice(make):
+    config = make("mixture=[{name: super-resolution}, {name: super-resolution, factor: 4}, {name: denoising}]")
+    images = Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20)
+    scores = Trainer(config, RANK, images).validate(images.part(0, 2), None)
+    names = ["psnr N=2 super-resolution 1", "psnr N=2 super-resolution 2", "psnr N=2 denoising"]
+    assert list(scores) == ["psnr N=2", *names]
+    assert scores["psnr N=2"] == pytest.approx(sum(scores[n] for n in names) / 3, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["WrongAdjoint", "WrongAdjointWithProx"])
+def test_a_wrong_adjoint_is_refused_before_the_first_step(name, make, tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "advance", lambda self: pytest.fail("it took a step"))
+    label = {"WrongAdjoint": "wrong-adjoint", "WrongAdjointWithProx": "wrong-adjoint-with-prox"}[name]
+    with pytest.raises(ConfigError, match=f"the task {label}: .*A_adjoint is not the adjoint of A"):
+        train(tasks_config(make, "denoising", name), RANK, progress=False)
+    (tmp_path / "c.yaml").write_text(dump_config(tasks_config(make, name, out="cli")))
+    told = call("train", tmp_path / "c.yaml")
+    assert told.exit_code == 2
+    assert says(told.output, f"the task {label}")
+
+
+def test_own_tasks_on_the_command_line(pictures, tmp_path):
+    common = ["evaluate", "degraded", "--data", pictures, "--size", 16, "--limit", 2]
+    done = call(*common, "--tasks", f"denoising,{TASKS}:Gain", "--set", "gain=0.25", "--set", "sigma=1e-3",
+                "--out", tmp_path / "a")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    config = (tmp_path / "a" / "config.json").read_text()
+    assert '"gain": 0.25' in config
+    assert config.count('"sigma": 0.001') == 2
+    twice = call(*common, "--tasks", f"deblurring,{TASKS}:Deblurring", "--out", tmp_path / "b")
+    assert twice.exit_code == 2
+    assert says(twice.output, "two tasks are called deblurring")
+    ranged = call(*common, "--tasks", f"{TASKS}:Gain", "--set", "gain=[0.1, 0.2]", "--out", tmp_path / "c")
+    assert ranged.exit_code == 2
+    assert says(ranged.output, "a range is for training")
+    unknown = call(*common, "--tasks", f"{TASKS}:Gain", "--set", "gian=1", "--out", tmp_path / "d")
+    assert unknown.exit_code == 2
+    assert says(unknown.output, "none of these tasks has a setting gian")
+    assert issubclass(load_class(f"{TASKS}:Gain", BaseTask, "task"), BaseTask)
