@@ -37,6 +37,9 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Folder for the results; continued if it has some.")] = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
+    value_range: Annotated[
+        str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
+    ] = None,
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
     ] = None,
@@ -50,7 +53,7 @@ def evaluate(
     from rich.console import Console
 
     from firm._util.text import numbers, settings
-    from firm.cli.models import channels_of
+    from firm.cli.models import channels_of, range_of
     from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
     from firm.evaluation.run import Evaluation
@@ -60,12 +63,13 @@ def evaluate(
     try:
         methods, model = _methods(method, numbers(steps), precision, network)
         card = {} if model is None else model.card
-        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or int(card.get("size", 128))
-        chosen = _tasks(tasks, side, mask, settings(own or []))
+        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or card.get("size")
+        side = None if side is None and dataset == "arrays" else int(side or 128)  # arrays have a size of their own
         pictures = load_images(
             dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
-            broken="skip" if skip_broken else "refuse",
+            broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
         )  # fmt: skip
+        chosen = _tasks(tasks, pictures.shape[1:], mask, settings(own or []))
         names = pictures.names
         about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
         evaluation = Evaluation(pictures, chosen, convention, seed, about)
@@ -98,7 +102,7 @@ def _methods(name: str, steps: list[int], precision: Precision, network: str | N
     return [*rows, *(firm_method(model, N) for N in steps)], model
 
 
-def _tasks(text: str, side: int, mask: str, settings: dict[str, Any]) -> list[Any]:
+def _tasks(text: str, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> list[Any]:
     from firm.tasks import tables, takes_mask, task_class
 
     names = [name for part in text.split(",") for name in (tables() if part == "all" else (part.strip(),))]
@@ -111,6 +115,7 @@ def _tasks(text: str, side: int, mask: str, settings: dict[str, Any]) -> list[An
     unknown = [key for key in settings if not any(key in kind.parameters for kind in classes)]
     if unknown:
         raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}")
+    side = shape[0] if shape[0] == shape[1] else shape
     found = []
     for kind in classes:
         chosen = {k: v for k, v in settings.items() if k in kind.parameters}

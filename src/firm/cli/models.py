@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,26 @@ def load_model(name: str, network: str | None, device: torch.device | str, preci
 
     own = None if network is None else load_class(network, nn.Module, "network")
     return fast(load(name, own).to(device), precision)
+
+
+def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:
+    """The values of arrays that stand for -1 and 1: as given, ``low,high``, or as in training; None for pictures."""
+    from firm.data.array_file import array_files, is_array_file
+
+    if text is not None:
+        try:
+            low, high = (float(part) for part in text.split(","))
+        except ValueError:
+            raise ValueError(f"--value-range takes two numbers, low,high, got {text!r}") from None
+        return low, high
+    trained = card.get("value_range")
+    if not trained:
+        return None
+    try:
+        arrays = is_array_file(data) or bool(array_files(data))
+    except OSError:
+        arrays = False
+    return (float(trained[0]), float(trained[1])) if arrays else None
 
 
 def channels_of(model: Firm) -> int:

@@ -48,6 +48,9 @@ def restore(
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
     ] = None,
+    value_range: Annotated[
+        str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
+    ] = None,
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N: few for least error, more for detail.")] = 2,
     samples: Annotated[
         int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
@@ -72,7 +75,7 @@ def restore(
 
     from firm._util.distributed import ranks
     from firm._util.text import settings as parse
-    from firm.cli.models import channels_of, load_model
+    from firm.cli.models import channels_of, load_model, range_of
     from firm.restoration import Problem, ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.run import Job, restore_files
 
@@ -85,13 +88,15 @@ def restore(
     if task is not None and own:
         raise typer.BadParameter("--set belongs to --simulate")
 
-    def problem(path: Path, channels: int) -> Problem:
+    def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
         if task is not None:
             holes = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
-            return picture_problem(path, task, sigma=sigma, mask=holes, channels=channels, **given(settings))
+            return picture_problem(
+                path, task, sigma=sigma, mask=holes, channels=channels, value_range=values, **given(settings)
+            )
         assert simulate is not None
         chosen = {**given({"sigma": sigma, **settings}), **parse(own or [])}
-        return simulated_problem(path, simulate, chosen, seed, channels)
+        return simulated_problem(path, simulate, chosen, seed, channels, values)
 
     root = pictures if pictures.is_dir() else pictures.parent
     try:
@@ -100,10 +105,8 @@ def restore(
         files = _files(pictures, out)
         with ranks() as r:
             chosen = load_model(model, network, r.device, precision)
-            channels = channels_of(chosen)
-            job = Job(
-                tiled(chosen, tile, overlap), lambda path: problem(path, channels), steps, samples, seed, out, kind
-            )
+            reads = (channels_of(chosen), range_of(value_range, chosen.card, pictures))
+            job = Job(tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind)
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error

@@ -97,7 +97,8 @@ def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMe
             label = " / ".join(f"{value:.{digits[key]}f}" for key, value in score.items())
             _show(axes[k, column], visible(restored.x[k : k + 1], evaluation.images.complex)[0], label)
             if k == 0:
-                name = "measurement" if method.run is degraded else method.label
+                seen = restored.y.shape == restored.x.shape  # else it is shown as A'y
+                name = ("measurement" if seen else "A'y") if method.run is degraded else method.label
                 axes[0, column].set_title(name, fontsize=9)
         error = (results[-1].x[k] - truth).abs().mean(0).cpu()
         picture = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)

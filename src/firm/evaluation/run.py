@@ -38,6 +38,10 @@ class Evaluation:
     seed: int = 42
     about: dict[str, Any] = field(default_factory=dict)  # the data set: recorded, and compared when continued
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.images, Images):
+            raise TypeError("Evaluation takes images as firm.data.Images(pixels, names), or firm.data.load_images(...)")
+
     @property
     def files(self) -> Sequence[str]:
         """Names of the images."""

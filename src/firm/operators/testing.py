@@ -62,9 +62,18 @@ def prox_test(
     if not residual <= (tol if tol is not None else _tolerance(dtype)):
         raise ValueError(
             f"{name(op)}: the data-consistency step misses (A'A + rho I) x = A'y + rho z by {residual:.1e} "
-            f"for z of shape {shape(z)} and y of shape {shape(y)}"
+            f"for z of shape {shape(z)} and y of shape {shape(y)}{_few_iterations(op)}"
         )
     return residual
+
+
+def _few_iterations(op: LinearOperator) -> str:
+    """What to say of an operator that stops its conjugate gradients early."""
+    if hasattr(op, "prox_l2") or getattr(op, "cg_tol", None) != 0:
+        return ""
+    return (
+        f"; it makes only {getattr(op, 'cg_iterations', 0)} iterations of conjugate gradients (cg_iterations, cg_tol)"
+    )
 
 
 def _tolerance(dtype: torch.dtype) -> float:

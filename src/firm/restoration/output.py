@@ -33,11 +33,19 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png") -> None:
     write_atomically(path, _png16(pixels.astype(">u2")) if kind == "png16" else _png8(pixels.astype(np.uint8)))
 
 
-def write_array(path: Path, x: Tensor, complex_image: bool = False) -> None:
-    """Write an image (C, H, W) with its own values as .npy: float32, or complex64 of half the channels."""
+def write_array(
+    path: Path, x: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None
+) -> None:
+    """Write an image (C, H, W) as .npy with the values of the input: float32, or complex64 of half the channels.
+
+    `value_range` is what -1 and 1 stand for (of complex images, what a magnitude of 0 and 1).
+    """
+    low, high = value_range or ((0.0, 1.0) if complex_image else (-1.0, 1.0))
     values = x.detach().cpu().float()
     if complex_image:
-        values = torch.complex(*values.chunk(2))
+        values = high * torch.complex(*values.chunk(2))
+    elif value_range is not None:
+        values = low + (high - low) * (values + 1) / 2
     buffer = io.BytesIO()
     np.save(buffer, values.numpy())
     write_atomically(path, buffer.getvalue())

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from firm.data.array_file import is_array_file
+from firm.data.array_values import Range
 from firm.data.load import read_image
 from firm.data.picture import read_picture
 from firm.metrics import visible
@@ -40,6 +41,7 @@ class Problem:
     margin: int = 0  # pixels around the picture that are restored and cut off again
     complex: bool = False  # real channels, then imaginary ones
     array: bool = False  # no picture: results are arrays
+    value_range: Range | None = None  # of the array
 
     def to(self, device: torch.device) -> Problem:
         """The same on another device."""
@@ -66,10 +68,10 @@ class Reading:
     array: bool
 
 
-def read(path: Path, channels: int = 3) -> Reading:
+def read(path: Path, channels: int = 3, value_range: Range | None = None) -> Reading:
     """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
     if is_array_file(path):
-        image, complex_image = read_image(path, channels)
+        image, complex_image = read_image(path, channels, value_range=value_range)
         return Reading(image[None], False, complex_image, True)
     if channels not in (1, 3):
         raise ProblemError(
@@ -87,6 +89,7 @@ def picture_problem(
     sigma: float | None = None,
     mask: Path | None = None,
     channels: int = 3,
+    value_range: Range | None = None,
     **settings: Any,
 ) -> Problem:
     """A degraded picture to restore as it is. Without `sigma` the noise level is estimated (`estimate_noise`).
@@ -103,6 +106,8 @@ def picture_problem(
         For inpainting, a picture of the same size, white where pixels are missing.
     channels
         That the model takes.
+    value_range
+        Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too.
     settings
         Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
         ("bicubic" if not given, "box" or "stride") for super-resolution.
@@ -120,7 +125,7 @@ def picture_problem(
     if mask is not None and task != "inpainting":
         raise ProblemError(f"mask does not belong to {task}")
     check_sigma(sigma)
-    reading = read(path, channels)
+    reading = read(path, channels, value_range)
     seen = None if mask is None else _read_mask(mask, reading.image)
     try:
         degraded = kinds[task][0].from_picture(reading.image, given, seen)
@@ -131,17 +136,24 @@ def picture_problem(
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
     problem = Problem(
         degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
-        complex=reading.complex, array=reading.array,
+        complex=reading.complex, array=reading.array, value_range=value_range,
     )  # fmt: skip
     return _fitted(problem, reading, channels)
 
 
-def simulated_problem(path: Path, name: str, settings: Mapping[str, Any], seed: int = 0, channels: int = 3) -> Problem:
+def simulated_problem(
+    path: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    seed: int = 0,
+    channels: int = 3,
+    value_range: Range | None = None,
+) -> Problem:
     """A clean picture or array, degraded as in the task `name`, of any size; `settings` change the task's own.
 
     `name` may be a task of your own, ``file.py:Class``: its code is run.
     """
-    reading = read(path, channels)
+    reading = read(path, channels, value_range)
     truth = reading.image
     try:
         task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
@@ -154,7 +166,15 @@ def simulated_problem(path: Path, name: str, settings: Mapping[str, Any], seed: 
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     about = {"task": name, "estimated": False, **task.settings()}
     problem = Problem(
-        op, y, task.sigma, visible(shown, reading.complex), about, truth, complex=reading.complex, array=reading.array
+        op,
+        y,
+        task.sigma,
+        visible(shown, reading.complex),
+        about,
+        truth,
+        complex=reading.complex,
+        array=reading.array,
+        value_range=value_range,
     )
     return _fitted(problem, reading, channels)
 

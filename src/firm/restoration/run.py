@@ -105,7 +105,7 @@ def _write(job: Job, problem: Problem, result: Restoration, name: str, row: Row)
         pictures |= {at(f"sample_{i:02d}"): problem.finish(s)[0] for i, s in enumerate(result.samples, start=1)}
     for path, picture in pictures.items():
         if problem.array:
-            write_array(path, picture, problem.complex)
+            write_array(path, picture, problem.complex, problem.value_range)
         else:
             write_picture(path, picture, job.kind)
     written = list(pictures)

@@ -127,7 +127,9 @@ class TrainConfig:
             return None, {**PRESETS[self.network], "channels": self.channels}
         if "class" in self.network:
             return str(self.network["class"]), {k: v for k, v in self.network.items() if k != "class"}
-        return None, {"side": self.size, "channels": self.channels, **self.network}
+        known = inspect.signature(objective_class(self.objective).network_class).parameters
+        usual = {key: value for key, value in (("side", self.size), ("channels", self.channels)) if key in known}
+        return None, {**usual, **self.network}
 
     def network_about(self) -> dict[str, Any]:
         """What checkpoints say of the network, so that none is taken for another's."""
@@ -249,7 +251,7 @@ def _check(c: TrainConfig) -> None:
         objective = objective_class(c.objective)
     except ValueError as error:
         raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
-    _check_network(c, need)
+    _check_network(c, need, objective.network_class)
     if objective.measures:
         _check_tasks(c, need)
 
@@ -273,7 +275,7 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 
-def _check_network(c: TrainConfig, need: Any) -> None:
+def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
     own, arguments = c.network_arguments()
@@ -283,9 +285,11 @@ def _check_network(c: TrainConfig, need: Any) -> None:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return  # its class knows its arguments
-    known = list(inspect.signature(UNet).parameters)
+    known = list(inspect.signature(kind).parameters)
     for key in arguments:
-        need(key in known, f"network: firm.UNet has no argument {key!r}{_suggest(key, known)}")
+        need(key in known, f"network: {kind.__name__} has no argument {key!r}{_suggest(key, known)}")
+    if not issubclass(kind, UNet):
+        return
     stride = arguments.get("unshuffle", 1) * 2 ** (len(arguments.get("mult", (1, 2, 4, 8))) - 1)
     need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
@@ -306,4 +310,4 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
     if any("sigma" in task.ranges for task in tasks):
-        need(c.noise_level, "a range of noise levels needs a network with noise_level: true")
+        need(c.noise_level, "a range of noise levels needs a network with noise_level: true among its arguments")

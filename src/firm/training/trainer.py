@@ -161,8 +161,8 @@ class Trainer:
         c = self.config
         return {
             "trained_for": c.tasks() if self.objective.measures else [], "objective": c.objective, "data": c.dataset,
-            "size": c.size, "channels": c.channels, "complex": self.complex, "batch": c.batch, "steps": self.step,
-            "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
+            "size": c.size, "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
+            "batch": c.batch, "steps": self.step, "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
         }  # fmt: skip
 
     def save(self, path: Path) -> None:
