@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firm.data.folder import require_folder
+from firm.data.folder import files_below
 
 ARRAY_EXTENSIONS = {".npy", ".npz", ".pt", ".h5", ".hdf5"}
 
@@ -30,18 +30,7 @@ def is_array_file(path: str | Path) -> bool:
 
 def array_files(root: str | Path) -> list[Path]:
     """All array files below `root`, recursively, sorted by their path; hidden files and folders are left out."""
-    root = Path(root)
-    require_folder(root)
-    files = [
-        path
-        for path in root.rglob("*")
-        if is_array_file(path)
-        and not any(part.startswith(".") for part in path.relative_to(root).parts)
-        and path.is_file()
-    ]
-    if not files:
-        raise FileNotFoundError(f"{root}: no arrays ({', '.join(sorted(ARRAY_EXTENSIONS))}) in it or below")
-    return sorted(files, key=lambda path: path.relative_to(root).as_posix())
+    return files_below(root, ARRAY_EXTENSIONS, "arrays")
 
 
 @contextmanager

@@ -17,17 +17,22 @@ EXTENSIONS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif",
 
 def folder_files(root: str | Path) -> list[Path]:
     """All pictures below `root`, recursively, sorted by their path; hidden files and folders are left out."""
+    return files_below(root, EXTENSIONS, "pictures")
+
+
+def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]:
+    """All files with these endings below `root`, as `folder_files`; `what` they are, for the message if none is."""
     root = Path(root)
     require_folder(root)
     files = [
         path
         for path in root.rglob("*")
-        if path.suffix.lower() in EXTENSIONS
+        if path.suffix.lower() in extensions
         and not any(part.startswith(".") for part in path.relative_to(root).parts)
         and path.is_file()
     ]
     if not files:
-        raise FileNotFoundError(f"{root}: no pictures ({', '.join(sorted(EXTENSIONS))}) in it or below")
+        raise FileNotFoundError(f"{root}: no {what} ({', '.join(sorted(extensions))}) in it or below")
     return sorted(files, key=lambda path: path.relative_to(root).as_posix())
 
 
