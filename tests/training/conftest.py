@@ -1,3 +1,5 @@
+import threading
+
 import pytest
 import torch
 from helpers import save_pictures
@@ -71,8 +73,10 @@ def interrupted(monkeypatch):
             return advance(self)
 
         monkeypatch.setattr(Trainer, "advance", breaking)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as caught:
             train(config, ranks, progress=False)
+        assert caught.traceback  # it keeps the run alive: what is closed now, the run closed
+        assert not [thread for thread in threading.enumerate() if thread.name == "firm-prefetch"]
         monkeypatch.setattr(Trainer, "advance", advance)
         return train(config, ranks, progress=False)
 

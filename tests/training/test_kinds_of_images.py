@@ -223,13 +223,29 @@ def test_random_crops_are_slices_of_the_images_and_flips_mirror_them():
 
 def test_scaled_crops_show_the_share_that_was_asked_for():
     ramp = torch.arange(64.0).expand(1, 1, 64, 64).contiguous() / 32 - 1  # a step of 1/32 from column to column
-    crops, _ = feed(ramp, "crop=random", "scale=[0.5, 2.0]", size=16)
+    crops, _ = feed(ramp, "crop=random", "scale=[0.5, 1.0]", size=16)
     torch.manual_seed(0)
     drawn = crops.draw(rows_of(300), None, torch.device("cpu"))
     side = 16 * 32 * (drawn[:, 0, 8, 12] - drawn[:, 0, 8, 4]) / 8  # pixels of the picture, by the slope
-    assert 8 * 0.98 < float(side.min()) < 8.6
-    assert 30 < float(side.max()) < 32 * 1.02
-    assert float(side.log2().mean()) == pytest.approx(4, abs=0.1)  # as often enlarged as made smaller
+    assert 16 * 0.98 < float(side.min()) < 16.6
+    assert 31 < float(side.max()) < 32 * 1.02
+    assert float(side.log2().mean()) == pytest.approx(4.5, abs=0.05)  # uniform in the logarithm
+
+
+def test_a_mapped_set_is_drawn_anew_in_every_step():
+    data = numbered(60, 1, 4)
+
+    def numbers(seed, first, steps):
+        source, _ = feed(data, "mapped=true", f"seed={seed}")
+        found = [(source.ahead(step, [8])[:, 0, 0, 0] / 16).long().tolist() for step in range(first, first + steps)]
+        source.close()
+        return found
+
+    whole = numbers(1, 0, 40)
+    assert len({tuple(step) for step in whole}) == 40
+    assert {i for step in whole for i in step} == set(range(60))
+    assert numbers(1, 17, 3) == whole[17:20]  # from any step on
+    assert numbers(2, 0, 40) != whole
 
 
 def test_centred_training_and_validation_images(tmp_path):

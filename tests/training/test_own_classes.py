@@ -17,6 +17,7 @@ from firm._util.importing import load_class
 from firm.cli import app
 from firm.data import Images
 from firm.tasks import BaseTask
+from firm.training.checkpoint import load_checkpoint, save_checkpoint
 from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.loop import train
 from firm.training.trainer import Trainer
@@ -74,6 +75,21 @@ def test_an_own_network_continues_bit_identical(make, tmp_path, interrupted):
     assert all(torch.equal(whole[key], cut[key]) for key in whole)
     with pytest.raises(ConfigError, match=r"other settings \(network\)"):
         train(make(*settings[1:], f"network={{class: '{NETS}:Net', width: 16}}", out="cut"), RANK, progress=False)
+
+
+def test_a_checkpoint_knows_the_class_of_its_network(make, tmp_path):
+    """Another class with the same arguments and weights is another network."""
+    states = []
+    for name in ("Net", "Twin"):
+        (tmp_path / f"{name}.py").write_text(
+            NETS.read_text().replace("class Net(", f"class {name}(").split("class Aware")[0]
+        )
+        config = make(f"network={{class: '{tmp_path / name}.py:{name}', width: 8}}", "task=denoising")
+        states.append(Trainer(config, RANK, Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)).state())
+    save_checkpoint(tmp_path / "checkpoints", states[0], 2)
+    assert load_checkpoint(tmp_path / "checkpoints", states[0]["network"])["step"] == 0
+    with pytest.warns(UserWarning, match="of another network"):
+        assert load_checkpoint(tmp_path / "checkpoints", states[1]["network"]) is None
 
 
 def test_an_own_network_evaluates_and_restores_with_its_class_alone(run, pictures, tmp_path):
@@ -247,6 +263,14 @@ def test_own_tasks_train_in_a_mixture(make, tmp_path):
     assert trainer.card()["trained_for"][0]["name"] == f"{TASKS}:Gain"
     scores = trainer.validate(Images(torch.zeros(2, 3, 16, 16), ["a", "b"]), None)
     assert {"psnr N=2", "psnr N=2 gain", "psnr N=2 closed-gain", "psnr N=2 fourier"} <= scores.keys()
+
+
+def test_the_weights_of_a_mixture_reach_the_batch(make):
+    config = make("mixture=[{name: denoising, weight: 3}, {name: fourier, weight: 1}, {name: deblurring}]", "batch=23")
+    images = Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20)
+    trainer = Trainer(config, RANK, images)
+    assert trainer.loss.counts == [13, 5, 5]
+    assert [task.name for task in trainer.loss.tasks] == ["denoising", "fourier", "deblurring"]
 
 
 def test_a_task_that_is_twice_in_a_mixture_is_scored_twice(make):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 WIDEST, NARROWEST = 1.0, 0.02  # of the entropy that smooths the transport, in deviations of the gain
-SETTLE, ROUNDS, SWAPS = 60, 16, 20  # iterations: of the transport, of rounding it to pairs, of swaps
+SETTLE, ROUNDS, SWAPS = 60, 16, 8  # iterations: of the transport, of rounding it to pairs, of swaps
 
 
 def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
