@@ -239,4 +239,5 @@ def test_a_class_that_the_user_names_is_run(evil):
     """Otherwise the test above would see nothing."""
     load_class("evil.py:Evil", torch.nn.Module, "network")
     assert (evil / "ran").exists()
-    sys.modules.pop("firm_user_evil")
+    for module in [module for module in sys.modules if "evil" in module]:
+        del sys.modules[module]
