@@ -47,7 +47,7 @@ def test_white_is_missing(folder, tmp_path):
 
 def test_super_resolution_measures_a_larger_picture(folder):
     p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=3)
-    assert p.op.A_adjoint(p.y).shape == (1, 3, 108, 132)
+    assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 108, 132)
     assert picture_problem(folder / "000.png", "super-resolution").settings["factor"] == 2
 
 
@@ -163,3 +163,17 @@ def test_advice_names_what_the_model_has_not_seen(folder):
     card["trained_for"].append({"name": "stroke-inpainting", "width": [3, 14]})  # the task's own width counts too
     thin = simulated_problem(folder / "000.png", "stroke-inpainting", {})
     assert advice(card, thin) == ["width 1.69 is not what the model was trained for, 3 to 14"]
+
+
+def test_a_small_picture_is_continued_by_its_mirror_image(folder):
+    """With a filter, what lies beyond the rim counts; the large image mirrors at the same edge."""
+    p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=2, filter="box")
+    picture = read_picture(folder / "000.png")[None]
+    assert p.margin == 16
+    assert torch.equal(p.y[..., 8:-8, 8:-8], picture)
+    assert torch.equal(p.y[..., 7, 8:-8], picture[..., 0, :])
+    assert torch.equal(p.y[..., 8:-8, -8], picture[..., :, -1])
+    assert torch.equal(p.y[..., 8:-8, :8], picture[..., :, :8].flip(-1))
+    x = p.op.A_adjoint(p.y)
+    assert p.finish(x).shape == (1, 3, 72, 88)
+    assert picture_problem(folder / "000.png", "super-resolution", sigma=0.01, filter="stride").margin == 0

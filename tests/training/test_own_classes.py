@@ -312,3 +312,19 @@ def test_own_tasks_on_the_command_line(pictures, tmp_path):
     assert unknown.exit_code == 2
     assert says(unknown.output, "none of these tasks has a setting gian")
     assert issubclass(load_class(f"{TASKS}:Gain", BaseTask, "task"), BaseTask)
+
+
+def test_an_own_file_finds_the_modules_beside_it(tmp_path):
+    (tmp_path / "beside_it.py").write_text("WIDTH = 7\n")
+    (tmp_path / "uses.py").write_text(
+        "from beside_it import WIDTH\nfrom torch import nn\nclass Net(nn.Module):\n    width = WIDTH\n"
+    )
+    before = list(sys.path)
+    assert load_class(f"{tmp_path / 'uses.py'}:Net", torch.nn.Module, "network").width == 7
+    assert sys.path == before
+
+
+def test_a_task_that_makes_no_operator_is_refused_by_the_trainer(make, tmp_path):
+    (tmp_path / "empty.py").write_text("from firm.tasks import BaseTask\nclass Empty(BaseTask):\n    pass\n")
+    with pytest.raises(ConfigError, match="empty must define build"):
+        train(make(f"task={tmp_path / 'empty.py'}:Empty", f"out={tmp_path / 'run'}"), RANK, progress=False)

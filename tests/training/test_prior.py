@@ -214,7 +214,7 @@ def test_an_objective_of_ones_own(make, tmp_path):
     with pytest.raises(ValueError, match="holds a denoiser"):
         firm.load(tmp_path / "run" / "model.safetensors")
     lazy = make(f"objective={tmp_path / 'mine.py'}:Lazy", out="lazy")
-    with pytest.raises(TypeError, match="Lazy must define loss"):
+    with pytest.raises(ConfigError, match="Lazy must define loss"):
         train(lazy, RANK, progress=False)
     assert Trainer(lazy, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd"))).validate(None, None) == {}
 

@@ -59,11 +59,14 @@ def _from_file(path: Path, what: str) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # so that it finds the modules beside it, as a script would
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
+    finally:
+        sys.path.remove(str(path.parent))
     return module
 
 

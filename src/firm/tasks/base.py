@@ -110,7 +110,7 @@ class BaseTask:
         Where nothing is drawn it is one for all, (1,). Settings that are text are attributes of the task. Must not wait
         for the device (no ``.item()``), so that training may record it as a CUDA graph.
         """
-        raise TypeError(f"the task {self.name} must define build(values), or operator() and draw_operator()")
+        raise ValueError(f"the task {self.name} must define build(values), or operator() and draw_operator()")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> LinearOperator:
         """The operator for the images with these `indices` in their data set, with this task's values.

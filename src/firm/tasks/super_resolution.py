@@ -13,6 +13,7 @@ from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
 
 FILTERS = ("stride", "bicubic", "box")
+MARGIN = 8  # pixels of a small picture's mirror image that are put around it
 
 
 class SuperResolution(BaseTask):
@@ -41,8 +42,20 @@ class SuperResolution(BaseTask):
             raise ValueError(f"super-resolution: scale must be from 1 to 8, got {scale}")
         if kind not in FILTERS:
             raise ValueError(f"super-resolution: filter must be {', '.join(FILTERS)}, got {kind!r}")
-        shape = (picture.shape[-2] * scale, picture.shape[-1] * scale)
-        return Degraded(_operator(scale, kind, shape), picture, {"factor": scale, "filter": kind})
+        margin = 0 if kind == "stride" else min(MARGIN, *picture.shape[-2:])  # filters are periodic, the world is not
+        y = _mirrored(picture, margin)
+        shape = (y.shape[-2] * scale, y.shape[-1] * scale)
+        return Degraded(_operator(scale, kind, shape), y, {"factor": scale, "filter": kind}, margin=margin * scale)
+
+
+def _mirrored(picture: Tensor, margin: int) -> Tensor:
+    """The picture (1, C, h, w), continued by its mirror image; its outermost pixels come twice, like the large ones."""
+    for dim in (-2, -1):
+        n = picture.shape[dim]
+        index = torch.arange(-margin, n + margin)
+        index = torch.where(index < 0, -1 - index, torch.where(index >= n, 2 * n - 1 - index, index))
+        picture = picture.index_select(dim, index)
+    return picture
 
 
 def _operator(factor: int, kind: str, shape: tuple[int, int]) -> Operator:

@@ -47,7 +47,7 @@ class Objective:
 
         Runs inside autocast where the configuration asks for bf16.
         """
-        raise TypeError(f"the objective {type(self).__name__} must define loss(net, batch)")
+        raise ConfigError(f"the objective {type(self).__name__} must define loss(net, batch)")
 
     def inputs(self, batch: int, device: torch.device | str) -> tuple[Tensor, ...]:
         """Inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""

@@ -199,8 +199,8 @@ class Trainer:
 
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
-    op = task.draw_operator(Rows(1, 0, 1), device)
     try:
+        op = task.draw_operator(Rows(1, 0, 1), device)
         dot_test(op, (1, channels, *task.shape), device=device)
     except ValueError as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
