@@ -65,11 +65,13 @@ def evaluate(
         card = {} if model is None else model.card
         side = size or {"celeba": 128, "afhq": 256}.get(dataset) or card.get("size")
         side = None if side is None and dataset == "arrays" else int(side or 128)  # arrays have a size of their own
+        given = settings(own or [])
+        classes = _classes(tasks, given)  # before the pictures are read
         pictures = load_images(
             dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
             broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
         )  # fmt: skip
-        chosen = _tasks(tasks, pictures.shape[1:], mask, settings(own or []))
+        chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
         names = pictures.names
         about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
         evaluation = Evaluation(pictures, chosen, convention, seed, about)
@@ -102,8 +104,9 @@ def _methods(name: str, steps: list[int], precision: Precision, network: str | N
     return [*rows, *(firm_method(model, N) for N in steps)], model
 
 
-def _tasks(text: str, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> list[Any]:
-    from firm.tasks import tables, takes_mask, task_class
+def _classes(text: str, settings: dict[str, Any]) -> list[Any]:
+    """The classes of the tasks that --tasks names; every setting must belong to one of them."""
+    from firm.tasks import tables, task_class
 
     names = [name for part in text.split(",") for name in (tables() if part == "all" else (part.strip(),))]
     if len(set(names)) < len(names):
@@ -115,11 +118,15 @@ def _tasks(text: str, shape: tuple[int, int], mask: str, settings: dict[str, Any
     unknown = [key for key in settings if not any(key in kind.parameters for kind in classes)]
     if unknown:
         raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}")
+    return classes
+
+
+def _task(kind: Any, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> Any:
+    """The task for images of this height and width, with those of the settings that it has."""
+    from firm.tasks import takes_mask
+
+    chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
-    found = []
-    for kind in classes:
-        chosen = {k: v for k, v in settings.items() if k in kind.parameters}
-        task = kind(side, **({"mask": mask} if takes_mask(kind) else {}) | chosen)
-        task.require_values()
-        found.append(task)
-    return found
+    task = kind(side, **({"mask": mask} if takes_mask(kind) else {}) | chosen)
+    task.require_values()
+    return task
