@@ -118,3 +118,9 @@ def test_prox_test_finds_a_wrong_closed_form():
 
     with pytest.raises(ValueError, match=r"Wrong\(\): the data-consistency step misses"):
         prox_test(Wrong(), (1, 1, 4, 4))
+
+
+def test_the_check_of_a_solve_names_the_few_iterations():
+    op = from_functions(lambda x: x.cumsum(-1), image_shape=(1, 8, 8), cg_tol=0, cg_iterations=2)
+    with pytest.raises(ValueError, match="makes only 2 iterations of conjugate gradients"):
+        prox_test(op, (2, 1, 8, 8))

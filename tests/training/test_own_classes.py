@@ -328,3 +328,19 @@ def test_a_task_that_makes_no_operator_is_refused_by_the_trainer(make, tmp_path)
     (tmp_path / "empty.py").write_text("from firm.tasks import BaseTask\nclass Empty(BaseTask):\n    pass\n")
     with pytest.raises(ConfigError, match="empty must define build"):
         train(make(f"task={tmp_path / 'empty.py'}:Empty", f"out={tmp_path / 'run'}"), RANK, progress=False)
+
+
+def test_the_network_of_an_own_objective_has_its_own_arguments(make, tmp_path):
+    code = [
+        "import torch", "from firm.training.objectives import Objective",
+        "class Net(torch.nn.Module):", "    def __init__(self, width): super().__init__(); self.width = width",
+        "class Own(Objective):", "    network_class = Net",
+    ]  # fmt: skip
+    (tmp_path / "mine.py").write_text("\n".join(code))
+    objective = f"objective={tmp_path / 'mine.py'}:Own"
+    assert make(objective, "network={width: 8}").network_arguments() == (
+        None,
+        {"width": 8},
+    )  # no side
+    with pytest.raises(ConfigError, match="Net has no argument 'ch'"):
+        make(objective, "network={ch: 8}")
