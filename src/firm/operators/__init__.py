@@ -12,6 +12,7 @@ from firm.operators.compose import Stack as Stack
 from firm.operators.downsample import Downsample as Downsample
 from firm.operators.fourier import Fourier as Fourier
 from firm.operators.functions import from_functions as from_functions
+from firm.operators.guess import first_guess as first_guess
 from firm.operators.identity import Identity as Identity
 from firm.operators.interop import as_deepinv as as_deepinv
 from firm.operators.interop import from_deepinv as from_deepinv

@@ -28,6 +28,9 @@ NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in th
     "paper": "firm.training.velocity:Velocity",
     "balanced": "firm.training.velocity:Velocity",
     "prior": "firm.training.prior:Prior",
+    "denoiser": "firm.training.denoiser:Denoiser",
+    "unrolled": "firm.training.unrolled:Unrolled",
+    "bridge": "firm.training.bridge:Bridge",
 }
 
 
