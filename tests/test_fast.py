@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import firm
-from firm.acceleration._fast import FastEstimator, has_bf16
+from firm.acceleration._fast import FastNetwork, has_bf16
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_bf16_is_close_and_leaves_the_model_alone(model):
     error = float((rounded - exact).norm() / exact.norm())
     assert 1e-6 < error < 0.03
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
-    assert isinstance(quick.estimator, FastEstimator)
+    assert isinstance(quick.estimator, FastNetwork)
     assert quick.estimator.net.stem.conv.weight.dtype == torch.bfloat16
     assert quick.estimator.net.conditioning.project.weight.dtype == torch.float32  # t needs its digits
 

@@ -22,7 +22,7 @@ from firm._util.machine import describe_machine
 from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images
-from firm.evaluation import Evaluation, baseline_methods, evaluate, firm_method
+from firm.evaluation import Evaluation, plain_methods, evaluate, firm_method
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr
@@ -53,7 +53,7 @@ def main(
     network = fast(load(model).to(device))
     images = load_images("celeba", data, "test", size=128, limit=limit)
     evaluation = Evaluation(images, [Task(name, 128) for name in TASKS])
-    methods = [*baseline_methods(), *(firm_method(network, N) for N in numbers(steps))]
+    methods = [*plain_methods(), *(firm_method(network, N) for N in numbers(steps))]
     summary = summarise(evaluate(evaluation, methods, work, batch=batch))
     about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine()}
     write_atomically(out / "results.json", json.dumps({**about, "summary": summary}, indent=1))

@@ -84,17 +84,22 @@ class Firm(nn.Module):
 
     def fingerprint(self) -> str:
         """A hash of the weights, the network's and the solver's settings: what the results depend on."""
-        settings = json.dumps(getattr(self.estimator, "config", None), sort_keys=True, default=str)
-        digest = hashlib.sha256(f"{self.solver!r} {settings}".encode())
-        for key, value in sorted(self.estimator.state_dict().items()):
-            digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-            flat = value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1)
-            digest.update(flat.view(torch.uint8).numpy().data)
-        return digest.hexdigest()[:16]
+        return fingerprint(self.estimator, repr(self.solver))
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""
         _save(path, self.estimator, {"solver": dataclasses.asdict(self.solver), "card": self.card}, dtype)
+
+
+def fingerprint(net: nn.Module | None, about: str) -> str:
+    """A hash of a network's weights and settings, and of `about`, what else results depend on."""
+    settings = json.dumps(getattr(net, "config", None), sort_keys=True, default=str)
+    digest = hashlib.sha256(f"{about} {settings}".encode())
+    for key, value in sorted(net.state_dict().items() if net is not None else ()):
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        flat = value.detach().cpu().clone(memory_format=torch.contiguous_format).view(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]
 
 
 def save_network(

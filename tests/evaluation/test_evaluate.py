@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.evaluation import Evaluation, NamedMethod, baseline_methods, evaluate, firm_method
+from firm.evaluation import Evaluation, NamedMethod, plain_methods, evaluate, firm_method
 from firm.evaluation.report import summarise
 from firm.metrics import lpips, psnr, ssim
 
@@ -153,7 +153,7 @@ def test_numbers_are_the_metrics_of_the_images(folder):
         task = [firm.Task("super-resolution", SIZE)]
         evaluation = Evaluation(Images(pixels, [f"{i:03d}.png" for i in range(9)]), task, convention)
         out = folder.parent / f"by-hand-{convention}"
-        row = evaluate(evaluation, baseline_methods()[:1], out, progress=False)[4]
+        row = evaluate(evaluation, plain_methods()[:1], out, progress=False)[4]
         assert [row["psnr"], row["ssim"], row["lpips"]] == pytest.approx([float(v) for v in values], abs=2e-6)
 
 

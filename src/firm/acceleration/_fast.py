@@ -30,11 +30,17 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     precision
         "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
     """
+    net = fast_network(model.estimator, precision)
+    return model if net is model.estimator else Firm(net, model.solver, model.card)
+
+
+def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = True) -> nn.Module:
+    """The same for a network by itself, such as a prior. Without `graphs` its calls can be part of a larger graph."""
     if precision not in ("auto", "bf16", "float32"):
         raise ValueError(f'fast: precision must be "auto", "bf16" or "float32", got {precision!r}')
-    if not isinstance(model.estimator, UNet):
-        return model  # nothing to gain for other networks
-    net = copy.deepcopy(model.estimator).requires_grad_(False).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if not isinstance(net, UNet):
+        return net  # nothing to gain for other networks
+    net = copy.deepcopy(net).requires_grad_(False).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     device = next(net.parameters()).device
     if precision == "bf16" or (precision == "auto" and has_bf16(device)):
         for part in net.children():
@@ -43,7 +49,7 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     for module in net.modules():
         if isinstance(module, NormSwish):
             module.fused = has_fused(device)
-    return Firm(FastEstimator(net), model.solver, model.card)
+    return FastNetwork(net, graphs)
 
 
 def has_bf16(device: torch.device) -> bool:
@@ -53,12 +59,12 @@ def has_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
-class FastEstimator(nn.Module):
+class FastNetwork(nn.Module):
     """Calls a network in its own precision; on a GPU, replays a graph recorded for the shape of the images."""
 
-    def __init__(self, net: UNet) -> None:
+    def __init__(self, net: UNet, graphs: bool = True) -> None:
         super().__init__()
-        self.net = net
+        self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config
         self.stride = net.stride
         self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
@@ -69,19 +75,19 @@ class FastEstimator(nn.Module):
         return self.net.stem.conv.weight.dtype
 
     @torch.no_grad()
-    def forward(self, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """As the network: images (B, C, H, W) in, one out, in the dtype of `x`."""
-        inputs = [x, x_t, t] if sigma is None else [x, x_t, t, sigma]
-        if not x.is_cuda:
-            return self._call(inputs)
-        with torch.cuda.device_of(x):  # graphs are recorded and replayed on the current device
-            return self._replay(inputs)
+    def forward(self, *inputs: Tensor | None) -> Tensor:
+        """As the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
+        given = [value for value in inputs if value is not None]
+        if not given[0].is_cuda or not self.graphs:
+            return self._call(given)
+        with torch.cuda.device_of(given[0]):  # graphs are recorded and replayed on the current device
+            return self._replay(given)
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
-        x, x_t, *scalars = inputs
-        images = (v.to(self.dtype, memory_format=torch.channels_last) for v in (x, x_t))
-        out: Tensor = self.net(*images, *scalars)
-        return out.to(x.dtype, memory_format=torch.contiguous_format)
+        n = self.net.images
+        images = (v.to(self.dtype, memory_format=torch.channels_last) for v in inputs[:n])
+        out: Tensor = self.net(*images, *inputs[n:])
+        return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
     def _replay(self, inputs: list[Tensor]) -> Tensor:
         key = tuple(inputs[0].shape)

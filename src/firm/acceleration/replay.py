@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor
 
 Step = Callable[..., Tensor]
+_eager: ContextVar[bool] = ContextVar("eager", default=False)
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Within it nothing is recorded: to compare with, and to look for mistakes."""
+    token = _eager.set(True)
+    try:
+        yield
+    finally:
+        _eager.reset(token)
 
 
 def replayed(step: Step, device: torch.device | str) -> Step:
@@ -18,7 +31,7 @@ def replayed(step: Step, device: torch.device | str) -> Step:
     from call to call must be an argument, a tensor of the same shape every time. It must not wait for the device, nor
     draw random numbers. It may take gradients within. The result is overwritten by the next call.
     """
-    return Replayed(step) if torch.device(device).type == "cuda" else step
+    return Replayed(step) if torch.device(device).type == "cuda" and not _eager.get() else step
 
 
 class Replayed:

@@ -73,3 +73,8 @@ def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:
     """A function that draws fresh Gaussian noise in the shape of `x`, on its device."""
     generators = on_device(generator, x.device)
     return lambda: noise_like(x, generators)
+
+
+def level(value: float | Tensor, x: Tensor) -> Tensor:
+    """One number of the whole batch as a tensor without dimensions, of the type and on the device of `x`."""
+    return torch.as_tensor(value, dtype=x.dtype, device=x.device)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm.acceleration.replay import replayed
-from firm.baselines._common import Prior, Progress, begin, clean, noise_source
+from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -67,7 +67,7 @@ def flower(
     for run in range(averages):
         x = noise()
         for i in range(steps):
-            t = torch.full((), i / steps, dtype=x.dtype, device=x.device)
+            t = level(i / steps, x)
             drawn = (noise(), noise_of_y()) if noise_of_y is not None else ()
             refined = refine(x, t, *drawn)
             after = (i + 1) / steps

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm.acceleration.replay import replayed
-from firm.baselines._common import Prior, Progress, begin, clean, noise_source
+from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
 from firm.operators.base import LinearOperator
 
 
@@ -58,7 +58,7 @@ def pnp_flow(
 
     data_step, denoise = (replayed(f, y.device) for f in (data_step, denoise))
     for i in range(steps):
-        t = torch.full((), i / steps, dtype=x.dtype, device=x.device)
+        t = level(i / steps, x)
         z = data_step(x, t)
         x = torch.zeros_like(z)
         for _ in range(averages):

@@ -13,7 +13,13 @@ from firm.cli.settings import task_names
 
 
 def evaluate(
-    method: Annotated[str, typer.Argument(help="A model (bundled name or file), or degraded, or data-consistency.")],
+    method: Annotated[
+        str,
+        typer.Argument(
+            help="A model (bundled name or file), a baseline (pnp-flow, flower, ot-ode, ...; docs/baselines.md), degraded, "
+            "data-consistency; several with commas."
+        ),
+    ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
     dataset: Annotated[Dataset, typer.Option(help="Its layout.")] = "folder",
     tasks: Annotated[
@@ -27,6 +33,10 @@ def evaluate(
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    methods: Annotated[str, typer.Option(help="Baselines beside it, comma-separated, or all.")] = "",
+    weights: Annotated[
+        Path | None, typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout).")
+    ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
     size: Annotated[int | None, typer.Option(help="Image side (celeba 128, afhq 256, else the model's).")] = None,
     split: Annotated[Split, typer.Option(help="Of celeba and afhq.")] = "test",
@@ -61,7 +71,8 @@ def evaluate(
 
     start = time.perf_counter()
     try:
-        methods, model = _methods(method, numbers(steps), precision, network)
+        names = [name.strip() for text in (method, methods) for name in text.split(",") if name.strip()]
+        chosen_methods, model = _methods(names, numbers(steps), precision, network, weights)
         card = {} if model is None else model.card
         side = size or {"celeba": 128, "afhq": 256}.get(dataset) or card.get("size")
         side = None if side is None and dataset == "arrays" else int(side or 128)  # arrays have a size of their own
@@ -72,36 +83,53 @@ def evaluate(
             broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
         )  # fmt: skip
         chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
-        names = pictures.names
         about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
         evaluation = Evaluation(pictures, chosen, convention, seed, about)
-        folder = out or Path("outputs") / f"evaluate-{dataset}-{Path(method).stem}-{convention}"
-        rows = run(evaluation, methods, folder, batch=batch)
+        folder = out or Path("outputs") / f"evaluate-{dataset}-{_stem(names)}-{convention}"
+        rows = run(evaluation, chosen_methods, folder, batch=batch)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     summary = summarise(rows)
-    write_results(folder, methods, summary, time.perf_counter() - start)
+    write_results(folder, chosen_methods, summary, time.perf_counter() - start)
     console = Console()
     for table in tables(summary, convention):
         console.print(table)
     if images:
         for task in chosen:
-            comparison(evaluation, task, methods, images, folder / f"{task.name}.png")
-    console.print(f"{len(names)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
+            comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
+    console.print(f"{len(pictures)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
 
 
-def _methods(name: str, steps: list[int], precision: Precision, network: str | None) -> tuple[list[Any], Any]:
-    """The rows of the tables, and the model, if any."""
+def _methods(
+    names: list[str], steps: list[int], precision: Precision, network: str | None, weights: Path | None
+) -> tuple[list[Any], Any]:
+    """The rows of the tables, and the model, if any: at most one, several baselines."""
     import torch
 
+    from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.cli.models import load_model
-    from firm.evaluation.methods import baseline_methods, firm_method
+    from firm.evaluation.methods import firm_method, plain_methods
 
-    rows = baseline_methods()
-    if name in [row.label for row in rows]:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    rows = plain_methods()
+    known = [name for name in names if name in BASELINES or name in GROUPS]
+    models = [name for name in names if name not in known and name not in [row.label for row in rows]]
+    if len(models) > 1:
+        raise ValueError(f"one model at a time, got {', '.join(models)}; baselines are {', '.join([*GROUPS, *BASELINES])}")
+    if known:
+        rows += baseline_methods(",".join(known), Networks(device, precision, weights))
+    if not models:
         return rows, None
-    model = load_model(name, network, "cuda" if torch.cuda.is_available() else "cpu", precision)
+    try:
+        model = load_model(models[0], network, device, precision)
+    except FileNotFoundError as error:
+        raise ValueError(f"{error}; baselines are {', '.join([*GROUPS, *BASELINES])}") from error
     return [*rows, *(firm_method(model, N) for N in steps)], model
+
+
+def _stem(names: list[str]) -> str:
+    """The part of a folder's name that says what was evaluated."""
+    return "+".join(Path(name).stem for name in names)
 
 
 def _classes(text: str, settings: dict[str, Any]) -> list[Any]:

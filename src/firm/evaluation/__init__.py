@@ -2,7 +2,7 @@
 
 from firm.evaluation.methods import Method as Method
 from firm.evaluation.methods import NamedMethod as NamedMethod
-from firm.evaluation.methods import baseline_methods as baseline_methods
+from firm.evaluation.methods import plain_methods as plain_methods
 from firm.evaluation.methods import degraded as degraded
 from firm.evaluation.methods import firm_method as firm_method
 from firm.evaluation.methods import plain_solve as plain_solve

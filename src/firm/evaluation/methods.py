@@ -11,6 +11,7 @@ from torch import Tensor
 from firm._model import Firm
 from firm._sampling import Generators, sample
 from firm.operators import LinearOperator, data_consistency
+from firm.tasks import BaseTask
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
 Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
@@ -27,6 +28,11 @@ class NamedMethod:
     run: Method
     nfe: int = 0
     fingerprint: str = ""
+    settle: Callable[[BaseTask], NamedMethod | None] | None = None  # where settings depend on the task: see `on`
+
+    def on(self, task: BaseTask) -> NamedMethod | None:
+        """The method with the settings it has in a task; None where it does not do the task."""
+        return self if self.settle is None else self.settle(task)
 
 
 def degraded(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
@@ -40,7 +46,7 @@ def plain_solve(op: LinearOperator, y: Tensor, sigma: float, generator: Generato
     return data_consistency(op, torch.zeros_like(op.A_adjoint(y)), y, 0.01)
 
 
-def baseline_methods() -> list[NamedMethod]:
+def plain_methods() -> list[NamedMethod]:
     """The first two rows of every table; they need no model."""
     return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
 

@@ -36,6 +36,7 @@ def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
                 continue  # not defined for these images
             values[metric] = statistics.fmean(numbers)
             values[f"{metric}_std"] = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+        values["fingerprint"] = group[0]["fingerprint"]
         values["nfe"] = group[0]["nfe"]
         values["seconds"] = statistics.median(row["seconds"] for row in group)
         values["peak_mb"] = max(row["peak_mb"] for row in group)
@@ -83,6 +84,7 @@ def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMe
     import matplotlib.pyplot as plt
 
     chunk = range(min(count, len(evaluation.files)))
+    methods = [settled for method in methods if (settled := method.on(task)) is not None]
     results = [restore_chunk(evaluation, task, method, chunk) for method in methods]
     columns = len(methods) + 2
     figure, axes = plt.subplots(

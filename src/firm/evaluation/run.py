@@ -79,13 +79,14 @@ def evaluate(
     table = out / "images.csv"
     rows = _read(table)
     done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
+    settled = [(task, method.on(task)) for task in evaluation.tasks for method in methods]
+    pairs = [(task, method) for task, method in settled if method is not None]
     work: list[tuple[BaseTask, NamedMethod, range]] = []
-    for task in evaluation.tasks:
-        for method in methods:
-            key = (task.name, method.label, method.fingerprint)
-            todo = [i for i in range(len(evaluation.files)) if (*key, i) not in done]
-            work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
-    total = len(evaluation.tasks) * len(methods) * len(evaluation.files)
+    for task, method in pairs:
+        key = (task.name, method.label, method.fingerprint)
+        todo = [i for i in range(len(evaluation.files)) if (*key, i) not in done]
+        work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
+    total = len(pairs) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
     with (
         open(table, "a", newline="") as file,
@@ -102,7 +103,7 @@ def evaluate(
             os.fsync(file.fileno())
             rows += new
             bar.update(len(chunk))
-    wanted = {(task.name, method.label, method.fingerprint) for task in evaluation.tasks for method in methods}
+    wanted = {(task.name, method.label, method.fingerprint) for task, method in pairs}
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm.data.images import Images
-from firm.evaluation import Evaluation, baseline_methods, firm_method
+from firm.evaluation import Evaluation, plain_methods, firm_method
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 
@@ -41,7 +41,7 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
             shown = [visible(v, images.complex) for v in (restored.truth, restored.x)]
             values[name] = round(float(psnr(shown[1], shown[0]).mean()), 4)
             if config.val_steps[0] == N:
-                degraded = baseline_methods()[0].run(restored.op, restored.y, 0.0, None)
+                degraded = plain_methods()[0].run(restored.op, restored.y, 0.0, None)
                 rows += torch.stack([shown[0], visible(degraded, images.complex), shown[1]], dim=1)[:SHOWN]
         result[f"psnr N={N}"] = round(sum(values.values()) / len(values), 4)
         if len(tasks) > 1:

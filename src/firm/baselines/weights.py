@@ -1,0 +1,34 @@
+"""The networks that the baselines need: found by name in a checkout, or trained by one command each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import nn
+
+from firm._model import load_network
+
+TRAINED_BY = {  # the beginning of a name -> how to make it
+    "face-prior": "firm train configs/prior.yaml data=CELEBA out=runs/prior",
+    "face-gradient-step": "firm train configs/baselines/gradient-step.yaml data=CELEBA out=runs/gradient-step",
+    "face-ista-net": "firm train configs/baselines/ista-net.yaml task=TASK data=CELEBA out=runs/ista-net",
+    "face-i2sb": "firm train configs/baselines/i2sb.yaml data=CELEBA out=runs/i2sb",
+}
+
+
+def folder() -> Path:
+    """Where the weights lie: ``baselines/weights`` of the checkout that this package is part of, or below here."""
+    checkout = Path(__file__).parents[3] / "baselines" / "weights"
+    return checkout if checkout.is_dir() else Path("baselines") / "weights"
+
+
+def load_weights(name: str, where: Path | None = None) -> nn.Module:
+    """The network NAME.safetensors of the folder `where`, ready to call; its attribute ``card`` says what it is."""
+    path = (folder() if where is None else where) / f"{name}.safetensors"
+    if not path.is_file():
+        made = next((how for start, how in TRAINED_BY.items() if name.startswith(start)), "")
+        raise FileNotFoundError(
+            f"{path}: no such weights. They are in the repository, not in the installed package: run in a checkout, "
+            f"name their folder (--weights)" + (f", or train them: {made}" if made else "")
+        )
+    return load_network(path)
