@@ -3,3 +3,4 @@
 from firm.baselines._denoiser import as_denoiser as as_denoiser
 from firm.baselines._flower import flower as flower
 from firm.baselines._pnp_flow import pnp_flow as pnp_flow
+from firm.baselines._pnp_gs import pnp_gs as pnp_gs
