@@ -27,6 +27,8 @@ class DRUNet(nn.Module):
         Residual blocks a scale, on the way down and on the way up.
     """
 
+    adamw_only = ("head.", "tail.")  # no maps between features: parameters that Muon leaves to AdamW
+
     def __init__(self, channels: int = 3, widths: tuple[int, ...] = (64, 128, 256, 512), blocks: int = 4) -> None:
         super().__init__()
         self.config: dict[str, Any] = dict(channels=channels, widths=tuple(widths), blocks=blocks)

@@ -38,10 +38,10 @@ class GradientStep(PriorUNet):
 
         Works without gradients around it, too: under `torch.no_grad` and in inference mode.
         """
-        outside = torch.is_grad_enabled()
+        wanted = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
         with torch.inference_mode(False), torch.enable_grad():
-            if not (outside and x.requires_grad):
+            if not (wanted and x.requires_grad):
                 x = x.detach().clone().requires_grad_()  # a copy: tensors of inference mode have no gradients
             N = self.estimate(x, sigma.clone())
-            (pulled,) = torch.autograd.grad(N, x, x - N, create_graph=outside)
-        return N + pulled if outside else (N + pulled).detach()
+            (pulled,) = torch.autograd.grad(N, x, x - N, create_graph=wanted)
+        return N + pulled if wanted else (N + pulled).detach()

@@ -62,7 +62,9 @@ class Denoiser(Objective):
         """The network that the configuration describes."""
         net = super().build()
         if isinstance(net, GradientStep) and self.config.compile:
-            raise ConfigError("GradientStep is trained through its own gradient, which torch.compile cannot: compile=false")
+            raise ConfigError(
+                "GradientStep is trained through its own gradient, beyond torch.compile: set compile=false"
+            )
         return net
 
     @torch.no_grad()
