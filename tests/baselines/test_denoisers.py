@@ -7,6 +7,7 @@ import torch
 from helpers import relative_error, save_pictures
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 import firm.training.step
@@ -214,6 +215,24 @@ def test_the_step_trains_in_bfloat16():
     assert D.dtype == torch.float32
     assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
     assert relative_error(D.detach(), net(x, sigma).detach()) < 0.05
+
+
+def test_the_step_does_not_wait_for_the_device():
+    """Nothing is read back, forward or backward: a CUDA graph can hold it."""
+    waits = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero"}
+    seen = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.add(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    net = GradientStep(**SMALL)
+    x, sigma = images_and_levels(dtype=torch.float32)
+    with Watch():
+        net(x, sigma).square().mean().backward()
+    assert "aten::convolution_backward" in seen
+    assert not seen & waits
 
 
 def test_the_change_of_variables_is_exact_for_gaussian_images():
