@@ -1,12 +1,13 @@
-"""torch.compile for the U-Net, block by block."""
+"""torch.compile for the U-Net and DRUNet, block by block."""
 
 from __future__ import annotations
 
 from torch import nn
 
+from firm.networks.drunet import ResidualBlock
 from firm.networks.unet import Block, Conditioning, Head, Stem, Upsample
 
-COMPILED = (Conditioning, Stem, Block, Upsample, Head)  # modules that torch.compile works on, one by one
+COMPILED = (Conditioning, Stem, Block, Upsample, Head, ResidualBlock)  # modules that torch.compile works on, one by one
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:

@@ -253,7 +253,7 @@ def _check(c: TrainConfig) -> None:
         raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need, objective.network_class)
     if objective.measures:
-        _check_tasks(c, need)
+        _check_tasks(c, need, objective.takes_sigma)
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
@@ -294,7 +294,7 @@ def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
 
-def _check_tasks(c: TrainConfig, need: Any) -> None:
+def _check_tasks(c: TrainConfig, need: Any, takes_sigma: bool) -> None:
     for entry in c.tasks():
         need("name" in entry, f"mixture: every task needs a name, got {entry}")
         weight = entry["weight"]
@@ -309,5 +309,5 @@ def _check_tasks(c: TrainConfig, need: Any) -> None:
         need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
-    if any("sigma" in task.ranges for task in tasks):
+    if any("sigma" in task.ranges for task in tasks) and not takes_sigma:
         need(c.noise_level, "a range of noise levels needs a network with noise_level: true among its arguments")

@@ -40,6 +40,7 @@ class Objective:
     kind: ClassVar[str] = "network"  # what the saved file holds
     weights: Literal["omega", "balanced", "uniform"] = "uniform"  # of the errors at different times
     measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
+    takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without being told to
     network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
 
     def __init__(self, config: TrainConfig) -> None:

@@ -1,0 +1,47 @@
+"""The gradient-step denoiser (Hurault et al., 2022): one step down the gradient of a learned potential."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from firm.networks.unet import PriorUNet
+
+
+class GradientStep(PriorUNet):
+    """D(x, sigma) = x - grad g(x) with g(x) = |x - N(x, sigma)|^2 / 2 and N made of a flow's network.
+
+    N is the flow's estimate of the clean image (`estimate`), so a trained `PriorUNet` is the start of its training: the
+    parameters and the arguments are the same. A call costs one evaluation of N and one of its backward pass.
+
+    It is trained through that backward pass, which is differentiated again: torch.compile cannot do that.
+    """
+
+    def estimate(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """N(x, sigma) = x_t + (1 - t) v(x_t, t) with t = 1 / (1 + sigma) and x_t = t x.
+
+        For x = x_1 + sigma n this is the flow's state, t x_1 + (1 - t) n, because t sigma = 1 - t.
+        """
+        t = 1 / (1 + sigma.to(x.dtype))
+        s = t[:, None, None, None]
+        with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention cannot be differentiated twice
+            v = super().forward(s * x, t)
+        return s * x + (1 - s) * v
+
+    def potential(self, x: Tensor, sigma: Tensor) -> Tensor:
+        """g(x) = |x - N(x, sigma)|^2 / 2 of every sample, (B,)."""
+        return (x - self.estimate(x, sigma)).square().flatten(1).sum(1) / 2
+
+    def forward(self, x: Tensor, sigma: Tensor) -> Tensor:  # type: ignore[override]
+        """D(x, sigma) = N + J_N'(x - N) for images `x` (B, C, H, W) of noise level `sigma` (B,).
+
+        Works without gradients around it, too: under `torch.no_grad` and in inference mode.
+        """
+        wanted = torch.is_grad_enabled() and (x.requires_grad or any(p.requires_grad for p in self.parameters()))
+        with torch.inference_mode(False), torch.enable_grad():
+            if not (wanted and x.requires_grad):
+                x = x.detach().clone().requires_grad_()  # a copy: tensors of inference mode have no gradients
+            N = self.estimate(x, sigma.clone())
+            (pulled,) = torch.autograd.grad(N, x, x - N, create_graph=wanted)
+        return N + pulled if wanted else (N + pulled).detach()

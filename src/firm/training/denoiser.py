@@ -1,0 +1,95 @@
+"""A denoiser D(x, sigma) of Gaussian noise: the network that PnP-HQS (DRUNet) and PnP-GS (GradientStep) plug in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from firm._sampling import noise_like
+from firm.data.images import Images
+from firm.metrics import psnr
+from firm.networks import DRUNet, GradientStep
+from firm.tasks import BaseTask
+from firm.tasks.denoising import Denoising
+from firm.training.batch import Batch
+from firm.training.errors import ConfigError
+from firm.training.objectives import Objective
+from firm.training.validation import SHOWN, save_grid
+
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
+
+LEVELS = (0.2, 0.1, 0.05)  # of the noise that validation removes, where training does, too; the first chooses the best
+
+
+class Denoiser(Objective):
+    """E |D(x + sigma n, sigma) - x|^2, with the sigma that the task `denoising` draws for every sample.
+
+    ``mixture: [{name: denoising, sigma: [0, 0.25]}]`` draws it uniformly. (A range from above 0 is drawn uniformly in
+    its logarithm.) The network is a `DRUNet`, or any that is called as ``net(x, sigma)``, such as
+    ``network: {class: firm.networks:GradientStep, ...}``.
+    """
+
+    kind = "denoiser"
+    takes_sigma = True
+    network_class = DRUNet
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.tasks = config.make_tasks()
+        other = [task.name for task in self.tasks if not isinstance(task, Denoising)]
+        if other:
+            raise ConfigError(f"objective=denoiser learns from the task denoising alone, not from {', '.join(other)}")
+        if config.noise_level:
+            raise ConfigError("objective=denoiser: the network gets sigma in any case, without noise_level")
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The error of the denoised images, averaged over the pixels."""
+        op, y, sigma = batch.measure()
+        noisy = op.A_adjoint(y)  # the images of all entries of a mixture: each has A = I
+        return (net(noisy, sigma) - batch.x_1).square().flatten(1).mean(1), batch.t
+
+    def inputs(self, batch: int, device: torch.device | str) -> tuple[Tensor, ...]:
+        """Images and noise levels, of one network call."""
+        c = self.config
+        x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
+        return x, torch.full((batch,), 0.1, device=device)
+
+    def build(self) -> nn.Module:
+        """The network that the configuration describes."""
+        net = super().build()
+        if isinstance(net, GradientStep) and self.config.compile:
+            raise ConfigError(
+                "GradientStep is trained through its own gradient, beyond torch.compile: set compile=false"
+            )
+        return net
+
+    @torch.no_grad()
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """PSNR of the denoised images at the noise of `LEVELS`, and a picture: truth, noisy, denoised."""
+        device = next(net.parameters()).device
+        scores: dict[str, float] = {}
+        rows: list[Tensor] = []
+        for level in _levels(self.tasks):
+            generator, values = torch.Generator().manual_seed(0), []
+            for first in range(0, len(images), 16):
+                x = images.batch(range(first, min(first + 16, len(images)))).to(device)
+                y = x + level * noise_like(x, generator)
+                denoised = net(y, torch.full((len(x),), level, device=device))
+                values.append(psnr(denoised, x))
+                if not rows:
+                    rows += torch.stack([x, y, denoised], dim=1)[:SHOWN]
+            scores[f"psnr sigma={level:g}"] = round(float(torch.cat(values).mean()), 4)
+        if picture is not None:
+            save_grid(rows, picture)
+        return scores
+
+
+def _levels(tasks: list[BaseTask]) -> list[float]:
+    """Those of `LEVELS` that are trained for; of a denoiser for others, the strongest noise it knows."""
+    ranges = [task.ranges.get("sigma", (task.sigma, task.sigma)) for task in tasks]
+    known = [level for level in LEVELS if any(low <= level <= high for low, high in ranges)]
+    return known or [max(high for _, high in ranges)]

@@ -1,0 +1,465 @@
+"""Denoisers and what plugs them in: DRUNet, the gradient-step denoiser, the objective of both, PnP-GS."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import relative_error, save_pictures
+from torch import nn
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import firm
+import firm.training.step
+from firm._model import save_network
+from firm._util.distributed import Ranks
+from firm.acceleration.precompile import signatures
+from firm.baselines import as_denoiser, pnp_gs
+from firm.data import load_images
+from firm.metrics import psnr
+from firm.networks import DRUNet, GradientStep, PriorUNet
+from firm.networks.drunet import ResidualBlock
+from firm.operators import Blur, Identity, Mask, Subsample, first_guess, gaussian_kernel
+from firm.tasks import Rows
+from firm.training.batch import Batch
+from firm.training.config import ConfigError, load_config
+from firm.training.denoiser import Denoiser
+from firm.training.logs import read_log
+from firm.training.loop import train
+from firm.training.objectives import objective_class
+from firm.training.step import prepare
+from firm.training.trainer import Trainer
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+SMALL = dict(channels=3, side=8, ch=8, mult=(1, 2), blocks=1, attention=(4,), groups=4)
+SETTINGS = dict(channels=3, side=16, ch=8, mult=[1, 2], blocks=1, attention=[], groups=4, unshuffle=2)
+TINY = """
+objective: denoiser
+mixture: [{name: denoising, sigma: [0.0, 0.25]}]
+dataset: folder
+size: 16
+batch: 8
+epochs: 4
+steps_per_epoch: 10
+warm_epochs: 0
+ema_from_epoch: 1
+ema_decay: 0.95
+rate: 1e-2
+rate_end: 1e-5
+val_images: 8
+bf16: false
+compile: false
+validate_every: 0
+log_every: 5
+seed: 7
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (20, 20))
+
+
+@pytest.fixture
+def make(tmp_path, pictures):
+    """A tiny configuration with changes."""
+    path = tmp_path / "tiny.yaml"
+    path.write_text(TINY + f"data: {pictures}\n")
+
+    def build(*overrides, out="run"):
+        return load_config(path, [f"out={tmp_path / out}", *overrides])
+
+    return build
+
+
+def network(**changes):
+    """The setting `network` of a small gradient-step denoiser."""
+    return f"network={ ({'class': 'firm.networks:GradientStep', **SETTINGS, **changes}) }"
+
+
+def stirred(net, scale=0.1):
+    """The network with every weight disturbed: some are almost 0 at the start."""
+    for p in net.parameters():
+        p.data += scale * torch.randn_like(p)
+    return net
+
+
+def images_and_levels(batch=2, side=8, dtype=torch.float64):
+    return torch.rand(batch, 3, side, side, dtype=dtype) * 2 - 1, torch.linspace(0.05, 0.25, batch, dtype=dtype)
+
+
+# DRUNet
+
+
+def test_drunet_has_the_published_count_and_no_biases():
+    with torch.device("meta"):
+        net = DRUNet()
+    assert sum(p.numel() for p in net.parameters()) == 32_640_960
+    assert not [name for name, _ in net.named_parameters() if "bias" in name]
+    assert sum(isinstance(m, ResidualBlock) for m in net.modules()) == 28
+    assert net.stride == 8
+
+
+def test_drunet_is_its_description():
+    """Written down again with functions of the weights: the blocks, the skips that are added, the map of the noise."""
+    net = DRUNet(widths=(4, 6, 8), blocks=2).double()
+    x, sigma = images_and_levels()
+    w = net.state_dict()
+
+    def blocks(h, prefix, numbers):
+        for i in numbers:
+            inner = F.conv2d(h, w[f"{prefix}.{i}.conv1.weight"], padding=1).relu()
+            h = h + F.conv2d(inner, w[f"{prefix}.{i}.conv2.weight"], padding=1)
+        return h
+
+    level = (sigma / 2).reshape(2, 1, 1, 1) * torch.ones(2, 1, 8, 8, dtype=torch.float64)
+    x1 = F.conv2d(torch.cat([x / 2 + 0.5, level], 1), w["head.weight"], padding=1)
+    x2 = F.conv2d(blocks(x1, "down.0", (0, 1)), w["down.0.2.weight"], stride=2)
+    x3 = F.conv2d(blocks(x2, "down.1", (0, 1)), w["down.1.2.weight"], stride=2)
+    h = blocks(x3, "body", (0, 1))
+    h = blocks(F.conv_transpose2d(h + x3, w["up.0.0.weight"], stride=2), "up.0", (1, 2))
+    h = blocks(F.conv_transpose2d(h + x2, w["up.1.0.weight"], stride=2), "up.1", (1, 2))
+    expected = 2 * F.conv2d(h + x1, w["tail.weight"], padding=1) - 1
+    torch.testing.assert_close(net(x, sigma), expected)
+
+
+def test_drunet_refuses_what_it_cannot_take():
+    net = DRUNet(widths=(4, 8), blocks=1)
+    with pytest.raises(ValueError, match=r"DRUNet takes images \(B, 3, H, W\), got \(1, 1, 8, 8\)"):
+        net(torch.zeros(1, 1, 8, 8), torch.zeros(1))
+    with pytest.raises(ValueError, match=r"multiples of 2 \(2 scales\), got 8x7"):
+        net(torch.zeros(1, 3, 8, 7), torch.zeros(1))
+    with pytest.raises(ValueError, match=r"one sigma an image, \(2,\), got \(1,\)"):
+        net(torch.zeros(2, 3, 8, 8), torch.zeros(1))
+    with pytest.raises(ValueError, match="at least 1"):
+        DRUNet(widths=())
+
+
+def test_drunets_blocks_are_compiled_one_by_one():
+    net = DRUNet(widths=(4, 8), blocks=2)
+    found = signatures(net, (torch.zeros(1, 3, 8, 8), torch.zeros(1)), bf16=False)
+    assert {type(module) for module in found.values()} == {ResidualBlock}
+    assert len(found) == 2  # one a scale: up is like down
+
+
+# The gradient-step denoiser
+
+
+def test_the_step_is_the_potentials_gradient():
+    net = stirred(GradientStep(**SMALL).double())
+    x, sigma = images_and_levels()
+    D, N = net(x, sigma), net.estimate(x, sigma)
+    torch.testing.assert_close(net.potential(x, sigma), ((x - N) ** 2).sum((1, 2, 3)) / 2)
+    position = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(net.potential(position, sigma).sum(), position)
+    torch.testing.assert_close(D, x - gradient)
+    assert relative_error(D.detach(), N.detach()) > 1e-3
+    u = torch.randn_like(x)
+    moved = [net.potential(x + e * u, sigma) for e in (1e-5, -1e-5)]
+    torch.testing.assert_close(((x - D) * u).sum((1, 2, 3)), (moved[0] - moved[1]) / 2e-5, rtol=1e-6, atol=1e-8)
+
+
+def test_the_steps_jacobian_is_symmetric():
+    """D is the gradient of a function; N is not."""
+    net = stirred(GradientStep(**SMALL).double())
+    x, sigma = images_and_levels(1, 4)
+    ours, theirs = (
+        torch.autograd.functional.jacobian(lambda v, f=f: f(v, sigma), x).reshape(48, 48) for f in (net, net.estimate)
+    )
+    assert relative_error(ours, ours.T) < 1e-12
+    assert relative_error(theirs, theirs.T) > 1e-3
+
+
+def test_the_loss_has_the_right_gradient():
+    """Through the backward pass inside, against differences along a direction of all weights, attention's too."""
+    net = stirred(GradientStep(**SMALL).double())
+    x, sigma = images_and_levels()
+    params = list(net.parameters())
+    gradients = torch.autograd.grad((net(x, sigma) - 0.3).square().mean(), params)
+    assert all(bool(g.abs().max() > 0) for g, (name, _) in zip(gradients, net.named_parameters(), strict=True)
+               if "key.bias" not in name)  # fmt: skip  # attention does not depend on that one
+    u = [torch.randn_like(p) for p in params]
+    values = []
+    for e in (1e-6, -2e-6):
+        torch._foreach_add_([p.data for p in params], u, alpha=e)
+        values.append((net(x, sigma) - 0.3).square().mean())
+    along = sum((g * d).sum() for g, d in zip(gradients, u, strict=True))
+    torch.testing.assert_close(along, (values[0] - values[1]) / 2e-6, rtol=1e-6, atol=1e-9)
+
+
+def test_the_step_needs_no_gradients_around_it():
+    net = stirred(GradientStep(**SMALL).double())
+    x, sigma = images_and_levels()
+    expected = net(x, sigma)
+    assert expected.requires_grad
+    with torch.no_grad():
+        quiet = net(x, sigma)
+        again = net(x.clone().requires_grad_(), sigma)
+    with torch.inference_mode():
+        inferred = net(x.clone(), sigma.clone())
+    for value in (quiet, again, inferred):
+        assert not value.requires_grad
+        torch.testing.assert_close(value, expected.detach())
+    assert not x.requires_grad
+    frozen = net.requires_grad_(False)(x, sigma)
+    torch.testing.assert_close(frozen, expected.detach())
+    assert not frozen.requires_grad
+
+
+def test_the_step_trains_in_bfloat16():
+    net = stirred(GradientStep(**SMALL))
+    x, sigma = images_and_levels(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        D = net(x, sigma)
+        (D - x).square().mean().backward()
+    assert D.dtype == torch.float32
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in net.parameters())
+    assert relative_error(D.detach(), net(x, sigma).detach()) < 0.05
+
+
+def test_the_step_does_not_wait_for_the_device():
+    """Nothing is read back, forward or backward: a CUDA graph can hold it."""
+    waits = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero"}
+    seen = set()
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            seen.add(function._schema.name)
+            return function(*args, **(kwargs or {}))
+
+    net = GradientStep(**SMALL)
+    x, sigma = images_and_levels(dtype=torch.float32)
+    with Watch():
+        net(x, sigma).square().mean().backward()
+    assert "aten::convolution_backward" in seen
+    assert not seen & waits
+
+
+def test_the_change_of_variables_is_exact_for_gaussian_images():
+    """For images N(0, c): N = k x with k = c / (c + sigma^2), so D = (2 k - k^2) x and g = (1 - k)^2 |x|^2 / 2."""
+    c = 0.3
+
+    class Exact(GradientStep):
+        def _run(self, images, t, sigma):
+            t = t[:, None, None, None]
+            return (c * t - (1 - t)) / (c * t**2 + (1 - t) ** 2) * images[0]
+
+    x, sigma = images_and_levels()
+    net, k = Exact(**SMALL), (c / (c + sigma**2)).reshape(2, 1, 1, 1)
+    torch.testing.assert_close(net.estimate(x, sigma), k * x)
+    torch.testing.assert_close(net(x, sigma), (2 * k - k**2) * x)
+    torch.testing.assert_close(net.potential(x, sigma), ((1 - k) ** 2 * x**2).sum((1, 2, 3)) / 2)
+
+
+# Training
+
+
+def test_the_loss_is_the_mean_square_error(make):
+    config = make("network={widths: [4, 8], blocks: 1}")
+    x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.linspace(0, 0.9, 8)
+
+    def half(x, sigma):
+        return 0.5 * x + sigma.reshape(-1, 1, 1, 1)
+
+    torch.manual_seed(3)
+    error, times = Denoiser(config).loss(half, Batch(x_1, t, [Rows(8, 0, 8)], config.make_tasks()))
+    torch.manual_seed(3)
+    sigma, noise = 0.25 * torch.rand(8), torch.randn(8, 3, 16, 16)
+    for i in range(8):
+        expected = ((0.5 * (x_1[i] + sigma[i] * noise[i]) + sigma[i] - x_1[i]) ** 2).mean()
+        torch.testing.assert_close(error[i], expected)
+    assert torch.equal(times, t)
+    parts = make("network={widths: [4, 8], blocks: 1}", "mixture=[{name: denoising}, {name: denoising, sigma: 0.1}]")
+    rows = [Rows(4, 0, 4), Rows(4, 0, 4)]
+    error, _ = Denoiser(parts).loss(half, Batch(x_1, t, rows, parts.make_tasks()))
+    assert error.shape == (8,)
+
+
+@pytest.mark.parametrize("kind", ["DRUNet", "GradientStep"])
+def test_a_denoiser_learns_and_is_loaded_by_name(kind, make, tmp_path, pictures):
+    chosen = "network={widths: [8, 16], blocks: 1}" if kind == "DRUNet" else network(mult=[1], unshuffle=1)
+    result = train(make(chosen, "optimiser=muon", "batch=4"), RANK, progress=False)
+    losses = [row["loss"] for row in read_log(tmp_path / "run") if "loss" in row]
+    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
+    net = firm.load_network(tmp_path / "run" / "model.safetensors")
+    assert type(net).__name__ == kind
+    assert net.card["trained_for"] == [{"weight": 1.0, "name": "denoising", "sigma": [0.0, 0.25]}]
+    x = load_images("folder", pictures, size=16, progress=False).batch(slice(0, 8))
+    scores = {key: value for key, value in result.items() if key.startswith("psnr")}
+    assert list(scores) == ["psnr sigma=0.2", "psnr sigma=0.1", "psnr sigma=0.05"]
+    for level in (0.2, 0.1, 0.05):
+        y = x + level * torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
+        assert scores[f"psnr sigma={level}"] == pytest.approx(
+            float(psnr(net(y, torch.full((8,), level)), x).mean()), abs=1e-3
+        )
+        if kind == "GradientStep" and level == 0.2:
+            assert scores["psnr sigma=0.2"] > float(psnr(y, x).mean()) + 1
+    assert (tmp_path / "run" / "validation" / "step_000000040.png").is_file()
+    with pytest.raises(ValueError, match="holds a denoiser, not a FIRM model"):
+        firm.load(tmp_path / "run" / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("sigma", "levels"), [("[0.0, 0.15]", [0.1, 0.05]), ("[0.3, 0.4]", [0.4]), ("0.2", [0.2]), ("0.01", [0.01])]
+)
+def test_validation_keeps_to_the_noise_of_training(sigma, levels, make, pictures):
+    objective = Denoiser(make("network={widths: [4, 8], blocks: 1}", f"mixture=[{{name: denoising, sigma: {sigma}}}]"))
+    images = load_images("folder", pictures, size=16, limit=2, progress=False)
+    scores = objective.validate(objective.build(), images, None)
+    assert list(scores) == [f"psnr sigma={level:g}" for level in levels]
+
+
+def test_a_prior_is_the_start_of_a_gradient_step_denoiser(make, tmp_path, pictures):
+    prior = stirred(PriorUNet(**SETTINGS), 0.02)
+    save_network(tmp_path / "prior.safetensors", prior, "prior", {})
+    images = load_images("folder", pictures, size=16, progress=False)
+    trainer = Trainer(make(network(), f"init_from={tmp_path / 'prior.safetensors'}"), RANK, images)
+    x, sigma = images_and_levels(side=16, dtype=torch.float32)
+    N = as_denoiser(prior)(x, sigma)
+    assert torch.allclose(trainer.net.estimate(x, sigma), N, atol=1e-6)
+    position = x.clone().requires_grad_()
+    g = (position - as_denoiser(prior)(position, sigma)).square().sum() / 2
+    expected = x - torch.autograd.grad(g, position)[0]
+    torch.testing.assert_close(trainer.average(x, sigma), expected, rtol=1e-4, atol=1e-5)
+    other = make(network(ch=12), f"init_from={tmp_path / 'prior.safetensors'}")
+    with pytest.raises(ConfigError, match=r"init_from: .*do not fit"):
+        Trainer(other, RANK, images)
+
+
+def test_a_denoisers_configuration_is_checked(make):
+    drunet = "network={widths: [4, 8], blocks: 1}"
+    with pytest.raises(ConfigError, match="from the task denoising alone, not from deblurring"):
+        Denoiser(make(drunet, "mixture=[{name: denoising}, {name: deblurring}]"))
+    with pytest.raises(ConfigError, match="not from random-inpainting"):
+        Denoiser(make(drunet, "task=random-inpainting"))
+    with pytest.raises(ConfigError, match="without noise_level"):
+        Denoiser(make(network(noise_level=True)))
+    with pytest.raises(ConfigError, match="DRUNet has no argument 'widhts'; did you mean 'widths'"):
+        make("network={widhts: [4, 8]}")
+    with pytest.raises(ConfigError, match=r"beyond torch\.compile: set compile=false"):
+        Denoiser(make(network(), "compile=true")).build()
+    with pytest.raises(ConfigError, match="a range of noise levels needs a network with noise_level"):
+        make("objective=paper", "network={ch: 8, mult: [1, 2], blocks: 1, groups: 4}")  # of other objectives, still
+
+
+def test_nothing_is_compiled_where_the_configuration_says_so(make, monkeypatch):
+    class Still(nn.Module):
+        def to(self, *place, **layout):
+            return self
+
+    compiled = []
+    monkeypatch.setattr(firm.training.step, "compile_blocks", lambda net, lean: compiled.append(net))
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    prepare(Still(), make(network()), torch.device("cuda"))
+    assert compiled == []
+    prepare(Still(), make("network={blocks: 1}", "compile=true"), torch.device("cuda"))
+    assert len(compiled) == 1
+
+
+def test_the_shipped_configurations_are_the_papers():
+    folder = Path(__file__).parents[2] / "configs" / "baselines"
+    gs, drunet, prior = (load_config(folder / f"{name}.yaml") for name in ("gradient-step", "drunet", "prior-paper"))
+    counts = []
+    for config in (gs, drunet, prior):
+        with torch.device("meta"):
+            net = objective_class(config.objective)(config).build()
+        counts.append(sum(p.numel() for p in net.parameters()))
+    assert counts == [8_027_568, 32_640_960, 34_473_667]
+    assert gs.make_tasks()[0].ranges == {"sigma": (0, 0.25)}
+    assert (gs.compile, gs.cuda_graph) == (False, True)
+    assert (prior.batch, prior.epochs, prior.rate, prior.rate_end, prior.ema_decay) == (128, 100, 1e-4, 1e-4, 0)
+
+
+# PnP-GS
+
+
+def shrink(x, sigma):
+    """A denoiser to compute with by hand: x - grad of (1 + sigma) |x|^2 / 8."""
+    return x - (1 + sigma.reshape(-1, 1, 1, 1)) / 4 * x
+
+
+@pytest.fixture
+def gradient_step():
+    return stirred(GradientStep(**SMALL).double(), 0.05).requires_grad_(False).eval()
+
+
+@pytest.mark.parametrize("op", [Blur(gaussian_kernel(5, 1.0)), Subsample(2)], ids=["blur", "super-resolution"])
+def test_pnp_gs_is_proximal_gradient_descent(op, gradient_step):
+    op = op.double()
+    x, _ = images_and_levels()
+    y = op.A(x)
+    settings = dict(step_length=1.5, relaxation=0.4, factor=1.8)
+    seen = []
+    got = pnp_gs(gradient_step, op, y, 0.05, steps=2, callback=lambda *v: seen.append(v), **settings)
+    x = first_guess(op, y)
+    for i in range(2):
+        z = x - 1.5 * op.A_adjoint(op.A(x) - y)
+        leaf = z.clone().requires_grad_()
+        level = torch.full((2,), 0.09, dtype=torch.float64)
+        (gradient,) = torch.autograd.grad(gradient_step.potential(leaf, level).sum(), leaf)
+        x = z - 0.4 * gradient
+        assert seen[i][:2] == (i + 1, 2)
+        torch.testing.assert_close(seen[i][2], x)
+    torch.testing.assert_close(got, x)
+    assert not got.requires_grad
+
+
+@pytest.mark.parametrize("steps", [1, 3, 22])
+def test_pnp_gs_fills_holes(steps):
+    mask = (torch.rand(8, 8) < 0.3).double()
+    x, _ = images_and_levels()
+    y = mask * x + 0.01 * torch.randn_like(x)  # noise where nothing was seen, too, as the tasks have it
+    got = pnp_gs(shrink, Mask(mask), y, 0.01, steps=steps)
+    x = torch.where(mask == 1, 0.5 * y, 1.5 * y)
+    for i in range(steps):
+        level = 0.2 if i < 20 else 0.01
+        x = (1 - (1 + level) / 4) * x
+        if i < steps - 1:
+            x = torch.where(mask == 1, y, x)
+    torch.testing.assert_close(got, x)
+
+
+def test_a_mask_with_weights_is_an_operator_like_any_other():
+    weights = torch.linspace(0, 1, 64, dtype=torch.float64).reshape(8, 8)
+    y = images_and_levels()[0]
+    got = pnp_gs(shrink, Mask(weights), y, 0.1, steps=1, step_length=1.0, relaxation=1.0, factor=2.0)
+    x = weights * y
+    torch.testing.assert_close(got, (1 - 1.2 / 4) * (x - weights * (weights * x - y)))
+
+
+def test_pnp_gs_denoises_with_one_call(gradient_step):
+    y, _ = images_and_levels()
+    got = pnp_gs(gradient_step, Identity(), y, 0.2, steps=9, factor=3.0)
+    torch.testing.assert_close(got, gradient_step(y, torch.full((2,), 0.2, dtype=torch.float64)))
+
+
+def test_pnp_gs_ends_where_data_and_prior_balance():
+    """L A'(A x - y) + a grad g(z) = 0, here with grad g(z) = 0.275 z."""
+    op = Blur(gaussian_kernel(5, 0.7)).double()
+    y = op.A(images_and_levels()[0])
+    x = pnp_gs(shrink, op, y, 0.1, steps=300, step_length=1.0, relaxation=0.5, factor=1.0)
+    pull = op.A_adjoint(op.A(x) - y)
+    assert (pull + 0.5 * 0.275 * (x - pull)).abs().max() < 1e-10
+
+
+def test_pnp_gs_treats_every_image_alone(gradient_step):
+    y, _ = images_and_levels()
+    for op in (Blur(gaussian_kernel(5, 1.0)).double(), Mask(torch.eye(8, dtype=torch.float64))):
+        together = pnp_gs(gradient_step, op, y, 0.1, steps=2)
+        apart = torch.cat([pnp_gs(gradient_step, op, v[None], 0.1, steps=2) for v in y])
+        torch.testing.assert_close(together, apart)
+
+
+def test_pnp_gs_refuses_what_it_cannot_take(gradient_step):
+    y = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
+    with pytest.raises(ValueError, match="are NaN or infinite"):
+        pnp_gs(gradient_step, Identity(), y * float("nan"), 0.1)
+    with pytest.raises(ValueError, match=r"the network is for images \(B, 3, H, W\)"):
+        pnp_gs(gradient_step, Identity(), y[:, :1], 0.1)
+    with pytest.raises(ValueError, match="sides that are multiples of 2"):
+        pnp_gs(gradient_step, Identity(), y[..., :7], 0.1)
+    with pytest.raises(ValueError, match="the noise level of y"):
+        pnp_gs(gradient_step, Identity(), y, -0.1)
+    for wrong in (dict(steps=0), dict(step_length=0.0), dict(relaxation=1.5), dict(factor=0.0)):
+        with pytest.raises(ValueError, match="pnp_gs: need steps >= 1"):
+            pnp_gs(gradient_step, Identity(), y, 0.1, **wrong)
