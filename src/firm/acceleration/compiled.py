@@ -1,12 +1,13 @@
-"""torch.compile for the U-Net, block by block."""
+"""torch.compile for the networks, block by block."""
 
 from __future__ import annotations
 
 from torch import nn
 
+from firm.networks.ista_net import Proximal
 from firm.networks.unet import Block, Conditioning, Head, Stem, Upsample
 
-COMPILED = (Conditioning, Stem, Block, Upsample, Head)  # modules that torch.compile works on, one by one
+COMPILED = (Conditioning, Stem, Block, Upsample, Head, Proximal)  # modules that torch.compile works on, one by one
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:
