@@ -278,8 +278,8 @@ def _check_images(c: TrainConfig, need: Any) -> None:
 def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
-        arguments = ", ".join(inspect.signature(kind).parameters)
-        need(issubclass(kind, UNet), f"network: {c.network!r} is a U-Net; {kind.__name__} is set up by {{{arguments}}}")
+        settings = ", ".join(inspect.signature(kind).parameters)
+        need(issubclass(kind, UNet), f"network: {c.network!r} is a U-Net; {kind.__name__} takes {settings}")
     own, arguments = c.network_arguments()
     if own is not None:
         try:
