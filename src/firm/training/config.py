@@ -253,7 +253,11 @@ def _check(c: TrainConfig) -> None:
         raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need, objective.network_class)
     if objective.measures:
+<<<<<<< HEAD
         _check_tasks(c, need, objective.takes_sigma)
+=======
+        _check_tasks(c, need, objective.network_class)
+>>>>>>> ista
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
@@ -278,6 +282,8 @@ def _check_images(c: TrainConfig, need: Any) -> None:
 def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
         need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
+        settings = ", ".join(inspect.signature(kind).parameters)
+        need(issubclass(kind, UNet), f"network: {c.network!r} is a U-Net; {kind.__name__} takes {settings}")
     own, arguments = c.network_arguments()
     if own is not None:
         try:
@@ -294,7 +300,11 @@ def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
 
+<<<<<<< HEAD
 def _check_tasks(c: TrainConfig, need: Any, takes_sigma: bool) -> None:
+=======
+def _check_tasks(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
+>>>>>>> ista
     for entry in c.tasks():
         need("name" in entry, f"mixture: every task needs a name, got {entry}")
         weight = entry["weight"]
@@ -309,5 +319,11 @@ def _check_tasks(c: TrainConfig, need: Any, takes_sigma: bool) -> None:
         need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
+<<<<<<< HEAD
     if any("sigma" in task.ranges for task in tasks) and not takes_sigma:
+=======
+    if any("sigma" in task.ranges for task in tasks):
+        known = c.network_arguments()[0] is not None or "noise_level" in inspect.signature(kind).parameters
+        need(known, f"{kind.__name__} takes no noise level: give sigma one value, not a range")
+>>>>>>> ista
         need(c.noise_level, "a range of noise levels needs a network with noise_level: true among its arguments")

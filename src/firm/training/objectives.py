@@ -53,7 +53,7 @@ class Objective:
         """
         raise ConfigError(f"the objective {type(self).__name__} must define loss(net, batch)")
 
-    def inputs(self, batch: int, device: torch.device | str) -> tuple[Tensor, ...]:
+    def inputs(self, batch: int, device: torch.device | str) -> tuple[Any, ...]:
         """Inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""
         c = self.config
         x = torch.zeros(batch, c.channels, c.size, c.size, device=device)

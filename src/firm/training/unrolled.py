@@ -1,0 +1,58 @@
+"""The objective of ISTA-Net+: the image itself, by mean squares, and transforms that invert each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from firm.data.images import Images
+from firm.evaluation import Evaluation, NamedMethod, degraded
+from firm.evaluation.run import restore_chunk
+from firm.metrics import psnr, visible
+from firm.networks import ISTANet
+from firm.operators import Identity
+from firm.training.batch import Batch
+from firm.training.objectives import Objective
+from firm.training.validation import SHOWN, save_grid
+
+SYMMETRY = 0.01  # weight of the symmetry residuals
+
+
+class Unrolled(Objective):
+    """E |x - x_1|^2 + 0.01 sum_k |B_k(F_k(D_k r_k)) - D_k r_k|^2, both averaged over their entries; see `ISTANet`."""
+
+    kind = "ista-net"
+    network_class = ISTANet
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The error of the restored image and of the symmetry; the network knows no time."""
+        op, y, _ = batch.measure()
+        x, residual = net(op, y, True)
+        return (x - batch.x_1).square().flatten(1).mean(1) + SYMMETRY * residual, batch.t
+
+    def inputs(self, batch: int, device: torch.device | str) -> tuple[Any, ...]:
+        """An operator that costs nothing, measurements of zeros, and the symmetry residuals asked for."""
+        c = self.config
+        return Identity(), torch.zeros(batch, c.channels, c.size, c.size, device=device), True
+
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """PSNR of the restored images, averaged over the tasks too where there are several.
+
+        Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
+        """
+        method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
+        evaluation = Evaluation(images, self.config.make_tasks(mask="shared"))
+        values: list[Tensor] = []
+        rows: list[Tensor] = []
+        for task in evaluation.tasks:
+            restored = restore_chunk(evaluation, task, method, range(len(images)))
+            before = degraded(restored.op, restored.y, task.sigma, None)
+            truth, given, x = (visible(v, images.complex) for v in (restored.truth, before, restored.x))
+            values.append(psnr(x, truth))
+            rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
+        if picture is not None:
+            save_grid(rows, picture)
+        return {"psnr": round(float(torch.cat(values).mean()), 4)}
