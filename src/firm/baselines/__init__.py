@@ -2,4 +2,5 @@
 
 from firm.baselines._denoiser import as_denoiser as as_denoiser
 from firm.baselines._flower import flower as flower
+from firm.baselines._i2sb import i2sb as i2sb
 from firm.baselines._pnp_flow import pnp_flow as pnp_flow
