@@ -25,13 +25,20 @@ def make_task(entry: dict[str, Any], size: int, mask: str) -> BaseTask:
 
 def measure(tasks: Sequence[BaseTask], x: Tensor, rows: Sequence[Rows]) -> tuple[LinearOperator, Tensor, Tensor]:
     """Measure images `x`, ordered by task; `rows` says which rows of each task's samples they are."""
-    parts = x.split([len(r) for r in rows])
-    drawn = [task.draw(part, r) for task, part, r in zip(tasks, parts, rows, strict=True)]
+    drawn = measure_each(tasks, x, rows)
     sigma = torch.cat([s for _, _, s in drawn])
     if len(drawn) == 1:
         return drawn[0][0], drawn[0][1], sigma
     op, y = group([(op, y) for op, y, _ in drawn])
     return op, y, sigma
+
+
+def measure_each(
+    tasks: Sequence[BaseTask], x: Tensor, rows: Sequence[Rows]
+) -> list[tuple[LinearOperator, Tensor, Tensor]]:
+    """The same for each task apart: operator, measurements, noise levels."""
+    parts = x.split([len(r) for r in rows])
+    return [task.draw(part, r) for task, part, r in zip(tasks, parts, rows, strict=True)]
 
 
 def split_batch(weights: Sequence[float], batch: int) -> list[int]:

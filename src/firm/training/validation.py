@@ -16,6 +16,7 @@ from firm.data.images import Images
 from firm.evaluation import Evaluation, plain_methods, firm_method
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
+from firm.tasks import BaseTask
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -29,8 +30,7 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
     Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
     """
     tasks = config.make_tasks(mask="shared")
-    known = [task.name for task in tasks]  # a mixture may have a task twice, with other settings
-    names = [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
+    names = task_names(tasks)
     evaluation = Evaluation(images, tasks)
     result: dict[str, float] = {}
     rows: list[Tensor] = []
@@ -49,6 +49,12 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
     if picture is not None:
         save_grid(rows, picture)
     return result
+
+
+def task_names(tasks: Sequence[BaseTask]) -> list[str]:
+    """The tasks' names, numbered where a mixture has one twice, with other settings."""
+    known = [task.name for task in tasks]
+    return [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
 
 
 def save_grid(rows: Sequence[Tensor], path: Path) -> None:

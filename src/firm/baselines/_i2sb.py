@@ -1,0 +1,143 @@
+"""I2SB: a Schrödinger bridge from the degraded to the clean image, walked back in small steps (Liu et al., 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from firm._sampling import Generators
+from firm.acceleration.replay import replayed
+from firm.baselines._common import Progress, begin, noise_source
+from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
+
+Bridge = Callable[[Tensor, Tensor], Tensor]  # e(x, t), the estimate of (x_n - clean) / s_n; t is (B,), see `times`
+INTERVALS = 1000
+MODES: dict[type, tuple[float, bool]] = {Subsample: (0.3, False), Downsample: (0.3, False)}  # beta_max, OT-ODE?
+OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publication does not treat
+
+
+def mode_of(op: LinearOperator) -> tuple[float, bool]:
+    """beta_max, and whether the bridge is the one without noise (OT-ODE), for an operator."""
+    return MODES.get(type(op), OTHER_MODE)
+
+
+@cache
+def schedule(beta_max: float) -> tuple[Tensor, Tensor]:
+    """s_n^2 and sbar_n^2, (1000,) each in float64: the noise between the clean image and step n, and beyond.
+
+    The roots of beta grow linearly from that of 1e-4 towards that of beta_max / 1000 over 1000 steps, but turn back
+    half-way, so that beta is symmetric and never reaches its nominal end. Both sums count beta_n itself.
+    """
+    if not 0 < beta_max < float("inf"):
+        raise ValueError(f"i2sb: beta_max must be positive, got {beta_max}")
+    ends = (1e-4**0.5, (beta_max / INTERVALS) ** 0.5)
+    half = torch.linspace(*ends, INTERVALS, dtype=torch.float64)[: INTERVALS // 2].square()
+    beta = torch.cat([half, half.flip(0)])
+    return beta.cumsum(0), beta.flip(0).cumsum(0).flip(0)
+
+
+def marginal(beta_max: float) -> tuple[Tensor, Tensor]:
+    """q(x_n | clean, degraded): the weight of the degraded image in its mean, and its variance; (1000,) each."""
+    s2, sbar2 = schedule(beta_max)
+    return s2 / (s2 + sbar2), s2 * sbar2 / (s2 + sbar2)
+
+
+@cache
+def times() -> Tensor:
+    """What the network is told at step n, (1000,) in float64: from 1e-4 to 1."""
+    return torch.linspace(1e-4, 1, INTERVALS, dtype=torch.float64)
+
+
+def spaced(steps: int) -> list[int]:
+    """The indices 0 = n_0 < ... < n_N = 999 that N steps go through, as evenly as whole numbers can be."""
+    if not 1 <= steps < INTERVALS:
+        raise ValueError(f"i2sb: steps must be from 1 to {INTERVALS - 1}, got {steps}")
+    return [round(i * (INTERVALS - 1) / steps) for i in range(steps + 1)]
+
+
+def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Where the bridge begins, in the shape of the images, and which of its pixels are measured.
+
+    `y` itself where it is an image of that shape, the enlarged one where it is a smaller image, A'y otherwise. For a
+    `Mask` the holes hold `noise`, (B, C, H, W), and the second result is true where pixels are seen (weights are
+    divided out); else it is None. Does not wait for the device.
+    """
+    if isinstance(op, Mask):
+        known = op.mask != 0
+        return torch.where(known, y / op.mask, noise), known
+    if y.shape == noise.shape and not y.is_complex():
+        return y, None
+    return first_guess(op, y), None
+
+
+@torch.no_grad()
+def i2sb(
+    bridge: Bridge,
+    op: LinearOperator,
+    y: Tensor,
+    sigma: float,
+    *,
+    steps: int = 100,
+    beta_max: float | None = None,
+    ode: bool | None = None,
+    generator: Generators = None,
+    callback: Progress | None = None,
+) -> Tensor:
+    """Restore images (B, C, H, W) from `y`. Network calls: steps.
+
+    The publication calls the clean image x_0 and the degraded one x_1, where FIRM's x_1 is clean; so they have names
+    here. From x = degraded, n = 999, over the indices m < n of `spaced` down to 0, with r = s_m^2 / s_n^2:
+
+        clean = x - s_n e(x, t_n)
+        x     = (1 - r) clean + r x + sqrt(r (s_n^2 - s_m^2)) eps          p(x_m | clean, x_n)
+
+    without the noise in the last step, and in all for the OT-ODE. The result is that last x, as in the published code,
+    and not the last `clean`: s_0 is not zero, and a share s_0^2 / s_n^2 of the state before stays in it.
+
+    In inpainting the holes are Gaussian noise at first, and the seen pixels are set to their measured values after
+    every step, plus the noise of q(x_m) where the bridge has noise: so the noise of `y` stays in them. (The published
+    code adds that of q(x_0), a level of 0.01, to the result too; here the last step adds none.) `sigma` is not used.
+
+    Parameters
+    ----------
+    bridge
+        The network e(x, t), trained with ``objective: bridge`` for this kind of measurement.
+    steps
+        N, from 1 to 999, which is the published number; few steps give less distortion, many sharper images.
+    beta_max, ode
+        Of the schedule, and whether the bridge is without noise. They must be those of the training, and are by
+        default: 0.3 with noise in super-resolution, else 1.0 without (see `mode_of`).
+    """
+    down = torch.tensor(spaced(steps)).flip(0)
+    beta_max = mode_of(op)[0] if beta_max is None else beta_max
+    ode = mode_of(op)[1] if ode is None else ode
+    coefficients = _coefficients(down[:-1], down[1:], beta_max)
+    noise = noise_source(begin(bridge, op, y, sigma), generator)
+    degraded, known = degraded_image(op, y, noise())
+
+    @torch.no_grad()
+    def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:
+        clean = x - s * bridge(x, t.expand(len(x)))
+        x = clean + r * (x - clean) + spread * eps
+        return x if known is None else torch.where(known, degraded + level * eps, x)
+
+    back = replayed(back, y.device)
+    x, still = degraded, torch.zeros_like(degraded)
+    for i, values in enumerate(coefficients.to(x.device, x.dtype)):
+        x = back(x, *values, still if ode else noise()).clone()
+        if callback is not None:
+            callback(i + 1, steps, x)
+    return x
+
+
+def _coefficients(n: Tensor, m: Tensor, beta_max: float) -> Tensor:
+    """t_n, s_n, r and the noise levels of p(x_m | clean, x_n) and of q(x_m), for each step from n to m, (N, 5)."""
+    s2, (_, variance) = schedule(beta_max)[0], marginal(beta_max)
+    r = s2[m] / s2[n]
+    noisy = m > 0  # the last step is without noise
+    return torch.stack(
+        [times()[n], s2[n].sqrt(), r, noisy * (r * (s2[n] - s2[m])).sqrt(), noisy * variance[m].sqrt()], dim=1
+    )

@@ -1,0 +1,112 @@
+"""A bridge from the degraded to the clean image: the network of I2SB, one for several tasks."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Generator, Tensor, nn
+
+from firm._sampling import Generators, noise_like
+from firm.baselines._i2sb import INTERVALS, degraded_image, i2sb, marginal, mode_of, schedule, times
+from firm.data.images import Images
+from firm.evaluation import Evaluation, NamedMethod
+from firm.evaluation.run import restore_chunk
+from firm.metrics import psnr, visible
+from firm.networks import PriorUNet
+from firm.operators import LinearOperator
+from firm.operators.base import per_sample
+from firm.training.batch import Batch
+from firm.training.errors import ConfigError
+from firm.training.objectives import Objective
+from firm.training.validation import SHOWN, save_grid, task_names
+
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
+
+STEPS = 20  # of the sampler, in a validation
+
+
+class Bridge(Objective):
+    """E |e(x_n, t_n) - (x_n - clean) / s_n|^2 with x_n ~ q(x_n | clean, degraded) and n uniform in 0 .. 999.
+
+    FIRM's x_1 is `clean` here, x_0 in the publication; set t_min: 0 and t_max: 0.9999, so that n = floor(1000 t) takes
+    every value. In inpainting only the holes count, and the error is the mean over them: in a mixture a small hole
+    weighs as much as a whole image. (The published code, which trains for one task, divides by all pixels.)
+    """
+
+    kind = "bridge"
+    network_class = PriorUNet
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        if config.noise_level:
+            raise ConfigError("objective=bridge: the network takes x and t only, and no noise_level")
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The error in the pixels that count, averaged; one network call for all tasks."""
+        filling, eps = batch.randn(), batch.randn()
+        n = (batch.t * INTERVALS).long().clamp(0, INTERVALS - 1)
+        parts = [
+            between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
+            for op, y, _, rows in batch.measure_each()
+        ]
+        x, target, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+        error = counts * (net(x, _times(x.device)[n]) - target).square()
+        return error.flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1), batch.t
+
+    @torch.no_grad()
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """PSNR of the restored images, averaged over the tasks first, then for each; a picture of the first ones."""
+        tasks = self.config.make_tasks(mask="shared")
+        evaluation = Evaluation(images, tasks)
+        values: list[float] = []
+        rows: list[Tensor] = []
+
+        def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+            return i2sb(net, op, y, sigma, steps=STEPS, generator=generator)
+
+        for task in tasks:
+            r = restore_chunk(evaluation, task, NamedMethod("I2SB", run, STEPS), range(len(images)))
+            degraded, _ = degraded_image(r.op, r.y, noise_like(r.x, Generator().manual_seed(0)))
+            truth, degraded, x = (visible(v, images.complex) for v in (r.truth, degraded, r.x))
+            values.append(round(float(psnr(x, truth).mean()), 4))
+            rows += torch.stack([truth, degraded, x], dim=1)[:SHOWN]
+        if picture is not None:
+            save_grid(rows, picture)
+        scores = {f"psnr {name}": value for name, value in zip(task_names(tasks), values, strict=True)}
+        return {"psnr": round(sum(values) / len(values), 4), **scores}
+
+
+@torch.no_grad()
+def between(
+    op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x_n ~ q(x_n | clean, degraded), what the network shall say of it, and 1 where that counts; (B, C, H, W) each.
+
+    `n` (B,) are the steps, `filling` is the noise in the holes, `eps` that of the bridge. In float32, and without
+    waiting for the device.
+    """
+    beta_max, ode = mode_of(op)
+    with torch.autocast(clean.device.type, enabled=False):
+        degraded, known = degraded_image(op, y, filling)
+        share, spread, s = (per_sample(table[n], clean) for table in _tables(beta_max, clean.device))
+        x = clean + share * (degraded - clean)
+        if not ode:
+            x = x + spread * eps
+        counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
+        return x, (x - clean) / s, counts
+
+
+@cache
+def _tables(beta_max: float, device: torch.device) -> tuple[Tensor, ...]:
+    """Weight of the degraded image, noise level and s_n at every step, (1000,) each; kept on the device."""
+    share, variance = marginal(beta_max)
+    return tuple(v.to(device, torch.float32) for v in (share, variance.sqrt(), schedule(beta_max)[0].sqrt()))
+
+
+@cache
+def _times(device: torch.device) -> Tensor:
+    return times().to(device, torch.float32)
