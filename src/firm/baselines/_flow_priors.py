@@ -69,7 +69,7 @@ def flow_priors(
 
     step = replayed(step, y.device)
     for i in range(steps):
-        t = torch.full((), FIRST_TIME + (1 - FIRST_TIME) * i / steps, dtype=x.dtype, device=x.device)
+        t = torch.full((), FIRST_TIME + (1 - FIRST_TIME) * (i / steps), dtype=x.dtype, device=x.device)
         first = torch.full((), i == 0, device=x.device)
         x = step(x, t, first, *(noise().sign() for _ in range(updates)))
         if callback is not None:
