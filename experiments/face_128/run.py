@@ -22,7 +22,7 @@ from firm._util.machine import describe_machine
 from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images
-from firm.evaluation import Evaluation, plain_methods, evaluate, firm_method
+from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr

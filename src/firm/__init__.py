@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded when first used, so that ``import firm`` stays quick.
-_PACKAGES = ("acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "restoration", "tasks", "training")
+_PACKAGES = (
+    "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "restoration", "tasks",
+    "training",
+)  # fmt: skip
 _NAMES = {"tiled": "firm.restoration.tiling", "TimeBalance": "firm.training.balance"}
 
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.evaluation import Evaluation, NamedMethod, plain_methods, evaluate, firm_method
+from firm.evaluation import Evaluation, NamedMethod, evaluate, firm_method, plain_methods
 from firm.evaluation.report import summarise
 from firm.metrics import lpips, psnr, ssim
 

@@ -7,7 +7,7 @@ import pytest
 
 from firm.data import Images, afhq_files, celeba_files, read_picture, resident
 from firm.data.celeba import CROP
-from firm.evaluation import Evaluation, plain_methods, evaluate
+from firm.evaluation import Evaluation, evaluate, plain_methods
 from firm.evaluation.report import summarise
 from firm.metrics import lpips
 from firm.tasks import Task, tables

@@ -40,7 +40,8 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
         raise ValueError(f'fast: precision must be "auto", "bf16" or "float32", got {precision!r}')
     if not isinstance(net, UNet):
         return net  # nothing to gain for other networks
-    net = copy.deepcopy(net).requires_grad_(False).eval().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    net = copy.deepcopy(net).requires_grad_(False).eval()
+    net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     device = next(net.parameters()).device
     if precision == "bf16" or (precision == "auto" and has_bf16(device)):
         for part in net.children():

@@ -1,24 +1,14 @@
-<<<<<<< HEAD
-"""torch.compile for the U-Net and DRUNet, block by block."""
-=======
 """torch.compile for the networks, block by block."""
->>>>>>> ista
 
 from __future__ import annotations
 
 from torch import nn
 
-<<<<<<< HEAD
 from firm.networks.drunet import ResidualBlock
-from firm.networks.unet import Block, Conditioning, Head, Stem, Upsample
-
-COMPILED = (Conditioning, Stem, Block, Upsample, Head, ResidualBlock)  # modules that torch.compile works on, one by one
-=======
 from firm.networks.ista_net import Proximal
 from firm.networks.unet import Block, Conditioning, Head, Stem, Upsample
 
-COMPILED = (Conditioning, Stem, Block, Upsample, Head, Proximal)  # modules that torch.compile works on, one by one
->>>>>>> ista
+COMPILED = (Conditioning, Stem, Block, Upsample, Head, ResidualBlock, Proximal)  # what torch.compile works on
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:

@@ -29,8 +29,8 @@ def _joined(table: Table, **values: Any) -> Table:
 _ALPHA = (0.8, 0.01, 0.3, 0.01, 0.5)
 _OT_ODE = dict(schedule=("sqrt", "sqrt", "constant", "constant", "sqrt"), spread=(1.0, 1.0, 100.0, 1.0, 1.0))
 _FLOW_PRIORS = _table(rate=(0.01, 0.01, 0.1, 0.01, 0.01), weight=(100.0, 1000.0, 10000.0, 10000.0, 10000.0))
-# DiffPIR's published lambda is 1, 1000, 100, 1. Its code solves with rho = 2 lambda sigma^4 / s^2 (and 2 lambda sigma^2 /
-# s^2 in denoising), so that our weight, of rho = weight sigma^2 / s^2, is 2 lambda sigma^2 (2 lambda in denoising).
+# DiffPIR's published lambda is 1, 1000, 100, 1. Its code solves with rho = 2 lambda sigma^4 / s^2 (in denoising
+# 2 lambda sigma^2 / s^2), so that our weight, of rho = weight sigma^2 / s^2, is 2 lambda sigma^2 (2 lambda).
 _DIFFPIR = _table(weight=(2.0, 5.0, 0.5, 2e-4, None), zeta=(1.0, 1.0, 1.0, 1.0, None))
 _HQS = _table(steps=(1, 24, 24, 100, None))
 _I2SB = _table(beta_max=(None, 1.0, 0.3, 1.0, 1.0), ode=(None, True, False, True, True))
@@ -42,9 +42,11 @@ CELEBA: dict[str, Table] = {
     "d-flow": _joined(_table(outer=(3, 7, 10, 20, 9)), regularisation=0.001, blend=0.1),
     "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(
-        steps=(1, 35, 20, 20, None), step_length=(1.0, 2.0, 2.0, 1.0, None),
-        relaxation=(1.0, 0.5, 1.0, 1.0, None), factor=(1.0, 1.8, 1.8, 1.0, None),
-    ),  # fmt: skip
+        steps=(1, 35, 20, 20, None),
+        step_length=(1.0, 2.0, 2.0, 1.0, None),
+        relaxation=(1.0, 0.5, 1.0, 1.0, None),
+        factor=(1.0, 1.8, 1.8, 1.0, None),
+    ),
     "pnp-hqs": _HQS,
     "diffpir": _DIFFPIR,
     "ista-net": _same(),
@@ -59,9 +61,11 @@ AFHQ: dict[str, Table] = {
     ),
     "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(
-        steps=(1, 60, 50, 23, None), step_length=(1.0, 2.0, 2.0, 1.0, None),
-        relaxation=(1.0, 0.3, 1.0, 1.0, None), factor=(1.0, 1.8, 5.0, 1.0, None),
-    ),  # fmt: skip
+        steps=(1, 60, 50, 23, None),
+        step_length=(1.0, 2.0, 2.0, 1.0, None),
+        relaxation=(1.0, 0.3, 1.0, 1.0, None),
+        factor=(1.0, 1.8, 5.0, 1.0, None),
+    ),
     "pnp-hqs": _HQS,
     "diffpir": _DIFFPIR,
     "ista-net": _same(),

@@ -16,8 +16,8 @@ def evaluate(
     method: Annotated[
         str,
         typer.Argument(
-            help="A model (bundled name or file), a baseline (pnp-flow, flower, ot-ode, ...; docs/baselines.md), degraded, "
-            "data-consistency; several with commas."
+            help="A model (bundled name or file), a baseline (pnp-flow, flower, ot-ode, ...: docs/baselines.md), "
+            "degraded, data-consistency; several with commas."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
@@ -35,7 +35,8 @@ def evaluate(
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
     methods: Annotated[str, typer.Option(help="Baselines beside it, comma-separated, or all.")] = "",
     weights: Annotated[
-        Path | None, typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout).")
+        Path | None,
+        typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout)."),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
     size: Annotated[int | None, typer.Option(help="Image side (celeba 128, afhq 256, else the model's).")] = None,
@@ -115,7 +116,9 @@ def _methods(
     known = [name for name in names if name in BASELINES or name in GROUPS]
     models = [name for name in names if name not in known and name not in [row.label for row in rows]]
     if len(models) > 1:
-        raise ValueError(f"one model at a time, got {', '.join(models)}; baselines are {', '.join([*GROUPS, *BASELINES])}")
+        raise ValueError(
+            f"one model at a time, got {', '.join(models)}; baselines are {', '.join([*GROUPS, *BASELINES])}"
+        )
     if known:
         rows += baseline_methods(",".join(known), Networks(device, precision, weights))
     if not models:

@@ -2,9 +2,9 @@
 
 from firm.evaluation.methods import Method as Method
 from firm.evaluation.methods import NamedMethod as NamedMethod
-from firm.evaluation.methods import plain_methods as plain_methods
 from firm.evaluation.methods import degraded as degraded
 from firm.evaluation.methods import firm_method as firm_method
+from firm.evaluation.methods import plain_methods as plain_methods
 from firm.evaluation.methods import plain_solve as plain_solve
 from firm.evaluation.run import Evaluation as Evaluation
 from firm.evaluation.run import evaluate as evaluate

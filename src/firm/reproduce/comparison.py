@@ -26,7 +26,8 @@ def cells(scores: Scores, method: str, task: str, mark: Mark) -> list[str]:
     row = scores.get(method, {}).get(task, {})
     places = {metric: ranks(scores, task, metric) for metric in METRICS}
     return [
-        mark(f"{row[metric]:.{DIGITS[metric]}f}", places[metric][method]) if metric in row else "-" for metric in METRICS
+        mark(f"{row[metric]:.{DIGITS[metric]}f}", places[metric][method]) if metric in row else "-"
+        for metric in METRICS
     ]
 
 

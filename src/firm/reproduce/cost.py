@@ -7,7 +7,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def run(
     for mode, name, N in tqdm(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(mode, name, N, model, weights, task)
-            row = {"method": method.label, "mode": mode, **_calls(calls)}
+            row: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
             row |= _at_batch_one(method, task, pictures, images)
             row |= _at_best_batch(method, task, pictures, batches) if mode == "fast" else {}
         rows.append(row)
@@ -182,12 +182,12 @@ def markdown(results: dict[str, Any]) -> str:
 
 def _table(results: dict[str, Any]) -> Table:
     machine = results["machine"]
-    title = f"CelebA deblurring, batch 1, {results['images']} images, {machine.get('gpu', machine['cpu'])} (paper: A6000)"
+    title = (
+        f"CelebA deblurring, batch 1, {results['images']} images, {machine.get('gpu', machine['cpu'])} (paper: A6000)"
+    )
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in COLUMNS:
         table.add_column(column, justify="left" if column in ("method", "how") else "right", no_wrap=True)
     for row in results["rows"]:
         table.add_row(*_text(row))
     return table
-
-

@@ -20,7 +20,7 @@ from firm.networks import PRESETS, UNet
 from firm.tasks import BaseTask, takes_mask
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
-from firm.training.objectives import NAMED, objective_class
+from firm.training.objectives import NAMED, Objective, objective_class
 
 
 @dataclass(frozen=True)
@@ -253,11 +253,7 @@ def _check(c: TrainConfig) -> None:
         raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
     _check_network(c, need, objective.network_class)
     if objective.measures:
-<<<<<<< HEAD
-        _check_tasks(c, need, objective.takes_sigma)
-=======
-        _check_tasks(c, need, objective.network_class)
->>>>>>> ista
+        _check_tasks(c, need, objective)
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
@@ -300,11 +296,7 @@ def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
     need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
 
-<<<<<<< HEAD
-def _check_tasks(c: TrainConfig, need: Any, takes_sigma: bool) -> None:
-=======
-def _check_tasks(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
->>>>>>> ista
+def _check_tasks(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
     for entry in c.tasks():
         need("name" in entry, f"mixture: every task needs a name, got {entry}")
         weight = entry["weight"]
@@ -319,11 +311,8 @@ def _check_tasks(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
         need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
     n = len(tasks)  # every part of a batch holds all of them
     need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
-<<<<<<< HEAD
-    if any("sigma" in task.ranges for task in tasks) and not takes_sigma:
-=======
-    if any("sigma" in task.ranges for task in tasks):
+    if any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma:
+        kind = objective.network_class
         known = c.network_arguments()[0] is not None or "noise_level" in inspect.signature(kind).parameters
         need(known, f"{kind.__name__} takes no noise level: give sigma one value, not a range")
->>>>>>> ista
         need(c.noise_level, "a range of noise levels needs a network with noise_level: true among its arguments")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm.data.images import Images
-from firm.evaluation import Evaluation, plain_methods, firm_method
+from firm.evaluation import Evaluation, firm_method, plain_methods
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 from firm.tasks import BaseTask
