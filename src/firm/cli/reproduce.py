@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from firm.cli.choices import Precision
+
 app = typer.Typer(help="Reproduce a table or figure of the paper.", no_args_is_help=True)
 
 
@@ -41,3 +43,81 @@ def portrait(
     from firm.reproduce import portrait as experiment
 
     experiment.run(out, model, steps, samples, seed)
+
+
+Data = Annotated[Path, typer.Option(help="Folder of CelebA: img_align_celeba and list_eval_partition.txt.")]
+Methods = Annotated[str, typer.Option(help="Baselines, comma-separated, or all.")]
+Model = Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")]
+Steps = Annotated[str, typer.Option(help="FIRM's numbers of Euler steps N.")]
+Weights = Annotated[Path | None, typer.Option(help="Folder of the baselines' networks (default: the checkout's).")]
+
+
+@app.command()
+def celeba(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder for the tables; continued if it has some.")] = Path(
+        "outputs/celeba"
+    ),
+    methods: Methods = "all",
+    model: Model = "face-128",
+    steps: Steps = "2,4,10,25",
+    limit: Annotated[int, typer.Option(min=1, help="The first test faces.")] = 100,
+    batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 50,
+    precision: Annotated[Precision, typer.Option(help="Of networks that no gradient passes through.")] = "auto",
+    weights: Weights = None,
+    images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first faces.")] = 0,
+) -> None:
+    """Table 1: all methods in the five tasks on CelebA, ours beside the published numbers (minutes on a GPU)."""
+    from firm._util.text import numbers
+    from firm.reproduce import celeba as experiment
+
+    try:
+        experiment.run(
+            out, data, methods=methods, model=model, steps=numbers(steps), limit=limit, batch=batch,
+            precision=precision, weights=weights, pictures=images,
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def cost(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("outputs/cost"),
+    methods: Methods = "all",
+    model: Model = "face-128",
+    steps: Steps = "2,4,10,25",
+    images: Annotated[int, typer.Option(min=1, help="Images timed one by one.")] = 10,
+    batches: Annotated[str, typer.Option(help="Batch sizes to look for the most images a second.")] = "10,100",
+    modes: Annotated[str, typer.Option(help="plain: eager float32, as published code runs; fast: made fast.")] = (
+        "plain,fast"
+    ),
+    skip: Annotated[str, typer.Option(help="Baselines left out of the mode plain.")] = "d-flow",
+    weights: Weights = None,
+) -> None:
+    """The efficiency table: seconds, memory and network calls of every method, CelebA deblurring, batch 1."""
+    from firm._util.text import numbers
+    from firm.reproduce import cost as experiment
+
+    try:
+        experiment.run(
+            out, data, methods=methods, model=model, steps=numbers(steps), images=images, batches=numbers(batches),
+            modes=modes.split(","), skip=skip.split(","), weights=weights,
+        )  # fmt: skip
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+@app.command()
+def pareto(
+    table: Annotated[Path, typer.Option(help="Folder of `firm reproduce celeba`.")] = Path("outputs/celeba"),
+    times: Annotated[Path, typer.Option(help="Folder of `firm reproduce cost`.")] = Path("outputs/cost"),
+    out: Annotated[Path, typer.Option(help="The picture.")] = Path("outputs/pareto.png"),
+) -> None:
+    """Quality against time: PSNR over seconds an image, all methods, all N, from the two tables."""
+    from firm.reproduce import pareto as experiment
+
+    try:
+        experiment.run(table, times, out)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
