@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from firm.baselines import d_flow
-from firm.baselines._d_flow import norm_penalty, objective, to_images, to_noise
+from firm.baselines._d_flow import norm_penalty, objective, to_images
+from firm.baselines._dormand_prince import integrate
 from firm.networks import PriorUNet
 from firm.operators import Blur, Fourier, Mask, Subsample, gaussian_kernel
 
@@ -121,7 +122,7 @@ def test_a_run_is_that_of_torchs_optimiser(sign):
     y = op.A(images(1, 5)) + 0.1 * images(1, 6)
     x = d_flow(net, op, y, 0.1, regularisation=0.05, blend=0.4, outer=2, inner=4, sign=sign, generator=seeds(3))
 
-    z = to_noise(net, op.A_adjoint(y))
+    z = integrate(net, op.A_adjoint(y), 1.0, 0.0)
     eps = torch.randn(1, 1, 8, 8, dtype=torch.float64, generator=seeds(3)[0])
     z = (math.sqrt(0.4) * z + math.sqrt(0.6) * eps).requires_grad_()
     optimiser = torch.optim.LBFGS([z], max_iter=4, history_size=100, line_search_fn="strong_wolfe")
@@ -140,14 +141,38 @@ def test_a_run_is_that_of_torchs_optimiser(sign):
 def test_the_way_back_is_the_flow_backwards():
     """For the Gaussian it is known, z = (x - m) / sqrt(c); for a network it is compared with 400 midpoint steps."""
     x, exact = images(2), Gaussian(0.3, 0.2)
-    torch.testing.assert_close(to_noise(exact, x), (x - 0.3) / 0.2**0.5, rtol=0, atol=1e-5)
+    torch.testing.assert_close(integrate(exact, x, 1.0, 0.0), (x - 0.3) / 0.2**0.5, rtol=1e-5, atol=3e-5)
+    torch.testing.assert_close(integrate(exact, x, 0.0, 1.0, 1e-8), 0.3 + 0.2**0.5 * x, rtol=1e-7, atol=1e-7)
     net, fine, h = Tiny(), x, 1 / 400
     for i in range(400):
         t = torch.full((2,), 1 - i * h, dtype=x.dtype)
-        with torch.no_grad():
-            fine = fine - h * net(fine - h / 2 * net(fine, t), t - h / 2)
+        fine = fine - h * net(fine - h / 2 * net(fine, t), t - h / 2)
     assert (fine - x).abs().max() > 0.1
-    torch.testing.assert_close(to_noise(net, x), fine, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(integrate(net, x, 1.0, 0.0, 1e-7), fine, rtol=2e-5, atol=2e-5)
+    torch.testing.assert_close(integrate(net, x, 1.0, 0.0), fine, rtol=3e-4, atol=3e-4)  # the steps' errors add up
+
+
+def test_every_image_is_integrated_in_its_own_steps():
+    """Images of very different steepness: alone they take different numbers of steps, to the same result."""
+    calls = []
+
+    def steep(x, t):
+        calls.append(len(x))
+        return torch.cos(x * x.detach().abs().amax((1, 2, 3), keepdim=True))
+
+    x = images(3) * torch.tensor([0.1, 1.0, 4.0], dtype=torch.float64).reshape(3, 1, 1, 1)
+    together, counts = integrate(steep, x, 1.0, 0.0), []
+    for b in range(3):
+        calls.clear()
+        alone = integrate(steep, x[b : b + 1], 1.0, 0.0)
+        torch.testing.assert_close(together[b : b + 1], alone, rtol=1e-10, atol=1e-10)
+        counts.append(len(calls))
+    assert counts[0] < counts[1] < counts[2]
+
+
+def test_a_flow_that_is_not_finite_is_reported():
+    with pytest.raises(RuntimeError, match="are the network's values finite"):
+        integrate(lambda x, t: x * float("nan"), images(1), 1.0, 0.0)
 
 
 def test_midpoint_steps_of_a_gaussian_flow():
