@@ -38,8 +38,8 @@ def diffpir(
         x   = sqrt(a') u + sqrt(1 - a') (sqrt(1 - zeta) n + sqrt(zeta) eps)
 
     and u of the last time is the result. Where levels fall slowly, zeta > 0 and images are of N(m, c I), the mean of u
-    follows the minimum of |A u - y|^2 / (2 sigma^2) + weight |u - m|^2 / (2 (c + s^2)): the posterior's mean at weight 1,
-    as s goes to 0.
+    follows the minimum of |A u - y|^2 / (2 sigma^2) + weight |u - m|^2 / (2 (c + s^2)): the posterior's mean at
+    weight 1, as s goes to 0.
 
     Parameters
     ----------

@@ -78,17 +78,26 @@ def _averaged(values: dict[str, Any]) -> Calls:
     return Calls(calls, 0, calls)
 
 
-def _stepped(values: dict[str, Any]) -> Calls:
-    return Calls(values.get("steps", 100))
+def _stepped(steps: int) -> Callable[[dict[str, Any]], Calls]:
+    """One call a step. Where a task has no settings, the function's default is the number: here and below."""
+    return lambda values: Calls(values.get("steps", steps))
 
 
 def _guided(values: dict[str, Any]) -> Calls:
-    steps = 100 - round(100 * values["start"])
+    N = values.get("steps", 100)
+    steps = N - round(N * values.get("start", 0.1))
     return Calls(steps, steps, 3 * steps)
 
 
 def _gradient_step(values: dict[str, Any]) -> Calls:
-    return Calls(values["steps"], values["steps"])
+    steps = values.get("steps", 35)
+    return Calls(steps, steps)
+
+
+def _climbing(values: dict[str, Any]) -> Calls:
+    """The second backward pass of an update goes through the first one too."""
+    N, K = values.get("steps", 100), values.get("updates", 1)
+    return Calls(N * (K + 1), 2 * N * K, N)
 
 
 PRIOR = "face-prior"
@@ -97,15 +106,14 @@ BASELINES = {
     row.name: row
     for row in (
         Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "face-gradient-step", _gradient_step, gradients=True),
-        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, _stepped),
+        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, _stepped(24)),
         Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1),
                  gradients=True, tasks=TASKS[1:4]),
-        Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped),
-        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
+        Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped(100)),
+        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped(100), dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
         Baseline("ot-ode", "OT-ODE", "ot-ode", ot_ode, PRIOR, _guided, gradients=True),
         Baseline("d-flow", "D-Flow", "d-flow", d_flow, PRIOR, lambda _: None, gradients=True),
-        Baseline("flow-priors", "Flow-Priors", "flow-priors", flow_priors, PRIOR, lambda _: Calls(200, 300, 100),
-                 gradients=True),
+        Baseline("flow-priors", "Flow-Priors", "flow-priors", flow_priors, PRIOR, _climbing, gradients=True),
         Baseline("pnp-flow1", "PnP-Flow1", "pnp-flow", pnp_flow, PRIOR, _averaged, dict(averages=1)),
         Baseline("pnp-flow5", "PnP-Flow5", "pnp-flow", pnp_flow, PRIOR, _averaged, dict(averages=5)),
         Baseline("flower1", "Flower1-OT", "flower", flower, PRIOR, _averaged, dict(averages=1)),

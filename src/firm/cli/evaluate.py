@@ -79,6 +79,10 @@ def evaluate(
         side = None if side is None and dataset == "arrays" else int(side or 128)  # arrays have a size of their own
         given = settings(own or [])
         classes = _classes(tasks, given)  # before the pictures are read
+        if side is not None:
+            for kind in classes:
+                for row in chosen_methods:
+                    row.on(_task(kind, (side, side), mask, given))  # loads networks: what is missing is said first
         pictures = load_images(
             dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
             broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),

@@ -52,6 +52,10 @@ def run(
     `skip` names rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
     """
     task = Task("deblurring", 128)
+    for name in baseline_names(methods):
+        baseline_methods(name, Networks("cpu", "float32", weights))[0].on(
+            task
+        )  # what is missing is said before any work
     pictures = load_images("celeba", data, "test", size=128, limit=max(images, *batches, 1))
     rows: list[dict[str, Any]] = []
     results: dict[str, Any] = {

@@ -1,0 +1,195 @@
+"""The rows of the paper's tables: their published settings, and the network calls they announce, counted."""
+
+import pytest
+import torch
+
+import firm
+from firm.baselines._counted import Counted
+from firm.baselines.methods import BASELINES, GROUPS, Calls, baseline_names
+from firm.baselines.settings import TASKS, settings
+from firm.networks import GradientStep, ISTANet, PriorUNet
+from firm.operators import Blur, gaussian_kernel
+
+# As published, for denoising, deblurring, super-resolution, random and box inpainting; - where a method is not run.
+CELEBA = {
+    "pnp-flow": {"alpha": "0.8 0.01 0.3 0.01 0.5"},  # and 100 steps, the function's default
+    "flower": {"steps": "100 100 100 100 100"},
+    "ot-ode": {
+        "start": "0.3 0.4 0.1 0.1 0.1",
+        "schedule": "sqrt sqrt constant constant sqrt",
+        "spread": "1 1 100 1 1",  # N t^2 for t^2 in super-resolution
+    },
+    "d-flow": {
+        "regularisation": "0.001 0.001 0.001 0.001 0.001",
+        "blend": "0.1 0.1 0.1 0.1 0.1",
+        "outer": "3 7 10 20 9",
+    },
+    "flow-priors": {"rate": "0.01 0.01 0.1 0.01 0.01", "weight": "100 1000 10000 10000 10000"},
+    "pnp-gs": {
+        "steps": "1 35 20 20 -",
+        "step_length": "1 2 2 1 -",
+        "relaxation": "1 0.5 1 1 -",
+        "factor": "1 1.8 1.8 1 -",
+    },
+    "pnp-hqs": {"steps": "1 24 24 100 -"},
+    "diffpir": {"weight": "2 5 0.5 0.0002 -", "zeta": "1 1 1 1 -"},
+    "ista-net": {},
+    "i2sb": {"beta_max": "- 1 0.3 1 1", "ode": "- yes no yes yes"},
+}
+AFHQ = CELEBA | {
+    "pnp-flow": {"alpha": "0.8 0.01 0.01 0.01 0.5", "steps": "100 500 500 200 100"},
+    "flower": {"steps": "100 500 500 200 100"},
+    "ot-ode": CELEBA["ot-ode"] | {"start": "0.3 0.3 0.1 0.1 0.1"},
+    "d-flow": {
+        "regularisation": "0.001 0.01 0.001 0.001 0.01",
+        "blend": "0.1 0.5 0.1 0.1 0.1",
+        "outer": "3 20 20 20 9",
+    },
+    "pnp-gs": {
+        "steps": "1 60 50 23 -",
+        "step_length": "1 2 2 1 -",
+        "relaxation": "1 0.3 1 1 -",
+        "factor": "1 1.8 5 1 -",
+    },
+}
+
+
+def value(text):
+    if text in ("yes", "no"):
+        return text == "yes"
+    return float(text) if text.replace(".", "").isdigit() else text
+
+
+@pytest.mark.parametrize(("size", "published"), [(128, CELEBA), (64, CELEBA), (256, AFHQ), (512, AFHQ)])
+def test_the_settings_are_the_published_ones(size, published):
+    for method, columns in published.items():
+        for i, task in enumerate(TASKS):
+            cells = {key: text.split()[i] for key, text in columns.items()}
+            expected = None if "-" in cells.values() else {key: value(text) for key, text in cells.items()}
+            assert settings(method, task, size) == expected, (method, task)
+
+
+def test_diffpirs_weights_are_the_published_codes():
+    """Its lambda is in other units: rho = 2 lambda sigma^4 / s^2, and in denoising 2 lambda sigma^2 / s^2."""
+    for task, published in zip(TASKS, (1, 1000, 100, 1), strict=False):
+        sigma = firm.Task(task, 128).sigma
+        expected = 2 * published * (1 if task == "denoising" else sigma**2)
+        assert settings("diffpir", task)["weight"] == pytest.approx(expected)
+
+
+def test_other_tasks_use_the_defaults_and_other_methods_are_refused():
+    assert settings("ot-ode", "fourier") == {}
+    with pytest.raises(ValueError, match=r"no settings for the method 'ddrm'; there are pnp-flow, flower, ot-ode"):
+        settings("ddrm", "deblurring")
+
+
+def test_rows_know_their_tasks():
+    """PnP-GS, PnP-HQS, DiffPIR: four; ISTA-Net: not denoising either; I2SB: all but denoising."""
+    done = {
+        row.label: [task for task in TASKS if row.settings(firm.Task(task, 128)) is not None]
+        for row in BASELINES.values()
+    }
+    assert done["PnP-GS"] == done["PnP-HQS"] == done["DiffPIR"] == list(TASKS[:4])
+    assert done["ISTA-Net"] == list(TASKS[1:4])
+    assert done["I2SB"] == list(TASKS[1:])
+    for label in ("OT-ODE", "D-Flow", "Flow-Priors", "PnP-Flow1", "PnP-Flow5", "Flower1-OT", "Flower5-OT"):
+        assert done.pop(label) == list(TASKS)
+    assert len(done) == 5
+    box, deblurring = firm.Task("box-inpainting", 128), firm.Task("deblurring", 128)
+    assert BASELINES["flower5"].settings(box) == {"steps": 100, "averages": 5}
+    assert BASELINES["pnp-flow1"].settings(deblurring) == {"alpha": 0.01, "averages": 1}
+    assert BASELINES["pnp-flow5"].settings(firm.Task("deblurring", 256)) == {"alpha": 0.01, "steps": 500, "averages": 5}
+
+
+def test_names_and_groups():
+    assert baseline_names("all") == list(BASELINES)
+    assert baseline_names("flower, ot-ode,flower1") == ["flower1", "flower5", "ot-ode"]
+    with pytest.raises(ValueError, match=r"no baseline flowr, x; there are all, pnp-flow, flower, pnp-gs"):
+        baseline_names("flowr,ot-ode,x")
+    assert set(GROUPS) == {"all", "pnp-flow", "flower"}
+
+
+# Network calls
+
+
+COUNTS = {"forward": 0, "backward": 0}
+
+
+class Watched(GradientStep):
+    """Counts the passes through the U-Net inside, where a gradient-step denoiser takes its gradient."""
+
+    def _run(self, *inputs):
+        COUNTS["forward"] += 1
+        out = super()._run(*inputs)
+        if out.requires_grad:
+            out.register_hook(self._count)
+        return out
+
+    def _count(self, gradient):
+        COUNTS["backward"] += 1
+
+
+def network(name):
+    if name == "ista-net":
+        return ISTANet(3, phases=2, features=4)
+    kind = Watched if name == "pnp-gs" else PriorUNet
+    return kind(3, side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=()).requires_grad_(False)
+
+
+def counted(name, values):
+    """Forward and backward passes of a row for one blurred image."""
+    op = Blur(gaussian_kernel(5, 0.8))
+    y = op.A(torch.rand(1, 3, 8, 8) * 2 - 1)
+    COUNTS.update(forward=0, backward=0)
+    net = Counted(network(name))
+    BASELINES[name].function(net, op, y, 0.05, generator=torch.Generator().manual_seed(0), **values)
+    if name == "pnp-gs":
+        assert net.forwards == COUNTS["forward"]
+        return COUNTS["forward"], COUNTS["backward"]
+    return net.forwards, net.backwards
+
+
+FEWER = {"ot-ode": dict(steps=10), "flow-priors": dict(steps=3, updates=2), "ista-net": {}}
+
+
+@pytest.mark.parametrize("name", [name for name in BASELINES if name != "d-flow"])
+def test_the_announced_calls_are_made(name):
+    """With the settings of deblurring but for the number of steps."""
+    row = BASELINES[name]
+    values = row.settings(firm.Task("deblurring", 128)) | FEWER.get(name, dict(steps=4))
+    calls = row.calls(values)
+    assert counted(name, values) == (calls.forward, calls.backward)
+
+
+@pytest.mark.parametrize("name", ["pnp-gs", "pnp-hqs", "ot-ode", "flow-priors"])
+def test_the_announced_calls_are_made_with_all_settings_as_they_are(name):
+    row = BASELINES[name]
+    for task in ("deblurring", "fourier"):  # the latter has no settings: the functions' defaults
+        values = row.settings(firm.Task(task, 128))
+        calls = row.calls(values)
+        assert counted(name, values) == (calls.forward, calls.backward)
+
+
+def test_the_calls_in_the_papers_efficiency_table():
+    task = firm.Task("deblurring", 128)
+    calls = {name: row.calls(row.settings(task)) for name, row in BASELINES.items()}
+    assert calls["ot-ode"] == Calls(60, 60, 180)
+    assert calls["flow-priors"] == Calls(200, 200, 100)
+    assert calls["pnp-flow5"] == calls["flower5"] == Calls(500, 0, 500)
+    assert calls["pnp-flow1"] == calls["flower1"] == Calls(100, 0, 100)
+    assert calls["pnp-hqs"] == Calls(24)
+    assert calls["pnp-gs"] == Calls(35, 35)
+    assert calls["ista-net"] == Calls(1)
+    assert calls["diffpir"] == calls["i2sb"] == Calls(100)
+    assert calls["d-flow"] is None  # its line search depends on the image
+
+
+def test_counting_does_not_change_the_network():
+    net = network("ot-ode")
+    x, t = torch.randn(2, 3, 8, 8), torch.rand(2)
+    watched = Counted(net)
+    assert torch.equal(watched(x, t), net(x, t))
+    x.requires_grad_()
+    torch.autograd.grad(watched(x, t).sum(), x)
+    assert (watched.forwards, watched.backwards) == (2, 1)
+    assert (watched.config, watched.stride) == (net.config, net.stride)
