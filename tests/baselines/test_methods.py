@@ -1,0 +1,203 @@
+"""`firm evaluate` with baselines, on two small pictures and networks of a few hundred weights."""
+
+import csv
+import json
+
+import pytest
+import torch
+from helpers import save_pictures, says
+from typer.testing import CliRunner
+
+import firm
+from firm._model import save_network
+from firm.baselines.methods import BASELINES, Networks, baseline_methods
+from firm.baselines.weights import TRAINED_BY, load_weights
+from firm.cli import app
+from firm.networks import GradientStep, ISTANet, PriorUNet
+
+SIZE = 32
+SETTINGS = dict(side=SIZE, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
+
+
+def small(kind, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    net = ISTANet(phases=1, features=2) if kind is ISTANet else kind(3, **SETTINGS)
+    for p in net.parameters():
+        p.data = 0.1 * torch.randn(p.shape, generator=generator)
+    return net
+
+
+def save_weights(folder, seed=0):
+    save_network(folder / "face-prior.safetensors", small(PriorUNet, seed), "prior", {})
+    save_network(folder / "face-gradient-step.safetensors", small(GradientStep, seed), "denoiser", {})
+    save_network(folder / "face-i2sb.safetensors", small(PriorUNet, seed + 1), "bridge", {})
+    for task in ("deblurring", "super-resolution", "random-inpainting"):
+        save_network(folder / f"face-ista-net-{task}.safetensors", small(ISTANet, seed), "unrolled", {})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return save_pictures(tmp_path_factory.mktemp("pictures"), 2, (36, 40))
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    return save_weights(tmp_path_factory.mktemp("weights"))
+
+
+def invoke(pictures, weights, out, method, *more):
+    common = ["--data", str(pictures), "--size", str(SIZE), "--weights", str(weights), "--out", str(out)]
+    return CliRunner().invoke(app, ["evaluate", method, *common, *more])
+
+
+def run(*args):
+    result = invoke(*args)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def lines(out):
+    with open(out / "images.csv") as file:
+        return list(csv.DictReader(file))
+
+
+def rows(out, task):
+    """The methods of a task in the order of the table, without the two that every table begins with."""
+    found = list(json.loads((out / "results.json").read_text())["summary"][task])
+    assert found[:2] == ["degraded", "data-consistency"]
+    return found[2:]
+
+
+def test_a_table_has_the_papers_labels_and_only_the_tasks_of_a_method(pictures, weights, tmp_path):
+    printed = run(
+        pictures, weights, tmp_path, "pnp-hqs,ista-net,ot-ode", "--tasks", "denoising,deblurring,box-inpainting"
+    )
+    assert rows(tmp_path, "denoising") == ["PnP-HQS", "OT-ODE"]
+    assert rows(tmp_path, "deblurring") == ["PnP-HQS", "ISTA-Net", "OT-ODE"]
+    assert rows(tmp_path, "box-inpainting") == ["OT-ODE"]
+    for word in ("PnP-HQS", "ISTA-Net", "OT-ODE", "box-inpainting (1 images, convention tables)"):
+        assert word in printed
+    nfe = {(line["task"], line["method"]): line["nfe"] for line in lines(tmp_path)}
+    assert nfe["denoising", "PnP-HQS"] == "1"
+    assert nfe["deblurring", "PnP-HQS"] == "24"
+    assert nfe["deblurring", "OT-ODE"] == "60"
+    assert nfe["box-inpainting", "OT-ODE"] == "90"
+
+
+def test_a_row_is_the_function_with_its_settings(pictures, weights, tmp_path):
+    """The numbers in the table are those of the method called by hand, with the noise that belongs to the image."""
+    from firm._util.seeds import generator_for
+    from firm.baselines import flower
+    from firm.data import load_images
+    from firm.metrics import psnr
+
+    run(pictures, weights, tmp_path, "flower1", "--tasks", "super-resolution")
+    images = load_images("folder", pictures, size=SIZE, progress=False)
+    task, prior = firm.Task("super-resolution", SIZE), load_weights("face-prior", weights)
+    for line in [line for line in lines(tmp_path) if line["method"] == "Flower1-OT"]:
+        i = int(line["index"])
+        x = images.batch(range(i, i + 1))
+        op, y = task.measure(x, 42, i)
+        got = flower(prior, op, y, task.sigma, steps=100, generator=[generator_for(42, i, "method")])
+        assert float(line["psnr"]) == pytest.approx(float(psnr(got, x)), abs=1e-3)
+
+
+def test_nothing_is_computed_twice_and_priors_are_told_apart(pictures, weights, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    arguments = ("pnp-hqs", "--tasks", "denoising,super-resolution")
+    run(pictures, weights, out, *arguments)
+    before = (out / "images.csv").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
+        run(pictures, weights, out, *arguments)
+    assert (out / "images.csv").read_bytes() == before
+    (tmp_path / "other").mkdir()
+    run(pictures, save_weights(tmp_path / "other", seed=5), out, *arguments)
+    found = [line for line in lines(out) if line["method"] == "PnP-HQS"]
+    assert len(found) == 2 * 2 * 2  # tasks, pictures, priors
+    one, other = ({line["psnr"] for line in part} for part in (found[:4], found[4:]))
+    assert not one & other
+    assert len({line["fingerprint"] for line in found}) == 4  # the settings of the tasks differ too
+    summary = json.loads((out / "results.json").read_text())["summary"]["denoising"]["PnP-HQS"]
+    mean = sum(float(line["psnr"]) for line in found[4:] if line["task"] == "denoising") / 2
+    assert summary["psnr"] == pytest.approx(mean)
+    assert (summary["images"], summary["fingerprint"]) == (2, found[4]["fingerprint"])
+
+
+def test_groups_stand_for_several_rows(pictures, weights, tmp_path):
+    run(pictures, weights, tmp_path, "pnp-flow,flower", "--tasks", "denoising", "--limit", "1")
+    assert rows(tmp_path, "denoising") == ["PnP-Flow1", "PnP-Flow5", "Flower1-OT", "Flower5-OT"]
+    scores = {line["method"]: line["psnr"] for line in lines(tmp_path)}
+    assert len(set(scores.values())) == 6
+
+
+def test_all_methods_beside_a_model(pictures, weights, tmp_path, monkeypatch):
+    """D-Flow with one round of its optimisation, to save time."""
+    monkeypatch.setitem(BASELINES["d-flow"].fixed, "outer", 1)
+    monkeypatch.setitem(BASELINES["d-flow"].fixed, "inner", 2)
+    net = small(firm.UNet)
+    firm.Firm(net, firm.Solver(K=2)).save(tmp_path / "tiny.safetensors")
+    model = str(tmp_path / "tiny.safetensors")
+    run(pictures, weights, tmp_path, model, "--methods", "all", "--tasks", "deblurring", "--steps", "2", "--limit", "1")
+    labels = [row.label for row in BASELINES.values()]
+    assert len(labels) == 12
+    assert rows(tmp_path, "deblurring") == [*labels, "FIRM N=2"]
+    assert all(line["method"] and float(line["psnr"]) > 0 for line in lines(tmp_path))
+
+
+def test_missing_weights_are_said_before_anything_is_read(weights, tmp_path):
+    """The data set does not exist, which is not what the message is about."""
+    (tmp_path / "w").mkdir()
+    for method, file, start in (
+        ("flower1", "face-prior", "face-prior"),
+        ("pnp-gs", "face-gradient-step", "face-gradient-step"),
+        ("ista-net", "face-ista-net-deblurring", "face-ista-net"),
+        ("i2sb", "face-i2sb", "face-i2sb"),
+    ):
+        result = invoke(tmp_path / "no pictures", tmp_path / "w", tmp_path / "out", method, "--tasks", "deblurring")
+        assert result.exit_code == 2
+        assert says(result.output, f"{file}.safetensors: no such weights")
+        assert says(result.output, TRAINED_BY[start])
+        assert not (tmp_path / "out").exists()
+    result = invoke(tmp_path / "no pictures", weights, tmp_path / "out", "flower1", "--tasks", "deblurring")
+    assert says(result.output, "no such folder")
+
+
+def test_unknown_names_and_two_models(pictures, weights, tmp_path):
+    result = invoke(pictures, weights, tmp_path / "out", "pnp-flw", "--tasks", "denoising")
+    assert result.exit_code == 2
+    assert says(result.output, "no model 'pnp-flw'")
+    assert says(result.output, "baselines are all, pnp-flow, flower, pnp-gs, pnp-hqs, ista-net, diffpir, i2sb, ot-ode")
+    result = invoke(pictures, weights, tmp_path / "out", "face-128,ot-ode,face-64", "--tasks", "denoising")
+    assert result.exit_code == 2
+    assert says(result.output, "one model at a time, got face-128, face-64; baselines are all")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_baseline_is_settled_for_a_task_first(weights):
+    networks = Networks("cpu", where=weights)
+    (method,) = baseline_methods("ot-ode", networks)
+    with pytest.raises(RuntimeError, match=r"method\.on\(task\)"):
+        method.run(None, None, 0.1, None)
+    settled = method.on(firm.Task("deblurring", SIZE))
+    assert (settled.label, settled.nfe) == ("OT-ODE", 60)
+    assert baseline_methods("pnp-hqs", networks)[0].on(firm.Task("box-inpainting", SIZE)) is None
+
+
+def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, monkeypatch):
+    loaded = []
+    original = load_weights
+    monkeypatch.setattr(
+        "firm.baselines.methods.load_weights", lambda name, where: loaded.append(name) or original(name, where)
+    )
+    networks = Networks("cpu", where=weights)
+    methods = baseline_methods("pnp-flow,flower,ot-ode", networks)
+    tasks = [firm.Task(name, SIZE) for name in ("denoising", "deblurring")]
+    prints = {(m.label, t.name): m.on(t).fingerprint for m in methods for t in tasks}
+    assert loaded == ["face-prior"]
+    assert prints.pop(("Flower1-OT", "denoising")) == prints["Flower1-OT", "deblurring"]  # the same settings
+    assert prints.pop(("Flower5-OT", "denoising")) == prints["Flower5-OT", "deblurring"]
+    assert len(set(prints.values())) == len(prints) == 8
+    half = baseline_methods("flower1", Networks("cpu", "bf16", weights))[0].on(tasks[1])
+    assert half.fingerprint != prints["Flower1-OT", "deblurring"]  # another precision is another network

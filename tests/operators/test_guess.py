@@ -1,0 +1,88 @@
+"""The image that solvers start from."""
+
+import pytest
+import torch
+
+from firm.operators import Blur, Downsample, Fourier, Identity, Mask, Subsample, first_guess, gaussian_kernel
+
+
+def smooth(side=32, other=None):
+    rows = torch.linspace(0, 3, side, dtype=torch.float64)[:, None]
+    columns = torch.linspace(0, 2, other or side, dtype=torch.float64)
+    return torch.stack([torch.sin(rows) * torch.cos(columns), torch.cos(rows + columns)])[None]
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+@pytest.mark.parametrize("shape", [(32, 32), (32, 48)])
+def test_a_smaller_image_is_enlarged(factor, shape):
+    x, op = smooth(*shape), Subsample(factor)
+    y = op.A(x)
+    guess, filled = first_guess(op, y), op.A_adjoint(y)
+    assert guess.shape == x.shape
+    torch.testing.assert_close(op.A(guess), y, rtol=0, atol=1e-12)  # the measured pixels are where they were
+    error, plain = ((g - x).square().mean().sqrt() for g in (guess, filled))
+    assert error < 0.1 * plain
+    inside = (guess - x)[..., factor : -2 * factor, factor : -2 * factor]
+    assert inside.abs().max() < 0.01 * (factor - 1)
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_a_ramp_stays_a_ramp_inside(factor):
+    """But for the rim, where pixels beyond the image are missing.
+
+    Half-way between pixels exactly; elsewhere torch's cubic, with a = -0.75, departs by 3/64 of the step at most.
+    """
+    ramp = (torch.arange(32.0)[:, None] - 2 * torch.arange(32.0)).double()[None, None] / 32
+    op = Subsample(factor)
+    guess = first_guess(op, op.A(ramp))
+    allowed = 1e-12 if factor == 2 else 3 / 64 * 3 * factor / 32 + 1e-12
+    inside = slice(factor, 32 - 2 * factor + 1)
+    torch.testing.assert_close(guess[..., inside, inside], ramp[..., inside, inside], rtol=0, atol=allowed)
+    assert (guess - ramp).abs().max() > 0.01
+
+
+def test_every_image_and_channel_is_enlarged_alone():
+    x, op = torch.cat([smooth(), smooth().flip(3)]), Subsample(2)
+    together = first_guess(op, op.A(x))
+    for i in range(2):
+        for c in range(2):
+            alone = first_guess(op, op.A(x[i : i + 1, c : c + 1]))
+            torch.testing.assert_close(together[i : i + 1, c : c + 1], alone)
+
+
+def test_other_measurements_begin_with_the_adjoint():
+    x = smooth(8)
+    mask = (torch.rand(8, 8) < 0.5).double()
+    for op in (Identity(), Mask(mask), Blur(gaussian_kernel(5, 1.0).double()), Fourier(mask)):
+        y = op.A(x)
+        assert torch.equal(first_guess(op, y), op.A_adjoint(y))
+
+
+def test_a_filter_before_the_stride_is_enlarged_too():
+    x = smooth()
+    op = Downsample(2, gaussian_kernel(5, 0.8).double())
+    guess = first_guess(op, op.A(x))
+    assert guess.shape == x.shape
+    assert (guess - x)[..., 4:-4, 4:-4].abs().max() < 0.1
+
+
+class Cut:
+    """The image without its last column and row: smaller, but by no whole factor."""
+
+    def A(self, x):
+        return x[..., :-1, :-1]
+
+    def A_adjoint(self, y):
+        return torch.nn.functional.pad(y, (0, 1, 0, 1))
+
+
+@pytest.mark.parametrize("side", [8, 9])
+def test_sizes_that_are_no_multiple_are_not_enlarged(side):
+    y = Cut().A(smooth(side))
+    assert torch.equal(first_guess(Cut(), y), Cut().A_adjoint(y))
+
+
+def test_an_image_of_one_pixel_is_not_enlarged():
+    op = Subsample(4)
+    y = op.A(smooth(4))
+    assert torch.equal(first_guess(op, y), op.A_adjoint(y))
