@@ -30,7 +30,7 @@ def scored(psnr, ssim, lpips):
 
 
 def test_published_numbers():
-    """Some entries, which were read off the paper's table once more, and sums that notice any slip in the others."""
+    """Some entries, and sums over the paper's source, which notice a slip in any other."""
     paper = celeba()
     assert paper["Flower5-OT"][DEBLURRING] == scored(35.65, 0.954, 0.031)
     assert paper["FIRM N=2"][BOX] == scored(33.25, 0.960, 0.022)
@@ -43,6 +43,10 @@ def test_published_numbers():
         assert list(paper[method]) == [DENOISING, DEBLURRING, SUPER, RANDOM]
     assert sum(len(row) for row in paper.values()) == 17 * 5 - 3 - 2 - 1
     assert len(paper) == 17
+    for metric, total in (("psnr", 2487.88), ("ssim", 69.622), ("lpips", 5.218)):
+        assert sum(row[task][metric] for row in paper.values() for task in row) == pytest.approx(total, abs=1e-6)
+    totals = [sum(value or 0 for value in column) for column in zip(*COST.values(), strict=True)]
+    assert totals == pytest.approx([381.46, 11689, 1685])
 
 
 def test_published_orders():

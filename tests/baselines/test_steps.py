@@ -1,5 +1,6 @@
 """PnP-Flow, Flower, OT-ODE, PnP-HQS and DiffPIR with a network: single steps written down again, batches, errors."""
 
+import copy
 import math
 
 import numpy as np
@@ -279,7 +280,7 @@ def test_steps_that_nothing_would_do_are_not_made(net):
 
 
 @pytest.fixture
-def idle(net):
+def idle():
     """A network that must not be called."""
 
     class Idle(PriorUNet):
@@ -302,6 +303,7 @@ def test_wrong_measurements_are_refused(name, idle):
         (y, float("nan"), "sigma, the noise level of y"),
         (torch.zeros(1, 3, SIDE, SIDE), 0.1, r"the network is for images \(B, 2, H, W\), these are \(1, 3, 8, 8\)"),
         (torch.zeros(1, CHANNELS, SIDE, 7), 0.1, "multiples of 2, the images have 8x7"),
+        (torch.zeros(1, CHANNELS, 7, SIDE), 0.1, "multiples of 2, the images have 7x8"),
     ]
     if name in ("flower", "ot_ode", "diffpir"):
         cases.append((y, 0.0, f"{name}: sigma, the noise level of y, must be positive"))
@@ -347,7 +349,7 @@ def test_measurements_without_noise_are_restored(name, net):
 def test_pnp_flow_on_cuda_recorded_is_pnp_flow_step_by_step(net):
     from firm.acceleration.replay import eagerly
 
-    prior, op = net.float().cuda(), Blur(gaussian_kernel(5, 0.8)).cuda()
+    prior, op = copy.deepcopy(net).float().cuda(), Blur(gaussian_kernel(5, 0.8)).cuda()
     y = op.A(images(2, 5).float().cuda())
     recorded = pnp_flow(prior, op, y, SIGMA, steps=5, averages=2, generator=seeds(1, 2))
     with eagerly():
