@@ -18,7 +18,8 @@ def test_the_example_runs(capsys):
     assert calls == 20
 
 
-@pytest.mark.parametrize("page", ["operators", "evaluation"])
+@pytest.mark.parametrize("page", ["operators", "evaluation", "baselines"])
 def test_the_python_of_the_docs_runs(page):
-    (program,) = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / f"{page}.md").read_text(), re.DOTALL)
-    exec(program, {})
+    programs = re.findall(r"```python\n(.*?)```", (README.parent / "docs" / f"{page}.md").read_text(), re.DOTALL)
+    assert programs
+    exec("\n".join(programs), {})

@@ -196,7 +196,7 @@ def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, 
     methods = baseline_methods("pnp-flow,flower,ot-ode", networks)
     tasks = [firm.Task(name, SIZE) for name in ("denoising", "deblurring")]
     prints = {(m.label, t.name): m.on(t).fingerprint for m in methods for t in tasks}
-    assert loaded == ["face-prior"]
+    assert loaded == ["face-prior"] * 2  # made fast for most, and as it is for OT-ODE, which takes gradients
     assert prints.pop(("Flower1-OT", "denoising")) == prints["Flower1-OT", "deblurring"]  # the same settings
     assert prints.pop(("Flower5-OT", "denoising")) == prints["Flower5-OT", "deblurring"]
     assert len(set(prints.values())) == len(prints) == 8

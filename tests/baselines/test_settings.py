@@ -31,7 +31,7 @@ CELEBA = {
         "relaxation": "1 0.5 1 1 -",
         "factor": "1 1.8 1.8 1 -",
     },
-    "pnp-hqs": {"steps": "1 24 24 100 -"},
+    "pnp-hqs": {"steps": "1 24 24 100 -", "first": "98/255 98/255 98/255 1 -"},  # 1 is ours: with a flow's denoiser
     "diffpir": {"weight": "2 5 0.5 0.0002 -", "zeta": "1 1 1 1 -"},
     "ista-net": {},
     "i2sb": {"beta_max": "- 1 0.3 1 1", "ode": "- yes no yes yes"},
@@ -57,6 +57,9 @@ AFHQ = CELEBA | {
 def value(text):
     if text in ("yes", "no"):
         return text == "yes"
+    if "/" in text:
+        above, below = text.split("/")
+        return float(above) / float(below)
     return float(text) if text.replace(".", "").isdigit() else text
 
 

@@ -47,7 +47,7 @@ class Baseline:
     weights: str  # the network; "{task}" is the task's name
     calls: Callable[[dict[str, Any]], Calls | None]  # from the settings; None where it depends on the image
     fixed: dict[str, Any] = field(default_factory=dict)  # settings of this row in all tasks
-    gradients: bool = False  # whether it differentiates the network, which must then compute in float32
+    gradients: bool = False  # whether gradients pass through the network, which is then left as it is, in float32
     tasks: tuple[str, ...] = TASKS
 
     def settings(self, task: BaseTask) -> dict[str, Any] | None:
@@ -78,9 +78,8 @@ def _averaged(values: dict[str, Any]) -> Calls:
     return Calls(calls, 0, calls)
 
 
-def _stepped(steps: int) -> Callable[[dict[str, Any]], Calls]:
-    """One call a step. Where a task has no settings, the function's default is the number: here and below."""
-    return lambda values: Calls(values.get("steps", steps))
+def _stepped(values: dict[str, Any], usual: int = 100) -> Calls:
+    return Calls(values.get("steps", usual))
 
 
 def _guided(values: dict[str, Any]) -> Calls:
@@ -106,11 +105,11 @@ BASELINES = {
     row.name: row
     for row in (
         Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "face-gradient-step", _gradient_step, gradients=True),
-        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, _stepped(24)),
+        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, partial(_stepped, usual=24)),
         Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1),
                  gradients=True, tasks=TASKS[1:4]),
-        Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped(100)),
-        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped(100), dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
+        Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped),
+        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
         Baseline("ot-ode", "OT-ODE", "ot-ode", ot_ode, PRIOR, _guided, gradients=True),
         Baseline("d-flow", "D-Flow", "d-flow", d_flow, PRIOR, lambda _: None, gradients=True),
         Baseline("flow-priors", "Flow-Priors", "flow-priors", flow_priors, PRIOR, _climbing, gradients=True),
@@ -137,20 +136,15 @@ class Networks:
 
     def __init__(self, device: torch.device | str, precision: Precision = "float32", where: Path | None = None) -> None:
         self.device, self.precision, self.where = device, precision, where
-        self._loaded: dict[str, tuple[nn.Module, str]] = {}
-        self._fast: dict[str, nn.Module] = {}
+        self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
 
     def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
         """The network and its fingerprint; as it is if gradients go through it, else made fast."""
-        if name not in self._loaded:
-            net = load_weights(name, self.where)
-            self._loaded[name] = (net.to(self.device), fingerprint(net, ""))
-        net, weights = self._loaded[name]
-        if gradients:
-            return net, weights
-        if name not in self._fast:
-            self._fast[name] = fast_network(net, self.precision, graphs=False)
-        return self._fast[name], weights + self.precision
+        if (name, gradients) not in self._ready:
+            net = load_weights(name, self.where).to(self.device)
+            print_of = fingerprint(net, "" if gradients else self.precision)
+            self._ready[name, gradients] = (net if gradients else fast_network(net, self.precision, False), print_of)
+        return self._ready[name, gradients]
 
 
 def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:

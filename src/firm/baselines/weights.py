@@ -10,7 +10,7 @@ from firm._model import load_network
 
 TRAINED_BY = {  # the beginning of a name -> how to make it
     "face-prior": "firm train configs/prior.yaml data=CELEBA out=runs/prior",
-    "face-gradient-step": "firm train configs/baselines/gradient-step.yaml data=CELEBA out=runs/gradient-step",
+    "face-gradient-step": "firm train configs/baselines/gradient-step.yaml init_from=PRIOR data=CELEBA out=runs/gs",
     "face-ista-net": "firm train configs/baselines/ista-net.yaml task=TASK data=CELEBA out=runs/ista-net",
     "face-i2sb": "firm train configs/baselines/i2sb.yaml data=CELEBA out=runs/i2sb",
 }

@@ -49,12 +49,18 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Restored:
-    """A batch that a method has restored."""
+class Measured:
+    """A batch and its measurements."""
 
     truth: Tensor  # (B, C, H, W)
     op: LinearOperator
     y: Tensor
+
+
+@dataclass(frozen=True)
+class Restored(Measured):
+    """A batch that a method has restored."""
+
     x: Tensor  # (B, C, H, W)
     seconds: float  # for the batch
 
@@ -83,8 +89,7 @@ def evaluate(
     pairs = [(task, method) for task, method in settled if method is not None]
     work: list[tuple[BaseTask, NamedMethod, range]] = []
     for task, method in pairs:
-        key = (task.name, method.label, method.fingerprint)
-        todo = [i for i in range(len(evaluation.files)) if (*key, i) not in done]
+        todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, method.fingerprint, i) not in done]
         work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
     total = len(pairs) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
@@ -95,9 +100,14 @@ def evaluate(
         writer = csv.DictWriter(file, COLUMNS)
         if file.tell() == 0:
             writer.writeheader()
+        measured: dict[tuple[str, range], Measured] = {}  # of the current task: one measurement serves all methods
         for task, method, chunk in work:
             bar.set_description(f"{task.name}, {method.label}")
-            new = _evaluate_chunk(evaluation, task, method, chunk)
+            key = (task.name, chunk)
+            if key not in measured:
+                measured = {k: v for k, v in measured.items() if k[0] == task.name}
+                measured[key] = measure_chunk(evaluation, task, chunk)
+            new = _evaluate_chunk(evaluation, task, method, chunk, measured[key])
             writer.writerows(new)
             file.flush()
             os.fsync(file.fileno())
@@ -107,18 +117,24 @@ def evaluate(
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 
-def restore_chunk(evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range) -> Restored:
-    """Measure and restore the images `chunk`, on the GPU if there is one."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    truth = evaluation.images.batch(chunk).to(device)
-    op, y = task.measure(truth, evaluation.seed, chunk.start)
+def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measured:
+    """Measure the images `chunk`, on the GPU if there is one."""
+    truth = evaluation.images.batch(chunk).to("cuda" if torch.cuda.is_available() else "cpu")
+    return Measured(truth, *task.measure(truth, evaluation.seed, chunk.start))
+
+
+def restore_chunk(
+    evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured | None = None
+) -> Restored:
+    """Restore the images `chunk`, measured first where they are not yet."""
+    m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
     _synchronize()
     start = time.perf_counter()
     with torch.no_grad():
-        x = method.run(op, y, task.sigma, generators)
+        x = method.run(m.op, m.y, task.sigma, generators)
     _synchronize()
-    return Restored(truth, op, y, x, time.perf_counter() - start)
+    return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)
 
 
 def score_image(
@@ -141,10 +157,12 @@ def _bare_stride(task: BaseTask) -> bool:
     return task.name == "super-resolution" and task.settings()["filter"] == "stride"
 
 
-def _evaluate_chunk(evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range) -> list[Row]:
+def _evaluate_chunk(
+    evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured
+) -> list[Row]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    restored = restore_chunk(evaluation, task, method, chunk)
+    restored = restore_chunk(evaluation, task, method, chunk, measured)
     peak = peak_megabytes()
     where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
     if restored.x.shape != restored.truth.shape:

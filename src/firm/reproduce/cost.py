@@ -115,7 +115,7 @@ def _at_batch_one(method: NamedMethod, task: BaseTask, pictures: Images, count: 
 
 
 def _at_best_batch(method: NamedMethod, task: BaseTask, pictures: Images, batches: Sequence[int]) -> dict[str, float]:
-    """Most images a second over the batch sizes, the second of two runs (the first alone where it takes a minute)."""
+    """Most images a second over the batch sizes, the second of two runs (the first alone where it takes over 20 s)."""
     best: dict[str, float] = {}
     for batch in batches:
         chunk = range(min(batch, len(pictures)))

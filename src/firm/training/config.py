@@ -55,7 +55,9 @@ class TrainConfig:
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
     # Loss (Algorithm 1)
-    objective: str = "paper"  # paper or balanced: FIRM; prior: an unconditional flow; or your own, file.py:Class
+    # paper or balanced: FIRM; prior: an unconditional flow; denoiser (PnP-GS, PnP-HQS), unrolled (ISTA-Net+) or bridge
+    # (I2SB): networks of the baselines; or your own, file.py:Class.
+    objective: str = "paper"
     pairing: Literal["independent", "optimal"] = (
         "independent"  # prior: noise and images, by minibatch optimal transport
     )
