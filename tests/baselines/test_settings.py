@@ -26,7 +26,8 @@ CELEBA = {
     },
     "flow-priors": {"rate": "0.01 0.01 0.1 0.01 0.01", "weight": "100 1000 10000 10000 10000"},
     "pnp-gs": {
-        "steps": "1 35 20 20 -",
+        "steps": "1 35 20 60 -",  # published for random inpainting: 20 and 20
+        "filling": "20 20 20 60 -",
         "step_length": "1 2 2 1 -",
         "relaxation": "1 0.5 1 1 -",
         "factor": "1 1.8 1.8 1 -",

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import Firm
+from firm.acceleration.graphs import record
 from firm.networks.norm_swish import NormSwish, has_fused
 from firm.networks.unet import UNet
 
@@ -104,13 +105,5 @@ class FastNetwork(nn.Module):
 
     def _record(self, inputs: list[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
         static = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(3):  # choose algorithms before recording
-                self._call(static)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            out = self._call(static)
+        graph, out = record(lambda: self._call(static))
         return graph, static, out

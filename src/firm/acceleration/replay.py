@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm.acceleration.graphs import record
+
 Step = Callable[..., Tensor]
 _eager: ContextVar[bool] = ContextVar("eager", default=False)
 
@@ -47,21 +49,10 @@ class Replayed:
         """Replay with these inputs; record first where this is the first call."""
         with torch.cuda.device_of(inputs[0]):
             if self.graph is None:
-                self._record(inputs)
+                self.inputs = [v.detach().clone() for v in inputs]
+                self.graph, self.out = record(lambda: self.step(*self.inputs), trials=2)
             assert self.graph is not None
             for held, given in zip(self.inputs, inputs, strict=True):
                 held.copy_(given)
             self.graph.replay()
         return self.out
-
-    def _record(self, inputs: tuple[Tensor, ...]) -> None:
-        self.inputs = [v.detach().clone() for v in inputs]
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(2):  # choose algorithms before recording
-                self.step(*self.inputs)
-        torch.cuda.current_stream().wait_stream(stream)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.out = self.step(*self.inputs)

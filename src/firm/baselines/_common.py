@@ -8,7 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like
+from firm.acceleration.replay import Step, replayed
 from firm.operators.base import LinearOperator, check_measurement
+from firm.operators.cg import waits
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
@@ -47,6 +49,11 @@ def _each(value: float | Tensor, x: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return value.to(x.dtype).expand(len(x))
     return torch.full((len(x),), value, dtype=x.dtype, device=x.device)
+
+
+def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
+    """A step that solves with the operator, replayed as a graph on a GPU unless the solve waits for the device."""
+    return step if waits(op) else replayed(step, y.device)
 
 
 def on_device(generator: Generators, device: torch.device) -> Generators:

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
-from firm.baselines._common import Denoiser, Progress, begin, level, noise_source
+from firm.baselines._common import Denoiser, Progress, begin, level, noise_source, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -64,7 +63,7 @@ def diffpir(
         x_1 = denoiser(x / a.sqrt(), s.expand(len(x))).clamp(-1, 1)
         return data_consistency(op, x_1, y, (weight * sigma**2 / s**2).expand(len(x)), check=False)
 
-    estimate = replayed(estimate, y.device)
+    estimate = recorded(estimate, op, y)
     for i in range(steps):
         now = level(a[i], x)
         u = estimate(x, now).clone()

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
-from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
+from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -62,7 +61,7 @@ def flower(
             x_1, b = x_1 + sigma / rho.sqrt() * drawn[0], y + sigma * drawn[1]
         return data_consistency(op, x_1, b, rho.expand(len(x)), check=False)
 
-    refine = replayed(refine, y.device)
+    refine = recorded(refine, op, y)
     total = torch.zeros_like(like)
     for run in range(averages):
         x = noise()

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
-from firm.baselines._common import Prior, Progress, at_time, begin, level, noise_source
+from firm.baselines._common import Prior, Progress, at_time, begin, level, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -67,7 +66,7 @@ def ot_ode(
         gamma = (t / (t**2 + (1 - t) ** 2)).sqrt() if schedule == "sqrt" else 1.0
         return (x + (v + (1 - t) / t * gamma * (u + (1 - t) * Ju)) / steps).detach()
 
-    step = replayed(step, y.device)
+    step = recorded(step, op, y)
     first = round(steps * start)
     for i in range(first, steps):
         x = step(x, level(i / steps, x)).clone()

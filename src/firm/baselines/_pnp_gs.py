@@ -11,7 +11,7 @@ from firm.baselines._common import Denoiser, Progress, begin
 from firm.operators import Identity, Mask, first_guess
 from firm.operators.base import LinearOperator
 
-STRONG, FILLING = 0.2, 20  # inpainting: the denoiser's level in the first iterations, and their number
+STRONG = 0.2  # inpainting: the denoiser's level while the holes are filled
 
 
 @torch.no_grad()
@@ -25,6 +25,7 @@ def pnp_gs(
     step_length: float = 2.0,
     relaxation: float = 0.5,
     factor: float = 1.8,
+    filling: int = 20,
     generator: Generators = None,
     callback: Progress | None = None,
 ) -> Tensor:
@@ -38,12 +39,12 @@ def pnp_gs(
     With D = I - grad g a fixed point has L A'(A x - y) + a grad g(z) = 0: the pull of the data and that of the prior
     cancel. For a = 1 and D the proximal map of some phi, it is a critical point of L |A x - y|^2 / 2 + phi(x).
 
-    As in the published comparisons, two operators are treated on their own, and only `steps` is used, or not even that:
+    As in the published comparisons, two operators are treated on their own:
 
     * `Identity` (denoising): the images are D(y, sigma), one network call.
     * `Mask` of zeros and ones (inpainting), from x = 1.5 y - A y: alternately x = D(x, s), and the pixels that were
-      seen are put back, x = A y + x - A x, but for the last time. s is 0.2 in the first 20 steps, which fill the holes,
-      then sigma.
+      seen are put back, x = A y + x - A x, but for the last time. s is 0.2 in the first `filling` steps, which fill the
+      holes, then sigma. L, a and f play no part.
 
     Parameters
     ----------
@@ -51,6 +52,8 @@ def pnp_gs(
         Iterations. The defaults are those of deblurring on CelebA.
     step_length, relaxation, factor
         L, of the data step; a, the share of the denoised image; f, of the denoiser's level over the noise of `y`.
+    filling
+        Inpainting: steps at the level 0.2. Published: 20.
     generator
         Not used: nothing is drawn.
     """
@@ -77,7 +80,7 @@ def pnp_gs(
 
     step = replayed(step, y.device)
     if inpainting:
-        x, levels = 1.5 * y - op.A(y), [STRONG if i < FILLING else sigma for i in range(steps)]
+        x, levels = 1.5 * y - op.A(y), [STRONG if i < filling else sigma for i in range(steps)]
     else:
         x, levels = first_guess(op, y), [factor * sigma] * steps
     for i, s in enumerate(levels):

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
-from firm.baselines._common import Denoiser, Progress, begin, level
+from firm.baselines._common import Denoiser, Progress, begin, level, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -51,7 +50,7 @@ def pnp_hqs(
         x = data_consistency(op, z, y, (rho / s**2).expand(len(z)), check=False)
         return denoiser(x, s.expand(len(x)))
 
-    step = replayed(step, y.device)
+    step = recorded(step, op, y)
     z = first_guess(op, y)
     for k in range(steps):
         share = k / (steps - 1) if steps > 1 else 1.0

@@ -100,14 +100,13 @@ def _climbing(values: dict[str, Any]) -> Calls:
 
 
 PRIOR = "face-prior"
-FOUR = TASKS[:4]
 BASELINES = {
     row.name: row
     for row in (
         Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "face-gradient-step", _gradient_step, gradients=True),
         Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, partial(_stepped, usual=24)),
         Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1),
-                 gradients=True, tasks=TASKS[1:4]),
+                 tasks=TASKS[1:4]),
         Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped),
         Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
         Baseline("ot-ode", "OT-ODE", "ot-ode", ot_ode, PRIOR, _guided, gradients=True),

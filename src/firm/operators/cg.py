@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 MAX_ITERATIONS = 500
 
 
+def waits(op: LinearOperator) -> bool:
+    """Whether solving with the operator waits for the device: conjugate gradients look at their residual.
+
+    They do not where the operator's ``cg_tol`` is 0.
+    """
+    return not hasattr(op, "prox_l2") and getattr(op, "cg_tol", None) != 0
+
+
 def solve_normal_equations(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor) -> Tensor:
     """Solve (A'A + rho I) x = A'y + rho z by conjugate gradients from z, with gradients in z, y and rho.
 

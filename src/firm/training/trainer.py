@@ -19,6 +19,7 @@ from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
 from firm.operators import dot_test
+from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
@@ -59,11 +60,11 @@ class Trainer:
 
     def _step_function(self) -> Gradients:
         c, r = self.config, self.ranks
-        waits = [task.name for task in self.loss.tasks if _check_operator(task, c.channels, r.device)]
+        slow = [task.name for task in self.loss.tasks if _check_operator(task, c.channels, r.device)]
         graph = (
             c.cuda_graph and r.device.type == "cuda" and r.world == 1 and c.accumulate == 1 and c.recompute != "calls"
         )
-        if graph and not waits:
+        if graph and not slow:
             return GraphedStep(self.loss, self.params, c.batch)
         wrapped: nn.Module = self.loss
         if r.world > 1:
@@ -204,8 +205,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
         dot_test(op, (1, channels, *task.shape), device=device)
     except ValueError as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
-    # conjugate gradients look at their residual, unless told not to
-    return not hasattr(op, "prox_l2") and getattr(op, "cg_tol", None) != 0
+    return waits(op)
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
