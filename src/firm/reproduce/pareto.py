@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from pathlib import Path
 from typing import Any
@@ -57,12 +58,19 @@ def _psnr(row: dict[str, dict[str, float]], mean: bool) -> float | None:
 
 
 def _draw(axis: Any, points: dict[str, tuple[float, float]], hollow: bool) -> None:
-    """FIRM's points joined by a line, the others by their labels."""
+    """FIRM's points joined by a line and labelled on their left, the others on their right, lower if one is near."""
     style = dict(facecolors="none") if hollow else {}
     line = [point for method, point in points.items() if method.startswith("FIRM")]
-    axis.plot(*zip(*line, strict=True), color="tab:blue", alpha=0.3 if hollow else 1, zorder=1) if line else None
+    if line:
+        axis.plot(*zip(*line, strict=True), color="tab:blue", alpha=0.3 if hollow else 1, zorder=1)
+    labelled: list[tuple[float, float]] = []
     for method, (x, y) in points.items():
         color = "tab:blue" if method.startswith("FIRM") else "tab:grey"
         axis.scatter([x], [y], edgecolors=color, color=None if hollow else color, zorder=2, s=28, **style)
-        if not hollow:
-            axis.annotate(method.removeprefix("FIRM "), (x, y), xytext=(4, 3), textcoords="offset points", fontsize=8)
+        text = dict(textcoords="offset points", fontsize=7.5, color="0.6" if hollow else "black")
+        if method.startswith("FIRM"):
+            axis.annotate(method.removeprefix("FIRM "), (x, y), (-5, -4), ha="right", **text)
+            continue
+        near = any(abs(math.log10(x / a)) < 0.5 and abs(y - b) < 0.2 for a, b in labelled)
+        labelled.append((x, y))
+        axis.annotate(method.removesuffix("-OT"), (x, y), (4, -10 if near else 3), **text)
