@@ -72,10 +72,11 @@ class Firm(nn.Module):
         s = self.solver
         config: dict[str, Any] = getattr(self.estimator, "config", {})
         sigma = sigma if config.get("noise_level", False) else None
+        extra = config.get("extra", ())
         if s.K == 0:
-            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma)
+            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra)
         return posterior_mean(
-            self.estimator, op, x_t, t, y, s.K, s.rho, s.beta, output=s.output, sigma=sigma, check=check
+            self.estimator, op, x_t, t, y, s.K, s.rho, s.beta, output=s.output, sigma=sigma, extra=extra, check=check
         )
 
     def calls(self, steps: int, method: Method = "euler") -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import torch
@@ -43,6 +43,7 @@ def posterior_mean(
     *,
     output: Output = "direct",
     sigma: float | Tensor | None = None,
+    extra: Sequence[str] = (),
     callback: Callable[[int, Tensor, Tensor], None] | None = None,
     check: bool = True,
 ) -> Tensor:
@@ -64,6 +65,8 @@ def posterior_mean(
         "direct" is the paper's: the network returns the estimate. "correction": it returns what to add to x^{k+1}.
     sigma
         Noise level of y, a float or (B,), for networks that take it.
+    extra
+        What the network sees beside the paper's inputs, see `firm.UNet`: "previous", "context", "iteration".
     callback
         Called with (k + 1, x^{k+1}, z^{k+1}) after every iteration.
     check
@@ -75,9 +78,10 @@ def posterior_mean(
         raise ValueError(f"posterior_mean: beta must be in [0, 1], got {beta}")
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     z = x_t
+    context = measured(op, y, x_t, rho, check=check) if "context" in extra else ()
     for k in range(K):
         x = data_consistency(op, z, y, rho, check=check and k == 0)
-        z_hat = _estimate(estimator, x, x_t, t, sigma, output)
+        z_hat = _estimate(estimator, x, x_t, t, sigma, output, extra, z, context, k)
         z = torch.lerp(x, z_hat.to(x.dtype), beta)  # (1 - beta) x + beta z_hat, in one kernel
         if callback is not None:
             callback(k + 1, x, z)
@@ -93,10 +97,25 @@ def flow_only(
     *,
     output: Output = "direct",
     sigma: float | Tensor | None = None,
+    rho: float | Tensor = 0.01,
+    extra: Sequence[str] = (),
 ) -> Tensor:
-    """One network call on [A'y, x_t], no solver: the ablation of Appendix E, and the warm start of training."""
+    """One network call on [A'y, x_t], no solver: the ablation of Appendix E, and the warm start of training.
+
+    `rho` is that of the context, for networks that see it.
+    """
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
-    return _estimate(estimator, op.A_adjoint(y), x_t, t, sigma, output)
+    context = measured(op, y, x_t, rho, check=False) if "context" in extra else ()
+    return _estimate(estimator, op.A_adjoint(y), x_t, t, sigma, output, extra, x_t, context, 0)
+
+
+def measured(
+    op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor, *, check: bool = True
+) -> tuple[Tensor, Tensor]:
+    """What was measured, and where: (A'A + rho I)^-1 A'y and the answer to a constant image, with A 1 in place of y."""
+    zero, one = torch.zeros_like(like), torch.ones_like(like)
+    seen = data_consistency(op, zero, y, rho, check=check)
+    return seen, data_consistency(op, zero, op.A(one), rho, check=False)
 
 
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
@@ -107,9 +126,24 @@ def vector(value: float | Tensor, x: Tensor) -> Tensor:
     return value.expand(len(x))
 
 
-def _estimate(estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output) -> Tensor:
-    """R_theta of eq. learned_z_update."""
+def _estimate(
+    estimator: Estimator,
+    x: Tensor,
+    x_t: Tensor,
+    t: Tensor,
+    sigma: Tensor | None,
+    output: Output,
+    extra: Sequence[str],
+    z: Tensor,
+    context: Sequence[Tensor],
+    k: int,
+) -> Tensor:
+    """R_theta of eq. learned_z_update; images first, then a number for each sample."""
     if output not in ("direct", "correction"):
         raise ValueError(f'output must be "direct" or "correction", got {output!r}')
-    r = estimator(x, x_t, t) if sigma is None else estimator(x, x_t, t, sigma)
+    images = [x, x_t, *([z] if "previous" in extra else []), *context]
+    scalars = [t] if sigma is None else [t, sigma]
+    if "iteration" in extra:
+        scalars.append(torch.full_like(t, k))
+    r = estimator(*images, *scalars)
     return r if output == "direct" else x + r

@@ -27,11 +27,13 @@ def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[S
     found: dict[Signature, nn.Module] = {}
 
     def record(module: nn.Module, given: tuple[Tensor | None, ...]) -> None:
-        # Gradients flow through all inputs but t, sigma and x_t; x^{k+1} has none in the first iteration.
+        # Gradients flow through all inputs but t, sigma, x_t and the context; x^{k+1} and z^k have none at first. The
+        # stem gets [x, x_t], [x, x_t, z], [x, x_t, context, context] or all five: z^k is the third of an odd number.
         stem = isinstance(module, Stem)
-        for first in (False, True) if stem and len(given) > 1 else (not stem,):
+        for later in (False, True) if stem and len(given) > 1 else (not stem,):
             images = [v is not None and v.ndim == 4 for v in given]
-            gradients = (first,) + (False,) * (len(given) - 1) if stem else tuple(images)
+            through = {0, 2} if len(given) % 2 else {0}
+            gradients = tuple(later and i in through for i in range(len(given))) if stem else tuple(images)
             shapes = tuple(None if v is None else tuple(v.shape) for v in given)
             strides = tuple(None if v is None else v.stride() for v in given)
             dtypes = tuple(None if v is None else v.dtype for v in given)

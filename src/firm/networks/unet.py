@@ -23,6 +23,10 @@ PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
 }
 
 
+EXTRA = {"previous": 1, "context": 2, "iteration": 0}  # what a network may see beside x^{k+1} and x_t: images of it
+ITERATIONS = 8  # of the solver that a network tells apart; later ones count as the last
+
+
 class UNet(nn.Module):
     """U-Net on the concatenation of x^{k+1} and x_t, conditioned on t; returns an image.
 
@@ -37,7 +41,7 @@ class UNet(nn.Module):
     ch, mult
         Width of level l is ``ch * mult[l]``; each level halves the resolution of the one before.
     blocks
-        Residual blocks per level going down (one more going up).
+        Residual blocks per level going down (one more going up): a number, or one for each level.
     attention
         Feature-map sides (at image side `side`) with self-attention after each block.
     groups
@@ -52,6 +56,9 @@ class UNet(nn.Module):
         paper does not state its own. Diffusion code often uses 1000.
     noise_level
         Also condition on the measurement noise sigma, so that one model serves many noise levels.
+    extra
+        What else it sees, beyond the paper: "previous", the iterate z^k before this one; "context", two images that
+        tell what was measured, (A'A + rho I)^-1 A'y and (A'A + rho I)^-1 A'A 1; "iteration", the number k.
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
@@ -64,20 +71,31 @@ class UNet(nn.Module):
         side: int = 128,
         ch: int = 32,
         mult: tuple[int, ...] = (1, 2, 4, 8),
-        blocks: int = 6,
+        blocks: int | tuple[int, ...] = 6,
         attention: tuple[int, ...] = (16, 8),
         groups: int = 32,
         unshuffle: int = 1,
         time_scale: float = 1.0,
         noise_level: bool = False,
+        extra: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
+        each = (blocks,) * len(mult) if isinstance(blocks, int) else tuple(blocks)
         self.config: dict[str, Any] = dict(
-            channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks, attention=tuple(attention),
-            groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
+            channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks if isinstance(blocks, int) else each,
+            attention=tuple(attention), groups=groups, unshuffle=unshuffle, time_scale=time_scale,
+            noise_level=noise_level,
         )  # fmt: skip
-        if min(channels, side, ch, blocks, groups, unshuffle, *mult) < 1 or ch % 2:
-            raise ValueError(f"UNet: every size must be at least 1, and ch even: {self.config}")
+        if extra:
+            self.config["extra"] = tuple(extra)  # the paper's networks are saved without it, as before
+        if min(channels, side, ch, groups, unshuffle, *mult, *each) < 1 or ch % 2 or len(each) != len(mult):
+            raise ValueError(
+                f"UNet: every size must be at least 1, ch even, and blocks one number or one a level: {self.config}"
+            )
+        unknown = [name for name in extra if name not in EXTRA]
+        if unknown:
+            raise ValueError(f"UNet: extra is out of {', '.join(EXTRA)}, got {', '.join(map(str, unknown))}")
+        self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
         pixels = channels * unshuffle**2
@@ -86,7 +104,7 @@ class UNet(nn.Module):
         # Down: the stem, every block and every strided convolution leave a skip connection.
         self.down, skips, h, resolution = nn.ModuleList(), [ch], ch, side // unshuffle
         for level, m in enumerate(mult):
-            for _ in range(blocks):
+            for _ in range(each[level]):
                 self.down.append(Block(h, ch * m, groups, attend=resolution in attention))
                 h = ch * m
                 skips.append(h)
@@ -100,7 +118,7 @@ class UNet(nn.Module):
         # Up: one block more than down, each on the concatenation with a skip.
         self.up = nn.ModuleList()
         for level, m in reversed(list(enumerate(mult))):
-            for _ in range(blocks + 1):
+            for _ in range(each[level] + 1):
                 self.up.append(Block(h + skips.pop(), ch * m, groups, attend=resolution in attention))
                 h = ch * m
             if level > 0:
@@ -109,7 +127,7 @@ class UNet(nn.Module):
 
         self.head = Head(h, pixels, groups, unshuffle)
         widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
-        self.conditioning = Conditioning(ch, widths, time_scale, noise_level)
+        self.conditioning = Conditioning(ch, widths, time_scale, noise_level, "iteration" in extra)
         _initialise(self)
 
     @classmethod
@@ -119,18 +137,28 @@ class UNet(nn.Module):
             raise ValueError(f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
         return cls(**PRESETS[preset])
 
-    def forward(self, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:
-        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and `t`, (B,).
+    def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
+        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and t, (B,).
 
-        `sigma`, (B,), is the noise level of the measurements, for networks with ``noise_level=True``.
+        Called as ``net(x, x_t, t)``; with ``noise_level=True`` as ``net(x, x_t, t, sigma)``, sigma (B,) the noise level
+        of the measurements. The images of `extra` stand after x_t, the iteration, (B,), comes last.
         """
-        if x.shape != x_t.shape:
-            raise ValueError(f"UNet takes x and x_t of one shape, got {tuple(x.shape)} and {tuple(x_t.shape)}")
-        return self._run((x, x_t), t, sigma)
+        images, scalars = (x, x_t, *others[: self.images - 2]), others[self.images - 2 :]
+        for image in images[1:]:
+            if image is None or image.shape != x.shape:
+                shape = None if image is None else tuple(image.shape)
+                raise ValueError(f"UNet takes {self.images} images of one shape, got {tuple(x.shape)} and {shape}")
+        if not scalars:
+            raise ValueError(f"UNet takes {self.images} images, then t, got {self.images} inputs")
+        t, *more = scalars
+        k = more.pop() if more and "iteration" in self.config.get("extra", ()) else None
+        return self._run(images, t, more[0] if more else None, k)  # type: ignore[arg-type]
 
-    def _run(self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None) -> Tensor:
+    def _run(
+        self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
+    ) -> Tensor:
         self._check(images[0], sigma)
-        shifts = iter(self.conditioning(t, sigma))  # one a block, in the order of the blocks
+        shifts = iter(self.conditioning(t, sigma, k))  # one a block, in the order of the blocks
         h = self.stem(*images)
         skips = [h]
         for layer in self.down:
@@ -170,6 +198,8 @@ class PriorUNet(UNet):
 
     def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """Velocity at `x` (B, C, H, W) and `t` (B,)."""
+        if self.images != 1:
+            raise ValueError("PriorUNet sees one image: it takes no extra")
         return self._run((x,), t, sigma)
 
 
@@ -179,19 +209,24 @@ class Conditioning(nn.Module):
     The blocks' linear maps are one matrix: one product serves all blocks.
     """
 
-    def __init__(self, ch: int, widths: list[int], time_scale: float, noise_level: bool) -> None:
+    def __init__(
+        self, ch: int, widths: list[int], time_scale: float, noise_level: bool, iteration: bool = False
+    ) -> None:
         super().__init__()
         self.ch, self.widths, self.time_scale = ch, widths, time_scale
         self.time = _embedding(ch, 4 * ch)
         self.noise = _embedding(ch, 4 * ch) if noise_level else None
+        self.iteration = nn.Parameter(torch.zeros(ITERATIONS, 4 * ch)) if iteration else None  # one row for each k
         self.project = nn.Linear(4 * ch, sum(widths))
 
-    def forward(self, t: Tensor, sigma: Tensor | None) -> tuple[Tensor, ...]:
-        """Map t and sigma, both (B,), to one shift (B, width, 1, 1) a block."""
+    def forward(self, t: Tensor, sigma: Tensor | None, k: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Map t, sigma and the iteration k, all (B,), to one shift (B, width, 1, 1) a block."""
         embedding: Tensor = self.time(_sinusoid(t * self.time_scale, self.ch))
         if self.noise is not None and sigma is not None:
             level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
             embedding = embedding + self.noise(_sinusoid(level * self.time_scale, self.ch))
+        if self.iteration is not None and k is not None:
+            embedding = embedding + self.iteration[k.long().clamp(max=ITERATIONS - 1)]
         shifts: Tensor = self.project(F.silu(embedding))
         return shifts[:, :, None, None].split(self.widths, dim=1)
 

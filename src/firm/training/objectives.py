@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from firm._model import save_network
 from firm._util.importing import is_own, load_class
-from firm.networks import UNet
+from firm.networks import EXTRA, UNet
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 
@@ -58,8 +58,9 @@ class Objective:
         c = self.config
         x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
         t = torch.full((batch,), 0.5, device=device)
-        images = (x,) * getattr(self.network_class, "images", 2)
-        return (*images, t, t) if c.noise_level else (*images, t)
+        extra = c.network_arguments()[1].get("extra", ())
+        images = (x,) * (getattr(self.network_class, "images", 2) + sum(EXTRA.get(name, 0) for name in extra))
+        return (*images, *(t,) * (1 + c.noise_level + ("iteration" in extra)))
 
     def calls(self) -> int:
         """Network calls for one sample of a training step."""

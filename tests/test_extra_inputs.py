@@ -1,0 +1,141 @@
+"""What an estimator may see beyond the paper's inputs: the previous iterate, the operator's context, the iteration."""
+
+import pytest
+import torch
+from helpers import dense_solve
+
+import firm
+from firm._model import Firm, Solver
+from firm.networks import PriorUNet, UNet
+from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
+
+ALL = ("previous", "context", "iteration")
+TINY = dict(side=8, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(), time_scale=100.0)
+
+
+class Recorder(torch.nn.Module):
+    """An estimator that keeps its inputs, and returns the mean of its images."""
+
+    def __init__(self, extra, noise_level=False):
+        super().__init__()
+        self.config = {"extra": extra, "noise_level": noise_level}
+        self.seen = []
+
+    def forward(self, *inputs):
+        self.seen.append([v.clone() for v in inputs])
+        images = [v for v in inputs if v.ndim == 4]
+        return sum(images) / len(images)
+
+
+def problem(op, batch=2):
+    x = torch.rand(batch, 3, 8, 8, dtype=torch.float64) * 2 - 1
+    return op, op.A(x) + 0.05, torch.randn_like(x)
+
+
+OPERATORS = [
+    Identity(),
+    Mask((torch.rand(8, 8, generator=torch.Generator().manual_seed(0)) > 0.6).double()),
+    Subsample(2),
+    Blur(gaussian_kernel(5, 1.0).double()),
+]
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: type(op).__name__)
+def test_the_network_gets_what_it_asks_for_in_its_order(op):
+    op, y, x_t = problem(op)
+    net, rho, iterates = Recorder(ALL, noise_level=True), 0.02, []
+    model = Firm(net, Solver(K=3, rho=rho, beta=0.5))
+    firm.posterior_mean(
+        net, op, x_t, 0.3, y, 3, rho, 0.5, sigma=0.05, extra=ALL, callback=lambda k, x, z: iterates.append((x, z))
+    )
+    zero, one = torch.zeros_like(x_t), torch.ones_like(x_t)
+    seen, answer = dense_solve(op, zero, y, rho), dense_solve(op, zero, op.A(one), rho)
+    previous = x_t
+    for k, (inputs, (x, z)) in enumerate(zip(net.seen, iterates, strict=True)):
+        assert [v.ndim for v in inputs] == [4] * 5 + [1] * 3
+        for got, wanted in zip(inputs[:5], (x, x_t, previous, seen, answer), strict=True):
+            torch.testing.assert_close(got, wanted, rtol=1e-9, atol=1e-9)
+        assert [v.tolist() for v in inputs[5:]] == [[0.3] * 2, [0.05] * 2, [k] * 2]
+        previous = z
+    first = len(net.seen)
+    model.posterior_mean(op, x_t, 0.3, y, sigma=0.05)  # a model asks by its network's settings
+    for before, now in zip(net.seen[:first], net.seen[first:], strict=True):
+        for a, b in zip(before, now, strict=True):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("extra", [(), ("previous",), ("context",), ("iteration",), ("previous", "iteration"), ALL])
+@pytest.mark.parametrize("noise_level", [False, True])
+def test_networks_with_any_of_them_run_and_feel_them(extra, noise_level):
+    net = UNet(3, noise_level=noise_level, extra=extra, **TINY)
+    for p in net.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    images = [torch.randn(2, 3, 8, 8) for _ in range(net.images)]
+    scalars = [torch.full((2,), 0.4)] + [torch.full((2,), 0.1)] * noise_level
+    scalars += [torch.zeros(2)] if "iteration" in extra else []
+    out = net(*images, *scalars)
+    assert out.shape == images[0].shape
+    for i in range(len(images)):
+        other = [v + 1 if j == i else v for j, v in enumerate(images)]
+        assert not torch.allclose(net(*other, *scalars), out)
+    if "iteration" in extra:
+        later = net(*images, *scalars[:-1], torch.ones(2))
+        assert not torch.allclose(later, out)
+        last, beyond = (net(*images, *scalars[:-1], torch.full((2,), k)) for k in (7.0, 100.0))
+        assert torch.equal(last, beyond)
+        later.sum().backward()
+        touched = net.conditioning.iteration.grad.abs().sum(1) > 0
+        assert touched.tolist() == [False, True] + [False] * 6
+
+
+def test_the_papers_network_is_as_it_was():
+    assert "extra" not in UNet(3, **TINY).config
+    assert [name for name, _ in UNet(3, **TINY).named_parameters() if "iteration" in name] == []
+    seen = Recorder(())
+    op, y, x_t = problem(Identity())
+    firm.posterior_mean(seen, op, x_t, 0.5, y, 2)
+    assert [[v.ndim for v in inputs] for inputs in seen.seen] == [[4, 4, 1]] * 2
+
+
+def test_in_the_warm_start_too():
+    op, y, x_t = problem(OPERATORS[1])
+    net = Recorder(ALL)
+    Firm(net, Solver(K=0)).posterior_mean(op, x_t, 0.5, y)
+    (inputs,) = net.seen
+    wanted = (op.A_adjoint(y), x_t, x_t, *firm._posterior_mean.measured(op, y, x_t, 0.01))
+    for got, value in zip(inputs[:5], wanted, strict=True):
+        torch.testing.assert_close(got, value)
+    assert inputs[6].tolist() == [0, 0]
+
+
+def test_blocks_of_every_level():
+    one, each = UNet(3, **TINY), UNet(3, **TINY | {"blocks": (1, 1)})
+    assert sum(p.numel() for p in one.parameters()) == sum(p.numel() for p in each.parameters())
+    more = UNet(3, **TINY | {"blocks": [1, 3]})
+    assert sum(type(m).__name__ == "Block" for m in more.modules()) == (1 + 2) + (3 + 4) + 2
+    x = torch.randn(1, 3, 8, 8)
+    assert more(x, x, torch.tensor([0.5])).shape == x.shape
+
+
+def test_saved_and_loaded(tmp_path):
+    net = UNet(3, noise_level=True, extra=ALL, **TINY | {"blocks": (1, 2)})
+    model = Firm(net, Solver(K=2, output="correction"))
+    model.save(tmp_path / "m.safetensors")
+    again = firm.load(tmp_path / "m.safetensors")
+    op, y, x_t = problem(Mask(torch.ones(8, 8)))
+    a, b = (m.posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1) for m in (model, again))
+    assert torch.equal(a, b)
+    quick = firm.fast(again, "float32").posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
+    torch.testing.assert_close(quick, a, rtol=1e-4, atol=1e-5)
+
+
+def test_wrong_ones_are_refused():
+    with pytest.raises(ValueError, match="extra is out of previous, context, iteration, got contxt"):
+        UNet(3, extra=("contxt",), **TINY)
+    with pytest.raises(ValueError, match="blocks one number or one a level"):
+        UNet(3, **TINY | {"blocks": (1, 2, 3)})
+    x, t = torch.randn(1, 3, 8, 8), torch.tensor([0.5])
+    with pytest.raises(ValueError, match="takes 3 images of one shape"):
+        UNet(3, extra=("previous",), **TINY)(x, x, t)
+    with pytest.raises(ValueError, match="PriorUNet sees one image"):
+        PriorUNet(3, extra=("previous",), **TINY)(x, t)
