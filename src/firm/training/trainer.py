@@ -23,6 +23,7 @@ from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
+from firm.training.growth import grown
 from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
 from firm.training.step import Gradients, PartLoss, eager_step, prepare
@@ -216,6 +217,7 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     except ValueError as error:
         raise ConfigError(f"init_from: {error}") from error
     own = net.state_dict()
+    weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
     return weights

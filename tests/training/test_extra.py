@@ -1,0 +1,53 @@
+"""Training networks that see more than the paper's, also from the weights of one that saw less."""
+
+import pytest
+import torch
+
+import firm
+from firm._model import Firm, Solver
+from firm._util.distributed import Ranks
+from firm.networks import UNet
+from firm.operators import Mask
+from firm.training.growth import grown
+from firm.training.logs import read_log
+from firm.training.loop import train
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+ALL = ["previous", "context", "iteration"]
+SMALL = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
+
+
+@pytest.mark.parametrize("unshuffle", [1, 2])
+def test_a_grown_network_computes_the_same(unshuffle):
+    less = UNet(3, noise_level=True, unshuffle=unshuffle, **SMALL)
+    for p in less.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    more = UNet(3, noise_level=True, unshuffle=unshuffle, extra=ALL, **SMALL)
+    more.load_state_dict(grown(less.state_dict(), more.state_dict()))
+    op, x = Mask((torch.rand(16, 16) > 0.5).float()), torch.randn(2, 3, 16, 16)
+    solver = Solver(K=3, output="correction")
+    a, b = (Firm(n, solver).posterior_mean(op, x, 0.4, op.A(x), sigma=0.1) for n in (less, more))
+    torch.testing.assert_close(a, b)
+
+
+def test_other_networks_do_not_grow():
+    less, other = UNet(3, **SMALL), UNet(3, **SMALL | {"ch": 16}, extra=ALL)
+    weights = grown(less.state_dict(), other.state_dict())
+    assert weights["stem.conv.weight"].shape == less.stem.conv.weight.shape
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        other.load_state_dict(weights)
+
+
+def test_a_run_with_all_of_them_learns_and_starts_from_less(make, tmp_path):
+    train(make("epochs=1", out="less"), RANK, progress=False)
+    network = "{ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, time_scale: 100, extra: [%s]}"
+    start = f"init_from={tmp_path / 'less' / 'model.safetensors'}"
+    more = make(f"network={network % ', '.join(ALL)}", start, "epochs=3", "warm_epochs=0", out="more")
+    train(more, RANK, progress=False)
+    model = firm.load(tmp_path / "more" / "model.safetensors")
+    assert model.estimator.config["extra"] == tuple(ALL)
+    rows = model.estimator.conditioning.iteration.abs().sum(1)
+    assert (rows[:2] > 0).all()  # K = 2
+    assert (rows[2:] == 0).all()
+    losses = [row["loss"] for row in read_log(tmp_path / "more") if "loss" in row]
+    assert losses[-1] < losses[0]
