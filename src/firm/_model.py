@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import safetensors
 import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from firm._posterior_mean import Output, flow_only, posterior_mean
+from firm._posterior_mean import Output, coupling, flow_only, posterior_mean, vector
 from firm._sampling import Method, evaluations
 from firm._util.files import write_atomically
 from firm.networks import NETWORKS
@@ -32,8 +32,12 @@ class Solver:
     rho: float = 0.01
     beta: float = 0.5
     output: Output = "direct"
+    # "noise", ours: rho grows with the noise level late in the flow, see `firm._posterior_mean.coupling`
+    coupling: Literal["constant", "noise"] = field(default="constant", repr=False)
 
     def __post_init__(self) -> None:
+        if self.coupling not in ("constant", "noise"):
+            raise ValueError(f'coupling must be "constant" or "noise", got {self.coupling!r}')
         if self.K < 0 or self.rho <= 0 or not 0 <= self.beta <= 1 or self.output not in ("direct", "correction"):
             raise ValueError(f'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction": {self}')
 
@@ -69,15 +73,23 @@ class Firm(nn.Module):
         check: bool = True,
     ) -> Tensor:
         """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0)."""
-        s = self.solver
+        s, rho = self.solver, self.rho(x_t, t, sigma)
         config: dict[str, Any] = getattr(self.estimator, "config", {})
         sigma = sigma if config.get("noise_level", False) else None
         extra = config.get("extra", ())
         if s.K == 0:
-            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra)
+            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=rho, extra=extra)
         return posterior_mean(
-            self.estimator, op, x_t, t, y, s.K, s.rho, s.beta, output=s.output, sigma=sigma, extra=extra, check=check
+            self.estimator, op, x_t, t, y, s.K, rho, s.beta, output=s.output, sigma=sigma, extra=extra, check=check
         )
+
+    def rho(self, x_t: Tensor, t: float | Tensor, sigma: float | Tensor | None) -> float | Tensor:
+        """The coupling of the data-consistency step at time `t`."""
+        if self.solver.coupling == "constant":
+            return self.solver.rho
+        if sigma is None:
+            raise ValueError("this model's solver follows the noise level: sigma must be given")
+        return coupling(self.solver.rho, vector(sigma, x_t), vector(t, x_t))
 
     def calls(self, steps: int, method: Method = "euler") -> int:
         """Network calls (NFE) of a sample."""
@@ -85,7 +97,8 @@ class Firm(nn.Module):
 
     def fingerprint(self) -> str:
         """A hash of the weights, the network's and the solver's settings: what the results depend on."""
-        return fingerprint(self.estimator, repr(self.solver))
+        further = "" if self.solver.coupling == "constant" else self.solver.coupling  # hashes of older models stay
+        return fingerprint(self.estimator, repr(self.solver) + further)
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""
@@ -198,9 +211,11 @@ def _about(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
         raise ValueError(f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)") from error
     if version > FORMAT:
         raise ValueError(f"{path} has format {version}, newer than this library reads ({FORMAT}): update firm")
-    fields = {field.name for field in dataclasses.fields(Solver)}
+    fields = {f.name for f in dataclasses.fields(Solver)}
     wanted = {"estimator", "config", "card", *(() if "kind" in about else ("solver",))}
-    if not wanted <= about.keys() or ("solver" in wanted and set(about["solver"]) != fields):
+    if not wanted <= about.keys() or (
+        "solver" in wanted and not fields - {"coupling"} <= set(about["solver"]) <= fields
+    ):
         raise ValueError(f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
     return about
 

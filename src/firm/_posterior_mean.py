@@ -118,6 +118,18 @@ def measured(
     return seen, data_consistency(op, zero, op.A(one), rho, check=False)
 
 
+LARGEST_RHO = 10.0  # late in the flow, where the state says more than noisy measurements
+
+
+def coupling(rho: float, sigma: Tensor, t: Tensor) -> Tensor:
+    """rho_t = max(rho, sigma^2 / nu^2), nu^2 = (1 - t)^2 / (t^2 + (1 - t)^2), at most 10; all (B,).
+
+    nu^2 is the variance of x_1 given x_t for images of a standard normal distribution, so that sigma^2 / nu^2 weighs
+    measurements and flow as a Gaussian posterior does. Early in the flow it is below the paper's constant `rho`.
+    """
+    return (sigma**2 * (t**2 + (1 - t) ** 2) / (1 - t) ** 2).clamp(rho, LARGEST_RHO)
+
+
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
     """One value per sample of `x` (B, ...), as a tensor (B,)."""
     value = torch.as_tensor(value, dtype=x.dtype, device=x.device)

@@ -54,6 +54,7 @@ class TrainConfig:
     rho: float = 0.01
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
+    coupling: Literal["constant", "noise"] = "constant"  # noise: rho grows with the noise level late in the flow
     # Loss (Algorithm 1)
     # paper or balanced: FIRM; prior: an unconditional flow; denoiser (PnP-GS, PnP-HQS), unrolled (ISTA-Net+) or bridge
     # (I2SB): networks of the baselines; or your own, file.py:Class.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,13 @@ class Velocity(Objective):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
-        self.solver = Solver(config.K, config.rho, config.beta, config.output)
+        self.solver = Solver(config.K, config.rho, config.beta, config.output, config.coupling)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Lines 3 to 7 of Algorithm 1; a single call on [A'y, x_t] in the warm start."""
         op, y, sigma = batch.measure()
         x_0 = batch.randn()
-        model = Firm(net, Solver(K=0, output=self.solver.output) if batch.warm else self.solver)
+        model = Firm(net, dataclasses.replace(self.solver, K=0) if batch.warm else self.solver)
         error = velocity_error(model, op, batch.x_1, y, x_0, batch.t, sigma=sigma, tau_min=self.config.tau_min)
         return error, batch.t
 
