@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli import bench, evaluate, plot, reproduce, restore, train
+from firm.cli import bench, evaluate, info, plot, reproduce, restore, train
 
 app = typer.Typer(
     name="firm",
@@ -35,5 +35,7 @@ app.command()(restore.restore)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(plot.plot)
+app.command()(info.models)
+app.command()(info.info)
 app.add_typer(bench.app, name="bench")
 app.add_typer(reproduce.app, name="reproduce")

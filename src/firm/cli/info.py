@@ -1,0 +1,168 @@
+"""``firm models`` and ``firm info``: what there is, and what a file or folder holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Facts = dict[str, Any]
+
+
+def models() -> None:
+    """List the bundled models and, in a checkout, the baselines' networks: tasks, parameters, data."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from firm._model import bundled, find
+    from firm.baselines.weights import folder
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)  # fits a terminal of 80 columns
+    for column in ("name", "for", "size", "data"):
+        table.add_column(column, justify="right" if column == "size" else "left", no_wrap=True)
+    paths = [find(name) for name in bundled()] + sorted(folder().glob("*.safetensors"))
+    notices = set()
+    for path in paths:
+        facts = model_facts(path)
+        card = facts["card"]
+        millions = f"{facts['parameters'] / 1e6:.2f} M"
+        row = (path.stem, _tasks(card), millions, str(card.get("data", "")).split(",")[0])
+        table.add_row(*map(escape, row))
+        notices |= {str(card[key]) for key in ("notice", "licence") if card.get(key)}
+    console = Console()
+    console.print(table)
+    for notice in sorted(notices):
+        console.print(escape(notice))
+    console.print("firm info NAME shows all that is known of one.")
+
+
+def info(
+    what: Annotated[str, typer.Argument(help="A model (name or file), a training run, an evaluation, or a picture.")],
+) -> None:
+    """Show what is known of a model, a training run's folder, an evaluation's folder, or a picture."""
+    from rich.console import Console
+
+    from firm._model import find
+
+    path = Path(what)
+    try:
+        if path.is_dir():
+            facts = folder_facts(path)
+        elif path.suffix == ".safetensors" or not path.exists():
+            facts = model_facts(find(what))
+        else:
+            facts = picture_facts(path)
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(str(error)) from error
+    Console().print(_table(facts))
+
+
+def model_facts(path: Path) -> Facts:
+    """What a model's file says of itself; only its header is read."""
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            about: Any = json.loads((file.metadata() or {})["firm"])
+            shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is no model of firm, or damaged ({error})") from error
+    if not isinstance(about, dict) or not isinstance(about.get("card", {}), dict):
+        raise ValueError(f"{path}: its FIRM metadata is not valid")
+    count = sum(_product(shape) for shape in shapes)
+    first = {"file": str(path), "kind": about.get("kind", "firm"), "network": about.get("estimator")}
+    known = {key: about[key] for key in ("config", "solver") if about.get(key)}
+    size = {"parameters": count, "MB": round(path.stat().st_size / 1e6, 1)}
+    return {**first, **size, **known, "card": about.get("card", {})}
+
+
+def folder_facts(path: Path) -> Facts:
+    """A training run or an evaluation, by the files that are there."""
+    from firm.training.logs import read_log
+
+    if (path / "config.yaml").is_file():
+        import yaml
+
+        config = yaml.safe_load((path / "config.yaml").read_text())
+        if not isinstance(config, dict):
+            raise ValueError(f"{path / 'config.yaml'} holds no settings")
+        rows = read_log(path)
+        last: Facts = next((row for row in reversed(rows) if "loss" in row), {})
+        scores: Facts = next((row for row in reversed(rows) if any("psnr" in key for key in row)), {})
+        keys = ("objective", "task", "mixture", "dataset", "data", "size", "network", "K", "batch", "max_minutes")
+        files = sorted(p.name for p in path.glob("*.safetensors"))
+        steps = sorted(p.stem for p in (path / "checkpoints").glob("step_*.pt"))
+        settings = {key: config[key] for key in keys if config.get(key)}
+        return {"training run": str(path), **settings, "last record": last, "validation": scores,
+                "checkpoints": ", ".join(steps) or "none", "models": ", ".join(files) or "none"}  # fmt: skip
+    if (path / "config.json").is_file():
+        config = json.loads((path / "config.json").read_text())
+        if not isinstance(config, dict):
+            raise ValueError(f"{path / 'config.json'} holds no settings")
+        found = path / "results.json"
+        methods = json.loads(found.read_text()).get("methods", {}) if found.is_file() else {}
+        return {"evaluation": str(path), "images": len(config.get("files", [])), "tasks": config.get("tasks"),
+                "convention": config.get("convention"), "seed": config.get("seed"),
+                "methods": ", ".join(methods) or "not finished"}  # fmt: skip
+    raise ValueError(f"{path} holds neither a training run (config.yaml) nor an evaluation (config.json)")
+
+
+def picture_facts(path: Path) -> Facts:
+    """Format, size and depth of a picture, and how noisy it looks."""
+    from PIL import Image
+
+    from firm.data.picture import read_picture
+    from firm.restoration.noise import estimate_noise
+
+    tensor = read_picture(path)
+    with Image.open(path) as image:
+        facts: Facts = {"picture": str(path), "format": image.format, "width": image.width, "height": image.height,
+                        "mode": image.mode, "frames": getattr(image, "n_frames", 1)}  # fmt: skip
+    sigma = float(estimate_noise(tensor[None]))
+    return {**facts, "noise": f"about {sigma:.3f} for pixels in [-1, 1], {127.5 * sigma:.1f} of 255"}
+
+
+def _product(shape: list[int]) -> int:
+    total = 1
+    for n in shape:
+        total *= n
+    return total
+
+
+def _tasks(card: Facts) -> str:
+    trained = card.get("trained_for", [])
+    if isinstance(trained, str):
+        return trained
+    return "\n".join(str(entry.get("name")) for entry in trained) or str(card.get("objective", ""))
+
+
+def _table(facts: Facts) -> Table:
+    """Two columns; what is nested is indented."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            table.add_row(f"[bold]{escape(key)}[/bold]", "")
+            for inner, content in value.items():
+                table.add_row(f"  {escape(str(inner))}", escape(_text(content)))
+        else:
+            table.add_row(f"[bold]{escape(key)}[/bold]", escape(_text(value)))
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
+        return "\n".join(", ".join(f"{k} {v}" for k, v in entry.items()) for entry in value)
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
