@@ -1,7 +1,6 @@
 """Going on after crashes, damage and full disks: nothing lost, nothing silent."""
 
 import contextlib
-import io
 import os
 import pickle
 import random
@@ -151,9 +150,7 @@ def test_a_checkpoint_runs_no_code(states, tmp_path):
             return (os.mkdir, (str(tmp_path / "sprung"),))
 
     trainer, checkpoints = states
-    buffer = io.BytesIO()
-    torch.save({**checkpoints.read(10), "elapsed": Payload()}, buffer)
-    checkpoints.path(10).write_bytes(sealed(buffer.getvalue()))
+    checkpoints.path(10).write_bytes(sealed({**checkpoints.read(10), "elapsed": Payload()}))
     with pytest.warns(UserWarning, match="passed over: UnpicklingError"):
         assert checkpoints.latest(trainer.restore) == 5
     assert not (tmp_path / "sprung").exists()
@@ -197,9 +194,7 @@ def test_an_inconsistent_checkpoint_is_passed_over(message, states):
     SPOILT[message](state)
     step = state["step"] if state["step"] in (10**9,) else 10
     checkpoints.path(10).unlink()
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    checkpoints.path(step).write_bytes(sealed(buffer.getvalue()))
+    checkpoints.path(step).write_bytes(sealed(state))
     before = {key: value.clone() for key, value in trainer.net.state_dict().items()}
     with pytest.warns(UserWarning, match=f"passed over: ValueError.*{'its step, -5' if '-5' in message else message}"):
         assert checkpoints.latest(trainer.restore) == 5

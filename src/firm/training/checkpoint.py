@@ -49,9 +49,7 @@ class Checkpoints:
     def save(self, state: State) -> Path:
         """Write the state; then remove what is older than it, but for the last good ones."""
         path = self.path(state["step"])
-        buffer = io.BytesIO()
-        torch.save({"format": FORMAT, **state}, buffer)
-        write_atomically(path, sealed(buffer.getvalue()))
+        write_atomically(path, sealed({"format": FORMAT, **state}))
         self._bad.discard(path)
         older = [self.path(step) for step in self.steps() if step < state["step"]]
         good = [p for p in older if p not in self._bad]
@@ -91,10 +89,15 @@ class Checkpoints:
         return state
 
 
-def sealed(archive: bytes) -> bytes:
-    """A zip archive with its digest as the archive's comment; torch.load reads it as before."""
-    body = archive[:-2] + _COMMENT.to_bytes(2, "little")  # the length of the comment ends an archive without one
-    return body + _MARK + hashlib.sha256(body).hexdigest().encode()
+def sealed(state: State) -> bytes:
+    """What torch.save writes, with its digest as the archive's comment; torch.load reads it all the same."""
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(-2, io.SEEK_END)  # an archive without a comment ends with the comment's length
+    buffer.write(_COMMENT.to_bytes(2, "little"))
+    digest = hashlib.sha256(buffer.getbuffer()).hexdigest()
+    buffer.write(_MARK + digest.encode())
+    return buffer.getvalue()
 
 
 def seal_holds(data: bytes) -> bool:
@@ -128,7 +131,8 @@ def check_state(state: State, own: State, optimisers: Sequence[Optimizer]) -> No
         raise ValueError("its optimisers are not those of this run")
     for optimiser, saved in zip(optimisers, state["optimisers"], strict=True):
         _check_optimiser(optimiser, saved)
-    if not all(bool(v.isfinite().all()) for v in _tensors(state) if v.is_floating_point()):
+    ends = [torch.stack(v.aminmax()) for v in _tensors(state) if v.is_floating_point() and v.numel()]
+    if not all(bool(pair.isfinite().all()) for pair in ends):  # NaN is the smallest and the largest of its tensor
         raise ValueError("it holds numbers that are NaN or infinite")
 
 
