@@ -24,6 +24,7 @@ from firm.cli import app
 from firm.data import Images
 from firm.training.checkpoint import Checkpoints, sealed
 from firm.training.config import ConfigError, dump_config
+from firm.training.errors import TrainingError
 from firm.training.logs import Log, read_log
 from firm.training.loop import train
 from firm.training.trainer import Trainer
@@ -200,6 +201,35 @@ def test_an_inconsistent_checkpoint_is_passed_over(message, states):
         assert checkpoints.latest(trainer.restore) == 5
     assert trainer.step == 5
     assert same(before, trainer.net.state_dict())
+
+
+def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
+    nets = str(Path(__file__).with_name("own_networks.py"))
+    config = make(f"network={{class: '{nets}:Net', width: 8}}", "task=denoising")
+    trainers = [Trainer(config, RANK, PIXELS) for _ in range(2)]
+    for trainer in trainers:
+        for net in (trainer.net, trainer.average):
+            net.register_buffer("far", torch.tensor([0.0, -torch.inf]))
+    trainers[0].step = 5
+    trainers[1].restore(trainers[0].state())
+    assert trainers[1].step == 5
+
+
+def test_broken_weights_are_never_saved(short, tmp_path, monkeypatch):
+    train(short, RANK, progress=False)
+    (tmp_path / "run" / "checkpoints" / "step_000000004.pt").unlink()
+    advance = Trainer.advance
+
+    def breaking(self):
+        told = advance(self)
+        self.params[0].data[0] = torch.nan
+        return told
+
+    monkeypatch.setattr(Trainer, "advance", breaking)
+    with pytest.raises(TrainingError, match=r"the weights are not finite at step 3: .*Lower the rate"):
+        train(short, RANK, progress=False)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000000002.pt"]
+    assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 2
 
 
 def test_pruning_spares_the_last_good_ones(states):

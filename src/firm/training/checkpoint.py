@@ -131,9 +131,18 @@ def check_state(state: State, own: State, optimisers: Sequence[Optimizer]) -> No
         raise ValueError("its optimisers are not those of this run")
     for optimiser, saved in zip(optimisers, state["optimisers"], strict=True):
         _check_optimiser(optimiser, saved)
-    ends = [torch.stack(v.aminmax()) for v in _tensors(state) if v.is_floating_point() and v.numel()]
-    if not all(bool(pair.isfinite().all()) for pair in ends):  # NaN is the smallest and the largest of its tensor
+    broken = [v for key in ("optimisers", "balance") for v in _tensors(state[key]) if not finite(v)]
+    for key in ("net", "average"):  # a network may have infinite constants, as a mask, from the beginning
+        broken += [v for name, v in state[key].items() if not finite(v) and finite(own[key][name])]
+    if broken:
         raise ValueError("it holds numbers that are NaN or infinite")
+
+
+def finite(tensor: Tensor) -> bool:
+    """Whether a tensor holds no NaN and nothing infinite."""
+    if not tensor.is_floating_point() or not tensor.numel():
+        return True
+    return bool(torch.stack(tensor.aminmax()).isfinite().all())  # NaN would be the smallest and the largest
 
 
 def _check_optimiser(optimiser: Optimizer, saved: Any) -> None:

@@ -20,7 +20,7 @@ from firm.training.objectives import NAMED, Objective, objective_class
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
 
-MOST_STEPS = 10**8  # of a run; the paper's have 10^6
+MOST_STEPS = 10**9 - 1  # of a run: checkpoints are numbered with nine digits; the paper's have 10^6 steps
 # Far beyond what is useful, and still small enough to fail with a sentence instead of filling the memory.
 MOST = {"size": 16384, "channels": 1024, "K": 1000, "batch": 10**6, "strata": 10**6, "keep": 10**6}
 MOST_OF_NETWORK = {"blocks": 100, "phases": 1000, "unshuffle": 64, "mult": 256}  # else 8192

@@ -87,6 +87,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
+                trainer.check_finite()  # or what is kept would be pushed out
                 with _room(out):
                     checkpoints.save(trainer.state())
                     trainer.save(out / "model.safetensors")

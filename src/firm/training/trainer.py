@@ -23,7 +23,7 @@ from firm.data.images import Images
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
-from firm.training.checkpoint import check_state
+from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
@@ -145,11 +145,17 @@ class Trainer:
                 optimiser.step()
 
     def check_finite(self) -> None:
-        """Raise if the last steps were all skipped; reads from the device, so it is called now and then."""
+        """Raise if the last steps were all skipped, or the weights are broken; waits for the device."""
         if self.skipped.item() >= PATIENCE:
             raise TrainingError(
                 f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
                 "lower the rate, switch bf16 off, or start again from an earlier checkpoint"
+            )
+        weights: list[Tensor] = [*self.params, *self.average.parameters()]
+        if not bool(torch.stack(torch._foreach_norm(weights)).isfinite().all()):
+            raise TrainingError(
+                f"the weights are not finite at step {self.step}: nothing more is saved. Lower the rate; "
+                "or give the same command again, which goes on from the last checkpoint"
             )
 
     def _keep_pace(self) -> None:
@@ -238,6 +244,6 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     own = net.state_dict()
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
-    if not all(bool(value.isfinite().all()) for value in weights.values() if value.is_floating_point()):
+    if any(not finite(value) and finite(own[key]) for key, value in weights.items()):
         raise ConfigError(f"init_from: {config.init_from} has weights that are NaN or infinite")
     return weights
