@@ -3,6 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from firm._util import interrupts as _interrupts  # noqa: F401 (first: torch takes seconds to import)
+
+# isort: split
 from firm import operators as operators
 from firm._flow import interpolate as interpolate
 from firm._flow import omega as omega

@@ -5,6 +5,7 @@ import yaml
 from helpers import says
 from typer.testing import CliRunner
 
+import firm
 from firm.cli import app
 from firm.training.config import ConfigError, TrainConfig, dump_config, load_config
 from firm.training.estimate import estimate
@@ -89,6 +90,30 @@ def test_a_dump_loads_again(tmp_path):
         ("channels=0", "channels must be at least 1"),
         ("deterministic=true", "needs compile=false"),
         ("val_steps=[", "not valid YAML"),
+        ("network={mult: 3}", "mult must be a list of at most 12 whole numbers"),
+        ("network={mult: []}", "mult must be a list"),
+        ("network={mult: [1, x]}", "mult must be a whole number from 1 to 256, got 'x'"),
+        ("network={unshuffle: 0}", "unshuffle must be a whole number from 1 to 64, got 0"),
+        ("network={ch: x}", "ch must be a whole number from 1 to 8192, got 'x'"),
+        ("network={ch: 7}", "ch must be even"),
+        ("network={noise_level: 3}", "noise_level must be true or false"),
+        ("network={time_scale: .nan}", "time_scale must be a number"),
+        ("network={channels: 5}", "must be those of the images, channels=3"),
+        ("network={1: 2}", "has no argument 1"),
+        ("network={blocks: 10000000}", "blocks must be a whole number from 1 to 100"),
+        ("K=1000000000", "K must be at most 1000"),
+        ("size=1000000000", "size must be at most 16384"),
+        ("epochs=1000000000", "epochs x steps_per_epoch must be at most"),
+        ("seed=1e30", "less than 64 bits"),
+        ("rate=.inf", "rate must be a number"),
+        ("mixture=[{name: denoising, sigma: -1}]", "sigma, the noise level, .*0 or more, got -1"),
+        ("mixture=[{name: denoising, sigma: abc}]", "sigma must be a number, got 'abc'"),
+        ("mixture=[{name: random-inpainting, missing: [0.5, 1.5]}]", "0 or more and below 1, got 1.5"),
+        ("mixture=[{name: deblurring, kernel_size: -3}]", "kernel_size.*must be 1 or more, got -3"),
+        ("mixture=[{name: deblurring, kernel_size: 1000000000}]", "kernel_size must be at most 16384"),
+        ("mixture=[{name: denoising, weight: x}]", "weight must be positive, got x"),
+        ("mixture=[{name: denoising, weight: .inf}]", "weight must be positive, got inf"),
+        ("mixture=[{name: denoising, 3: 4}]", "settings have names"),
     ],
 )
 def test_wrong_settings_are_refused_with_a_hint(override, message):
@@ -102,6 +127,8 @@ def test_wrong_files(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     with pytest.raises(ConfigError, match="expected settings"):
         load_config(tmp_path / "list.yaml")
+    with pytest.raises(ConfigError, match="not a file of settings that can be read"):
+        load_config(tmp_path)
     (tmp_path / "broken.yaml").write_text("a: [1\n")
     with pytest.raises(ConfigError, match="not valid YAML"):
         load_config(tmp_path / "broken.yaml")
@@ -122,6 +149,27 @@ def test_the_command_line_says_what_is_wrong(tmp_path):
     result = CliRunner().invoke(app, ["bench", "train", str(path), "--batches", "4,x"])
     assert result.exit_code == 2
     assert says(result.output, "--batches takes different whole numbers")
+
+
+def test_no_traceback_for_what_is_not_a_model_or_a_file(config_file, tmp_path):
+    net = firm.UNet(3, side=16, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4, time_scale=100)
+    good, cut, spoilt = (tmp_path / f"{name}.safetensors" for name in ("good", "cut", "spoilt"))
+    firm.Firm(net).save(good)
+    cut.write_bytes(good.read_bytes()[:-100])
+    net.head.conv.weight.data.fill_(float("nan"))
+    firm.Firm(net).save(spoilt)
+    for path, arguments, message in (
+        (tmp_path, [], "not a file of settings"),
+        (config_file, [f"init_from={cut}"], "damaged, cut short or another format"),
+        (config_file, [f"init_from={config_file}"], "another format"),
+        (config_file, [f"init_from={spoilt}"], "NaN or infinite"),
+        (config_file, ["network={blocks: 10000000}"], "from 1 to 100"),
+        (config_file, ["network={mult: [200], ch: 8192}", "size=16"], "network: UNet("),  # 2.4e13 weights
+    ):
+        result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'run'}", *arguments])
+        assert result.exit_code == 2, result.output
+        assert isinstance(result.exception, SystemExit)
+        assert says(result.output, message), result.output
 
 
 MEASURED = [  # peak GiB on one H200, docs/performance.md

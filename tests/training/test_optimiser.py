@@ -78,6 +78,21 @@ def test_every_parameter_belongs_to_one_optimiser(make):
     assert not any(n.endswith("bias") or n.startswith(("stem", "head", "conditioning")) for n in muon)
 
 
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+@pytest.mark.parametrize("fused", ["true", "false"])
+def test_weight_decay_shrinks_every_weight(name, fused, make):
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    before = [p.detach().clone() for p in net.parameters()]
+    for optimiser in make_optimisers(
+        make(f"optimiser={name}", f"fused={fused}", "weight_decay=0.5", "rate=0.1", "rate_end=0"), net
+    ):
+        for p in net.parameters():
+            p.grad = torch.zeros_like(p)
+        optimiser.step()
+    for p, old in zip(net.parameters(), before, strict=True):
+        torch.testing.assert_close(p.detach(), old * (1 - 0.1 * 0.5))
+
+
 def test_muon_trains_and_goes_on_from_a_checkpoint(make):
     config = make("optimiser=muon", "objective=balanced", "output=correction", "warm_epochs=0")
     pixels, _ = load_sets(config, progress=False)

@@ -17,7 +17,7 @@ from firm._util.importing import load_class
 from firm.cli import app
 from firm.data import Images
 from firm.tasks import BaseTask
-from firm.training.checkpoint import load_checkpoint, save_checkpoint
+from firm.training.checkpoint import Checkpoints
 from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.loop import train
 from firm.training.trainer import Trainer
@@ -86,10 +86,11 @@ def test_a_checkpoint_knows_the_class_of_its_network(make, tmp_path):
         )
         config = make(f"network={{class: '{tmp_path / name}.py:{name}', width: 8}}", "task=denoising")
         states.append(Trainer(config, RANK, Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)).state())
-    save_checkpoint(tmp_path / "checkpoints", states[0], 2)
-    assert load_checkpoint(tmp_path / "checkpoints", states[0]["network"])["step"] == 0
+    own, other = (Checkpoints(tmp_path / "checkpoints", state["network"], keep=2) for state in states)
+    own.save(states[0])
+    assert own.latest(lambda state: None) == 0
     with pytest.warns(UserWarning, match="of another network"):
-        assert load_checkpoint(tmp_path / "checkpoints", states[1]["network"]) is None
+        assert other.latest(lambda state: None) is None
 
 
 def test_an_own_network_evaluates_and_restores_with_its_class_alone(run, pictures, tmp_path):

@@ -126,6 +126,42 @@ def test_warm_start_then_the_solver(make, monkeypatch):
     assert [calls.count(step) for step in range(12)] == [1] * 10 + [2] * 2
 
 
+def test_recomputation_calls_the_network_twice(make):
+    """Once more in the backward pass, for every call; that is what it is for."""
+    for recompute, times in (("nothing", 1), ("calls", 2)):
+        config = make(f"recompute={recompute}", "warm_epochs=0")
+        trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+        calls = []
+        trainer.net.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        trainer.advance()
+        assert len(calls) == times * config.K
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_every_row_of_a_mixture_has_its_own_time(parts, make):
+    """The whole batch's times go to the tasks in order, and each part takes its rows of every task."""
+    tasks = "mixture=[{name: denoising, weight: 1}, {name: deblurring, weight: 3}]"
+    config = make(tasks, f"accumulate={parts}", "warm_epochs=0")
+    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+    seen = []
+
+    def loss(net, batch):
+        seen.append((batch.t, [len(rows) for rows in batch.rows]))
+        return sum(p.sum() for p in net.parameters()) * torch.ones_like(batch.t), batch.t
+
+    trainer.loss._objective.loss = loss
+    t = trainer.times()
+    trainer.advance()
+    counts = trainer.loss.counts
+    assert sum(counts) * parts == 8
+    first, second = t.split([n * parts for n in counts])
+    for part, (times, rows) in enumerate(seen):
+        assert rows == counts
+        expected = [whole.chunk(parts)[part] for whole in (first, second)]
+        assert torch.equal(times, torch.cat(expected))
+    assert len(seen) == parts
+
+
 def test_times_cover_the_strata_across_batches(make):
     config = make()
     pixels, _ = load_sets(config, progress=False)

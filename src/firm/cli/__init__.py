@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from firm._util.interrupts import raise_again
 from firm.cli import bench, evaluate, info, plot, reproduce, restore, train
 
 app = typer.Typer(
@@ -29,6 +30,7 @@ def main(
     ] = False,
 ) -> None:
     """FIRM: restore images from y = A x + noise with a flow that solves with A in every step."""
+    raise_again()
 
 
 app.command()(restore.restore)

@@ -21,6 +21,7 @@ def train(
     from firm._util.distributed import ranks
     from firm.data import ArrayError, PictureError
     from firm.training.config import ConfigError, dump_config, load_config
+    from firm.training.errors import TrainingError
     from firm.training.estimate import estimate
     from firm.training.loop import train as run
 
@@ -36,6 +37,9 @@ def train(
             result = run(resolved, r)
     except (ConfigError, PictureError, ArrayError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise typer.BadParameter(str(error)) from error
+    except TrainingError as error:
+        typer.echo(f"Error: {error}", err=True)
+        raise typer.Exit(1) from error
     if not r.main:
         return
     if not result["finished"]:

@@ -13,7 +13,6 @@ from firm._sampling import Generators, noise_like
 from firm.baselines._i2sb import INTERVALS, degraded_image, i2sb, marginal, mode_of, schedule, times
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod
-from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 from firm.networks import PriorUNet
 from firm.operators import LinearOperator
@@ -21,7 +20,7 @@ from firm.operators.base import per_sample
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
-from firm.training.validation import SHOWN, save_grid, task_names
+from firm.training.validation import SHOWN, restored_chunks, save_grid, task_names
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -68,12 +67,16 @@ class Bridge(Objective):
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
             return i2sb(net, op, y, sigma, steps=STEPS, generator=generator)
 
+        method, device = NamedMethod("I2SB", run, STEPS), next(net.parameters()).device
         for task in tasks:
-            r = restore_chunk(evaluation, task, NamedMethod("I2SB", run, STEPS), range(len(images)))
-            degraded, _ = degraded_image(r.op, r.y, noise_like(r.x, Generator().manual_seed(0)))
-            truth, degraded, x = (visible(v, images.complex) for v in (r.truth, degraded, r.x))
-            values.append(round(float(psnr(x, truth).mean()), 4))
-            rows += torch.stack([truth, degraded, x], dim=1)[:SHOWN]
+            found: list[Tensor] = []
+            for r in restored_chunks(evaluation, task, method, device):
+                truth, x = (visible(v, images.complex) for v in (r.truth, r.x))
+                found.append(psnr(x, truth))
+                if len(found) == 1:
+                    degraded, _ = degraded_image(r.op, r.y, noise_like(r.x, Generator().manual_seed(0)))
+                    rows += torch.stack([truth, visible(degraded, images.complex), x], dim=1)[:SHOWN]
+            values.append(round(float(torch.cat(found).mean()), 4))
         if picture is not None:
             save_grid(rows, picture)
         scores = {f"psnr {name}": value for name, value in zip(task_names(tasks), values, strict=True)}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import inspect
+import math
 import types
 import typing
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from torch import nn
 
-from firm._util.importing import is_own, load_class
-from firm.networks import PRESETS, UNet
-from firm.tasks import BaseTask, takes_mask
+from firm._util.importing import is_own
+from firm.networks import PRESETS
+from firm.tasks import BaseTask
+from firm.training.checks import check, suggest
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
-from firm.training.objectives import NAMED, Objective, objective_class
+from firm.training.objectives import objective_class
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class TrainConfig:
     log_every: int = 50  # steps
 
     def __post_init__(self) -> None:
-        _check(self)
+        check(self)
 
     @property
     def total_steps(self) -> int:
@@ -153,6 +153,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
             read = yaml.safe_load(Path(path).read_text())
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: no such configuration file") from error
+        except OSError as error:
+            raise ConfigError(f"{path}: not a file of settings that can be read ({error.strerror})") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not valid YAML: {error}") from error
         if not isinstance(read, dict):
@@ -171,7 +173,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     hints = typing.get_type_hints(TrainConfig)
     for key in values:
         if key not in hints:
-            raise ConfigError(f"no setting {key!r}" + _suggest(key, hints))
+            raise ConfigError(f"no setting {key!r}" + suggest(key, hints))
     return TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
 
 
@@ -181,20 +183,13 @@ def dump_config(config: TrainConfig) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def _suggest(key: str, known: typing.Iterable[str]) -> str:
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
-
-
 def _coerce(key: str, value: Any, kind: Any) -> Any:
     """Bring a YAML value to the field's type: 1e-4 is a string to YAML, and a list must become a tuple."""
     origin = typing.get_origin(kind)
     if origin is Literal:
         if value not in typing.get_args(kind):
             choices = [str(c) for c in typing.get_args(kind)]
-            raise ConfigError(
-                f"{key} must be one of {', '.join(choices)}, got {value!r}{_suggest(str(value), choices)}"
-            )
+            raise ConfigError(f"{key} must be one of {', '.join(choices)}, got {value!r}{suggest(str(value), choices)}")
         return value
     if origin is types.UnionType or origin is typing.Union:
         if isinstance(value, str | dict):
@@ -218,104 +213,8 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
         raise ConfigError(f"{key} must be true or false, got {value!r}")
     try:
         number = float(value)
-        if isinstance(value, bool) or (kind is int and number != int(number)):
+        if isinstance(value, bool) or not math.isfinite(number) or (kind is int and number != int(number)):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise ConfigError(f"{key} must be {'a whole number' if kind is int else 'a number'}, got {value!r}") from None
     return int(number) if kind is int else number
-
-
-def _check(c: TrainConfig) -> None:
-    """Refuse impossible values and combinations."""
-
-    def need(condition: bool, message: str) -> None:
-        if not condition:
-            raise ConfigError(message)
-
-    for key in ("size", "channels", "batch", "epochs", "steps_per_epoch", "strata", "accumulate", "keep", "log_every"):
-        need(getattr(c, key) >= 1, f"{key} must be at least 1, got {getattr(c, key)}")
-    for key in ("K", "warm_epochs", "ema_from_epoch", "rate_warmup", "limit", "val_images",
-                "validate_every", "compile_workers", "max_minutes", "weight_decay", "checkpoint_every",
-                "checkpoint_minutes"):  # fmt: skip
-        need(getattr(c, key) >= 0, f"{key} must not be negative, got {getattr(c, key)}")
-    for key in ("rho", "rate", "clip", "tau_min"):
-        need(getattr(c, key) > 0, f"{key} must be positive, got {getattr(c, key)}")
-    for key in ("beta1", "beta2", "ema_decay"):
-        need(0 <= getattr(c, key) < 1, f"{key} must be in [0, 1), got {getattr(c, key)}")
-    need(0 <= c.beta <= 1, f"beta must be in [0, 1], got {c.beta}")
-    need(0 <= c.t_min < c.t_max < 1, f"need 0 <= t_min < t_max < 1, got {c.t_min} and {c.t_max}")
-    need(0 <= c.rate_end <= c.rate, f"rate_end ({c.rate_end}) must lie between 0 and rate ({c.rate})")
-    need(c.warm_epochs <= c.epochs, f"warm_epochs ({c.warm_epochs}) is more than epochs ({c.epochs})")
-    need(c.batch % c.accumulate == 0, f"batch ({c.batch}) must be a multiple of accumulate ({c.accumulate})")
-    need(bool(c.val_steps) and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}")
-    need(not c.deterministic or not c.compile, "deterministic=true needs compile=false")
-    _check_images(c, need)
-    try:
-        objective = objective_class(c.objective)
-    except ValueError as error:
-        raise ConfigError(f"{error}{_suggest(c.objective, NAMED)}") from error
-    _check_network(c, need, objective.network_class)
-    if objective.measures:
-        _check_tasks(c, need, objective)
-
-
-def _check_images(c: TrainConfig, need: Any) -> None:
-    for key in ("scale", "value_range"):
-        pair = getattr(c, key)
-        ok = not pair or (len(pair) == 2 and pair[0] <= pair[1])
-        need(ok, f"{key} must be a range [low, high], got {list(pair)}")
-    need(not c.scale or c.scale[0] > 0, f"scale must be positive, got {list(c.scale)}")
-    need(not c.scale or c.crop == "random", "scale needs crop=random")
-    need(c.read_size == 0 or c.read_size >= c.size, f"read_size ({c.read_size}) is smaller than size ({c.size})")
-    need(
-        c.read_size in (0, c.size) or c.crop == "random",
-        "read_size beyond size is for crop=random: centred images are read at `size`",
-    )
-    need(
-        not c.mapped or c.dataset == "arrays" or bool(c.cache),
-        "mapped=true needs cache=FOLDER for the decoded pictures",
-    )
-    need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
-
-
-def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
-    if isinstance(c.network, str) and not is_own(c.network):
-        need(c.network in PRESETS, f"network: no preset {c.network!r}{_suggest(c.network, PRESETS)}")
-        settings = ", ".join(inspect.signature(kind).parameters)
-        need(issubclass(kind, UNet), f"network: {c.network!r} is a U-Net; {kind.__name__} takes {settings}")
-    own, arguments = c.network_arguments()
-    if own is not None:
-        try:
-            load_class(own, nn.Module, "network")
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        return  # its class knows its arguments
-    known = list(inspect.signature(kind).parameters)
-    for key in arguments:
-        need(key in known, f"network: {kind.__name__} has no argument {key!r}{_suggest(key, known)}")
-    if not issubclass(kind, UNet):
-        return
-    stride = arguments.get("unshuffle", 1) * 2 ** (len(arguments.get("mult", (1, 2, 4, 8))) - 1)
-    need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
-
-
-def _check_tasks(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
-    for entry in c.tasks():
-        need("name" in entry, f"mixture: every task needs a name, got {entry}")
-        weight = entry["weight"]
-        need(isinstance(weight, int | float) and weight > 0, f"mixture: weight must be positive, got {weight}")
-    try:
-        tasks = c.make_tasks()
-    except ValueError as error:
-        raise ConfigError(f"mixture: {error}" if c.mixture else str(error)) from error
-    for task in tasks:
-        drawn = [key for key in task.ranges if key != "sigma"]
-        shared = takes_mask(type(task)) and task.settings()["mask"] == "shared"
-        need(not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh")
-    n = len(tasks)  # every part of a batch holds all of them
-    need(c.batch // c.accumulate >= n, f"batch / accumulate must be at least the number of tasks, {n}")
-    if any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma:
-        kind = objective.network_class
-        known = c.network_arguments()[0] is not None or "noise_level" in inspect.signature(kind).parameters
-        need(known, f"{kind.__name__} takes no noise level: give sigma one value, not a range")
-        need(c.noise_level, "a range of noise levels needs a network with noise_level: true among its arguments")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ class Log:
         path = folder / "metrics.jsonl"
         kept = [row for row in read_log(folder) if row["step"] <= step]  # a resumed run repeats the rest
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
-        self._file = open(path, "a")  # noqa: SIM115 (open as long as the run)
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open as long as the run)
         self._board: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter
@@ -27,9 +29,14 @@ class Log:
             pass
 
     def write(self, row: dict[str, Any]) -> None:
-        """Record a row; its numbers go to TensorBoard under their keys."""
-        self._file.write(json.dumps(row) + "\n")
-        self._file.flush()
+        """Record a row, whole or not at all; its numbers go to TensorBoard under their keys."""
+        line, end = f"{json.dumps(row)}\n".encode(), self._file.seek(0, os.SEEK_END)
+        try:
+            while line:  # a disk that fills up takes a part first, and refuses the rest
+                line = line[self._file.write(line) :]
+        except OSError:
+            self._file.truncate(end)
+            raise
         if self._board is not None:
             for key, value in row.items():
                 if key != "step" and isinstance(value, int | float):
@@ -39,16 +46,19 @@ class Log:
         """Close the files."""
         self._file.close()
         if self._board is not None:
-            self._board.close()
+            with contextlib.suppress(OSError):  # curves are in the log, too
+                self._board.close()
 
 
 def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The rows of a run's log; a last line cut short is left out."""
+    """The rows of a run's log; what is none, as a last line cut short, is left out."""
     path = folder / "metrics.jsonl"
     rows: list[dict[str, Any]] = []
-    for line in path.read_text().splitlines() if path.is_file() else []:
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else []:
         try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(row, dict) and type(row.get("step")) is int:
+            rows.append(row)
     return rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from firm._util.distributed import Ranks, average, largest
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
-from firm.training.checkpoint import load_checkpoint, save_checkpoint
+from firm.training.checkpoint import Checkpoints
 from firm.training.config import ConfigError, TrainConfig, dump_config
+from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
 from firm.training.trainer import Trainer
@@ -34,17 +36,15 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    _refuse_another_run(out, config)
+    checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep)
+    if checkpoints.steps():
+        _refuse_another_run(out, config)
     images, held_out = load_sets(config, progress and ranks.main)
-    if ranks.main:
-        write_atomically(out / "config.yaml", dump_config(config))
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
-    state = load_checkpoint(out / "checkpoints", config.network_about())
-    if state is not None:
-        trainer.restore(state)
+    _resume(trainer, checkpoints)
+    log = _begin(trainer, out) if ranks.main else None
     before, start = trainer.elapsed, time.monotonic()
-    log = Log(out, trainer.step) if ranks.main else None
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
@@ -74,25 +74,78 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                     row["error"] = trainer.loss.balance.mean_error()
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 if log is not None:
-                    log.write(row)
+                    with _room(out):
+                        log.write(row)
                 told = "error" if "error" in row else "loss"
                 bar.set_postfix({told: f"{row[told]:.4f}", "img_s": f"{speed:.0f}"}, refresh=False)
                 result |= row
             bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
             due = config.validate_every and trainer.step % config.validate_every == 0
             if ranks.main and len(held_out) and (done or due):
-                result |= _validate(trainer, out, held_out, log)
+                with _room(out):
+                    result |= _validate(trainer, out, held_out, log)
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
-                save_checkpoint(out / "checkpoints", trainer.state(), config.keep)
-                trainer.save(out / "model.safetensors")
+                trainer.check_finite()  # or what is kept would be pushed out
+                with _room(out):
+                    checkpoints.save(trainer.state())
+                    trainer.save(out / "model.safetensors")
                 last_save = now
             if stopping:
                 break
     result["finished"] = trainer.progress >= 1
     result["step"], result["steps_now"] = trainer.step, trainer.step - first
     return result
+
+
+def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
+    """Take over the newest good checkpoint, if there is one: the main process chooses it, for all of them."""
+    ranks, none, unusable = trainer.ranks, -1, -2
+    chosen, failed = -3, False
+    if ranks.main:
+        found = checkpoints.latest(trainer.restore)
+        chosen = found if found is not None else unusable if checkpoints.steps() else none
+    chosen = int(largest(chosen, ranks.device))
+    if chosen == unusable:
+        raise TrainingError(
+            f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the "
+            "start, delete the folder; to start from the weights of a saved model, choose another out= and init_from="
+        )
+    if chosen != none and not ranks.main:
+        try:
+            trainer.restore(checkpoints.read(chosen))
+        except (OSError, ValueError, RuntimeError):
+            failed = True
+    if largest(failed, ranks.device):
+        raise TrainingError(
+            f"not every process can read {checkpoints.path(chosen)}: out= must be on a file system that they share"
+        )
+
+
+def _begin(trainer: Trainer, out: Path) -> Log:
+    """Put the folder in order: no leftovers of a killed process, the settings, the checkpoint's model, the log."""
+    for folder in (out, out / "checkpoints", out / "validation"):
+        for path in folder.glob(".*.tmp"):
+            if re.fullmatch(r"\..+\.\d+\.tmp", path.name):  # as `write_atomically` names them
+                path.unlink(missing_ok=True)
+    with _room(out):
+        write_atomically(out / "config.yaml", dump_config(trainer.config))
+        if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
+            trainer.save(out / "model.safetensors")
+        return Log(out, trainer.step)
+
+
+@contextlib.contextmanager
+def _room(out: Path) -> Iterator[None]:
+    """Say in a sentence that the run's folder cannot be written to: the disk is full, most often."""
+    try:
+        yield
+    except OSError as error:
+        raise TrainingError(
+            f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: "
+            "once there is room, or access, the same command goes on from the last checkpoint"
+        ) from error
 
 
 def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> dict[str, Any]:
@@ -108,22 +161,30 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
 
 
 def _refuse_another_run(out: Path, config: TrainConfig) -> None:
-    """Check that the run in this folder, if one got as far as a checkpoint, is the configuration's."""
+    """Check that the run in this folder, which got as far as a checkpoint, is the configuration's."""
     path = out / "config.yaml"
     free = (  # may differ when a run goes on
         "max_minutes", "out", "keep", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every", "epochs",
         "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulate", "cache", "data", "val_data",
     )  # fmt: skip
-    if path.is_file() and any((out / "checkpoints").glob("step_*.pt")):
-        # what an older version did not know had the default's effect
-        before = {**yaml.safe_load(dump_config(TrainConfig())), **yaml.safe_load(path.read_text())}
-        now = yaml.safe_load(dump_config(config))
-        changed = sorted(key for key in {*before, *now} - {*free} if before.get(key) != now.get(key))
-        if changed:
-            raise ConfigError(
-                f"{out} holds a run with other settings ({', '.join(changed)}): "
-                "choose another out=, or start from its weights with init_from="
-            )
+    if not path.is_file():
+        return
+    try:
+        known: dict[str, Any] = dict(yaml.safe_load(path.read_text()))
+    except (yaml.YAMLError, ValueError, TypeError, OSError) as error:
+        raise ConfigError(
+            f"{path}, the settings of the run in this folder, cannot be read: choose another out=, or delete that file "
+            "if you are sure that the settings are the same"
+        ) from error
+    # what an older version did not know had the default's effect
+    before = {**yaml.safe_load(dump_config(TrainConfig())), **known}
+    now = yaml.safe_load(dump_config(config))
+    changed = sorted(key for key in {*before, *now} - {*free} if before.get(key) != now.get(key))
+    if changed:
+        raise ConfigError(
+            f"{out} holds a run with other settings ({', '.join(changed)}): "
+            "choose another out=, or start from its weights with init_from="
+        )
 
 
 @contextlib.contextmanager

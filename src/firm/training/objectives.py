@@ -72,7 +72,7 @@ class Objective:
         kind = self.network_class if own is None else load_class(own, nn.Module, "network")
         try:
             net = kind(**arguments)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
             raise ConfigError(f"network: {kind.__name__}({known}): {error}") from error
         if not hasattr(net, "config"):

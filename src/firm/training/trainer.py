@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from pathlib import Path
 from typing import Any
 
+import safetensors
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -21,7 +23,9 @@ from firm.data.images import Images
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
+from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
+from firm.training.errors import TrainingError
 from firm.training.feed import Feed
 from firm.training.growth import grown
 from firm.training.objectives import objective_class
@@ -142,11 +146,17 @@ class Trainer:
                 optimiser.step()
 
     def check_finite(self) -> None:
-        """Raise if the last steps were all skipped; reads from the device, so it is called now and then."""
+        """Raise if the last steps were all skipped, or the weights are broken; waits for the device."""
         if self.skipped.item() >= PATIENCE:
-            raise RuntimeError(
+            raise TrainingError(
                 f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
                 "lower the rate, switch bf16 off, or start again from an earlier checkpoint"
+            )
+        weights: list[Tensor] = [*self.params, *self.average.parameters()]
+        if not bool(torch.stack(torch._foreach_norm(weights)).isfinite().all()):
+            raise TrainingError(
+                f"the weights are not finite at step {self.step}: nothing more is saved. Lower the rate; "
+                "or give the same command again, which goes on from the last checkpoint"
             )
 
     def _keep_pace(self) -> None:
@@ -171,6 +181,21 @@ class Trainer:
         """Write the model with the averaged weights, as it is validated."""
         self.objective.save(self.average, self.card(), path)
 
+    def is_saved(self, path: Path) -> bool:
+        """Whether the model in a file is that of this step, to the bit."""
+        try:
+            with safetensors.safe_open(path, framework="pt") as file:
+                step = json.loads(file.metadata()["firm"])["card"]["steps"]
+                saved = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+        except Exception:  # not there, damaged, or written in a way of its own
+            return False
+        own = self.average.state_dict()
+        return (
+            bool(step == self.step)
+            and saved.keys() == own.keys()
+            and all(torch.equal(saved[key], value.cpu().to(saved[key].dtype)) for key, value in own.items())
+        )
+
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """The objective's scores of the averaged weights on held-out images."""
         return self.objective.validate(self.average, images, picture)
@@ -189,7 +214,8 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a checkpoint."""
+        """Take over a checkpoint; ValueError, and nothing changed, if it does not fit this run."""
+        check_state(state, self.state(), self.optimisers)
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
         self.net.load_state_dict(state["net"])
         self.average.load_state_dict(state["average"])
@@ -204,7 +230,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
     try:
         op = task.draw_operator(Rows(1, 0, 1), device)
         dot_test(op, (1, channels, *task.shape), device=device)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
     return waits(op)
 
@@ -214,10 +240,12 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     estimator = None if config.network_arguments()[0] is None else copy.deepcopy(net)
     try:
         weights = load_network(config.init_from, estimator).state_dict()
-    except ValueError as error:
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(f"init_from: {error}") from error
     own = net.state_dict()
     weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
+    if any(not finite(value) and finite(own[key]) for key, value in weights.items()):
+        raise ConfigError(f"init_from: {config.init_from} has weights that are NaN or infinite")
     return weights

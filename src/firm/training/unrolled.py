@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, degraded
-from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 from firm.networks import ISTANet
 from firm.operators import Identity
 from firm.training.batch import Batch
 from firm.training.objectives import Objective
-from firm.training.validation import SHOWN, save_grid
+from firm.training.validation import SHOWN, restored_chunks, save_grid
 
 SYMMETRY = 0.01  # weight of the symmetry residuals
 
@@ -45,14 +44,16 @@ class Unrolled(Objective):
         """
         method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
         evaluation = Evaluation(images, self.config.make_tasks(mask="shared"))
+        device = next(net.parameters()).device
         values: list[Tensor] = []
         rows: list[Tensor] = []
         for task in evaluation.tasks:
-            restored = restore_chunk(evaluation, task, method, range(len(images)))
-            before = degraded(restored.op, restored.y, task.sigma, None)
-            truth, given, x = (visible(v, images.complex) for v in (restored.truth, before, restored.x))
-            values.append(psnr(x, truth))
-            rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
+            for k, restored in enumerate(restored_chunks(evaluation, task, method, device)):
+                truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
+                values.append(psnr(x, truth))
+                if k == 0:
+                    given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
+                    rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
         if picture is not None:
             save_grid(rows, picture)
         return {"psnr": round(float(torch.cat(values).mean()), 4)}

@@ -1,0 +1,440 @@
+"""Going on after crashes, damage and full disks: nothing lost, nothing silent."""
+
+import contextlib
+import os
+import pickle
+import random
+import resource
+import signal
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from helpers import says
+from typer.testing import CliRunner
+
+import firm
+from firm._util.distributed import Ranks
+from firm.cli import app
+from firm.data import Images
+from firm.training.checkpoint import Checkpoints, sealed
+from firm.training.config import ConfigError, dump_config
+from firm.training.errors import TrainingError
+from firm.training.logs import Log, read_log
+from firm.training.loop import train
+from firm.training.trainer import Trainer
+from firm.training.validation import save_grid
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+PIXELS = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
+
+
+def weights(run, name="model"):
+    return firm.load(run / f"{name}.safetensors").estimator.state_dict()
+
+
+def same(a, b):
+    return all(torch.equal(a[key], b[key]) for key in a)
+
+
+def call(*arguments):
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+@contextlib.contextmanager
+def full_disk(size):
+    """No file grows beyond `size` bytes: writing fails in the middle, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.fixture
+def short(make):
+    """A run of four steps with checkpoints after 2 and 4."""
+    return make("epochs=1", "val_images=0", "steps_per_epoch=4", "checkpoint_every=2", "log_every=1")
+
+
+@pytest.fixture
+def states(make, tmp_path):
+    """A trainer, and its checkpoints of steps 5 and 10."""
+    trainer = Trainer(make("objective=balanced"), RANK, PIXELS)
+    checkpoints = Checkpoints(tmp_path / "checkpoints", trainer.config.network_about(), keep=2)
+    trainer.advance()
+    for trainer.step in (5, 10):
+        checkpoints.save(trainer.state())
+    return trainer, checkpoints
+
+
+# The model and the checkpoint agree
+
+
+def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short, tmp_path, monkeypatch):
+    path, save = tmp_path / "run" / "model.safetensors", Trainer.save
+
+    def killed(self, path):
+        if self.step == 4:
+            raise KeyboardInterrupt
+        save(self, path)
+
+    monkeypatch.setattr(Trainer, "save", killed)  # between the last checkpoint and the model
+    with pytest.raises(KeyboardInterrupt):
+        train(short, RANK, progress=False)
+    monkeypatch.setattr(Trainer, "save", save)
+    assert firm.load(path).card["steps"] == 2
+    assert train(short, RANK, progress=False)["steps_now"] == 0
+    assert firm.load(path).card["steps"] == 4
+    right, written = weights(tmp_path / "run"), path.stat().st_mtime_ns
+    train(short, RANK, progress=False)
+    assert path.stat().st_mtime_ns == written  # what agrees is left alone
+    trainer = Trainer(short, RANK, PIXELS)
+    trainer.step = 4
+    for spoil in (path.unlink, lambda: path.write_bytes(path.read_bytes()[:-1000]), lambda: trainer.save(path)):
+        spoil()
+        train(short, RANK, progress=False)
+        assert same(weights(tmp_path / "run"), right)
+
+
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(short, tmp_path):
+    names = [".model.safetensors.123.tmp", "checkpoints/.step_000000005.pt.99.tmp", "validation/.step_1.png.7.tmp"]
+    others = ["notes.tmp", ".mine.tmp", "checkpoints/step_5.pt.tmp"]
+    for name in [*names, *others]:
+        (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "run" / name).write_bytes(b"half")
+    train(short, RANK, progress=False)
+    assert not any((tmp_path / "run" / name).exists() for name in names)
+    assert all((tmp_path / "run" / name).exists() for name in others)
+
+
+# Damage is noticed
+
+
+def test_a_flipped_bit_anywhere_in_a_checkpoint_is_noticed(states):
+    trainer, checkpoints = states
+    path, generator = checkpoints.path(10), random.Random(0)
+    whole = path.read_bytes()
+    for place in [*generator.sample(range(len(whole)), 200), *range(len(whole) - 110, len(whole))]:
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << generator.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="damaged"):
+            checkpoints.read(10)
+    for length in (0, 10, 1000, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged"):
+            checkpoints.read(10)
+    with pytest.warns(UserWarning, match=r"step_000000010.pt is passed over: .*cut short"):
+        assert checkpoints.latest(trainer.restore) == 5
+    assert trainer.step == 5
+
+
+def test_an_older_checkpoint_without_a_digest_is_taken_with_a_note(states, capsys):
+    trainer, checkpoints = states
+    torch.save(checkpoints.read(10), checkpoints.path(10))
+    assert checkpoints.latest(trainer.restore) == 10
+    assert "of an older version, without a digest" in capsys.readouterr().err
+
+
+def test_a_checkpoint_runs_no_code(states, tmp_path):
+    """A pickle that would make a file, with a digest that holds."""
+
+    class Payload:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "sprung"),))
+
+    trainer, checkpoints = states
+    checkpoints.path(10).write_bytes(sealed({**checkpoints.read(10), "elapsed": Payload()}))
+    with pytest.warns(UserWarning, match="passed over: UnpicklingError"):
+        assert checkpoints.latest(trainer.restore) == 5
+    assert not (tmp_path / "sprung").exists()
+    assert pickle.dumps(Payload())
+
+
+def first(tensors):
+    return next(iter(tensors.values()))
+
+
+def change(key, value):
+    return lambda state: state.__setitem__(key, value)
+
+
+SPOILT = {
+    "lacks best": lambda state: state.pop("best"),
+    "lacks optimisers": lambda state: state.pop("optimisers"),
+    "tensors of its net": lambda state: state["net"].pop(next(iter(state["net"]))),
+    "tensors of its average": lambda state: change(next(iter(state["average"])), torch.zeros(1))(state["average"]),
+    "tensors of its balance": lambda state: change("error", torch.zeros(3))(state["balance"]),
+    "of step 1000000000": change("step", 10**9),
+    "of step -5": change("step", -5),
+    "its step, ten": change("step", "ten"),
+    "its step, 7": change("step", 7),
+    "claims to be nan seconds": change("elapsed", float("nan")),
+    "best score is None": change("best", None),
+    "NaN or infinite": lambda state: first(state["net"])[0].fill_(float("nan")),
+    "numbers that are NaN": lambda state: first(state["optimisers"][0]["state"])["exp_avg"].fill_(float("inf")),
+    "its optimisers": change("optimisers", []),
+    "optimisers are not": lambda state: change("exp_avg", torch.zeros(2, 2))(state["optimisers"][0]["state"][0]),
+    "those of this run": lambda state: state["optimisers"][0]["param_groups"][0]["params"].pop(),
+    "no checkpoint of format 1": change("format", 2),
+    "of another network": change("network", {}),
+}
+
+
+@pytest.mark.parametrize("message", SPOILT)
+def test_an_inconsistent_checkpoint_is_passed_over(message, states):
+    trainer, checkpoints = states
+    state = checkpoints.read(10)
+    SPOILT[message](state)
+    step = state["step"] if state["step"] in (10**9,) else 10
+    checkpoints.path(10).unlink()
+    checkpoints.path(step).write_bytes(sealed(state))
+    before = {key: value.clone() for key, value in trainer.net.state_dict().items()}
+    with pytest.warns(UserWarning, match=f"passed over: ValueError.*{'its step, -5' if '-5' in message else message}"):
+        assert checkpoints.latest(trainer.restore) == 5
+    assert trainer.step == 5
+    assert same(before, trainer.net.state_dict())
+
+
+def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
+    nets = str(Path(__file__).with_name("own_networks.py"))
+    config = make(f"network={{class: '{nets}:Net', width: 8}}", "task=denoising")
+    trainers = [Trainer(config, RANK, PIXELS) for _ in range(2)]
+    for trainer in trainers:
+        for net in (trainer.net, trainer.average):
+            net.register_buffer("far", torch.tensor([0.0, -torch.inf]))
+    trainers[0].step = 5
+    trainers[1].restore(trainers[0].state())
+    assert trainers[1].step == 5
+
+
+def test_broken_weights_are_never_saved(short, tmp_path, monkeypatch):
+    train(short, RANK, progress=False)
+    (tmp_path / "run" / "checkpoints" / "step_000000004.pt").unlink()
+    advance = Trainer.advance
+
+    def breaking(self):
+        told = advance(self)
+        self.params[0].data[0] = torch.nan
+        return told
+
+    monkeypatch.setattr(Trainer, "advance", breaking)
+    with pytest.raises(TrainingError, match=r"the weights are not finite at step 3: .*Lower the rate"):
+        train(short, RANK, progress=False)
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000000002.pt"]
+    assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 2
+
+
+def test_pruning_spares_the_last_good_ones(states):
+    """Torn files with higher steps, or between good ones, are not counted among those to keep."""
+    trainer, checkpoints = states
+    for step in (7, 10, 99, 10**9):
+        checkpoints.path(step).write_bytes(b"torn")
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        assert checkpoints.latest(trainer.restore) == 5
+    trainer.step = 11
+    checkpoints.save(trainer.state())
+    assert checkpoints.steps() == [5, 11, 99, 10**9]  # not what lies ahead: it may be of use to someone
+    for trainer.step in (12, 13):
+        checkpoints.save(trainer.state())
+    assert checkpoints.steps() == [12, 13, 99, 10**9]
+    Checkpoints(checkpoints.folder, checkpoints.network, keep=1).save(trainer.state())
+    assert checkpoints.steps() == [13, 99, 10**9]
+
+
+def test_a_damaged_end_goes_on_from_the_older_one_bit_identical(short, tmp_path):
+    train(short, RANK, progress=False)
+    right, path = weights(tmp_path / "run"), tmp_path / "run" / "checkpoints" / "step_000000004.pt"
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.warns(UserWarning, match="it is damaged"):
+        assert train(short, RANK, progress=False)["steps_now"] == 2
+    assert same(weights(tmp_path / "run"), right)
+
+
+def test_without_a_usable_checkpoint_the_run_stops_and_keeps_its_log(short, tmp_path):
+    train(short, RANK, progress=False)
+    for path in (tmp_path / "run" / "checkpoints").iterdir():
+        path.write_bytes(b"torn")
+    model, log = (tmp_path / "run" / name for name in ("model.safetensors", "metrics.jsonl"))
+    before = model.read_bytes(), log.read_bytes()
+    (tmp_path / "c.yaml").write_text(dump_config(short))
+    with warnings.catch_warnings(record=True):
+        warnings.simplefilter("always")
+        done = call("train", tmp_path / "c.yaml")
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    assert says(done.output, "can be used, so this run cannot go on. To train again from the start, delete the folder")
+    assert says(done.output, "init_from=")
+    assert (model.read_bytes(), log.read_bytes()) == before
+
+
+# The same run
+
+
+def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_path):
+    mixture = ["{name: denoising, sigma: 0.1}", "{name: deblurring, sigma: 0.2}"]
+    settings = ["val_images=0", "warm_epochs=0", "steps_per_epoch=5"]
+
+    def config(order, *more):
+        return make(f"mixture=[{', '.join(mixture[i] for i in order)}]", *settings, *more)
+
+    train(config((0, 1), "epochs=1"), RANK, progress=False)
+    with pytest.raises(ConfigError, match=r"other settings \(mixture\)"):
+        train(config((1, 0), "epochs=2"), RANK, progress=False)
+    swapped = "mixture=[{name: denoising, sigma: 0.2}, {name: deblurring, sigma: 0.1}]"  # the same lines of YAML
+    with pytest.raises(ConfigError, match=r"other settings \(mixture\)"):
+        train(make(swapped, *settings, "epochs=2"), RANK, progress=False)
+    free = ["epochs=2", "log_every=1", "keep=5", "recompute=calls", "accumulate=2", "validate_every=3", "compile=false"]
+    assert train(config((0, 1), *free), RANK, progress=False)["steps_now"] == 5
+    written = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (written["keep"], written["recompute"]) == (5, "calls")
+    for text in ("[1, 2]", "a: [", "\x00"):
+        (tmp_path / "run" / "config.yaml").write_text(text)
+        with pytest.raises(ConfigError, match="the settings of the run in this folder, cannot be read"):
+            train(config((0, 1), *free), RANK, progress=False)
+
+
+PROGRAM = """
+import dataclasses, pathlib, sys, warnings
+import torch
+from firm._util.distributed import ranks
+from firm.data import Images
+from firm.training.checkpoint import Checkpoints
+from firm.training.config import load_config
+from firm.training.errors import TrainingError
+from firm.training.loop import _resume
+from firm.training.trainer import Trainer
+
+warnings.simplefilter("ignore")
+config, read = load_config(sys.argv[1]), Checkpoints.read
+with ranks() as r:
+    alone = dataclasses.replace(r, world=1)  # nothing to learn here, and sharing gradients takes seconds to import
+    trainer = Trainer(config, alone, Images(torch.zeros(9, 3, 16, 16), ["x"] * 9))
+    checkpoints = Checkpoints(pathlib.Path(sys.argv[2]), config.network_about(), 2)
+
+    def torn(self, step):
+        if step == 10:
+            raise ValueError("torn")
+        return read(self, step)
+
+    def resumed(blind):  # the rank that cannot read step 10
+        Checkpoints.read = torn if r.rank == blind else read
+        try:
+            _resume(trainer, checkpoints)
+        except TrainingError as error:
+            return str(error)
+        return trainer.step
+
+    print(resumed(0), resumed(None), resumed(1), sep="|", flush=True)
+"""
+
+
+def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
+    """Where only one of them finds the newest damaged, all take the older one, or all stop; none waits for ever."""
+    trainer, checkpoints = states
+    (tmp_path / "c.yaml").write_text(dump_config(trainer.config))
+    arguments = [sys.executable, "-c", PROGRAM, tmp_path / "c.yaml", checkpoints.folder]
+    port = 20000 + os.getpid() % 10000
+    common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    processes = [
+        subprocess.Popen(
+            arguments, env={**common, "MASTER_PORT": str(port), "RANK": str(rank)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    told = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    for printed, _ in told:
+        chosen, newest, stopped = printed.strip().splitlines()[-1].split("|")
+        assert (chosen, newest) == ("5", "10")
+        assert stopped.startswith("not every process can read")
+
+
+# A full disk
+
+
+def test_a_full_disk_ends_in_a_sentence_and_the_run_goes_on_when_there_is_room(short, tmp_path):
+    train(short, RANK, progress=False)
+    run = tmp_path / "run"
+    right, older, newest = weights(run), *sorted((run / "checkpoints").iterdir())
+    newest.unlink()  # as if stopped after step 2
+    (tmp_path / "c.yaml").write_text(dump_config(short))
+    before = older.read_bytes()
+    with full_disk(len(before) // 2):
+        done = call("train", tmp_path / "c.yaml")
+    assert done.exit_code == 1
+    assert isinstance(done.exception, SystemExit)
+    assert says(done.output, "File too large. What was saved before is whole")
+    assert says(done.output, "the same command goes on from the last checkpoint")
+    assert older.read_bytes() == before
+    assert [path.name for path in (run / "checkpoints").iterdir()] == [older.name]
+    assert not list(run.rglob(".*"))
+    assert firm.load(run / "model.safetensors").card["steps"] == 2
+    assert train(short, RANK, progress=False)["steps_now"] == 2
+    assert same(weights(run), right)
+    assert [row["step"] for row in read_log(run)] == [1, 2, 3, 4]
+
+
+def test_the_log_and_pictures_are_whole_or_not_there(tmp_path):
+    log = Log(tmp_path, 0)
+    log.write({"step": 1, "loss": 0.5})
+    path = tmp_path / "metrics.jsonl"
+    before = path.read_bytes()
+    with full_disk(len(before) + 10), pytest.raises(OSError, match="too large"):
+        log.write({"step": 2, "loss": 0.5})
+    assert path.read_bytes() == before
+    log.write({"step": 3})
+    log.close()
+    assert [row["step"] for row in read_log(tmp_path)] == [1, 3]
+    with full_disk(100), pytest.raises(OSError, match="too large"):
+        save_grid([torch.rand(2, 3, 16, 16)], tmp_path / "grid.png")
+    assert [p.name for p in tmp_path.iterdir() if "png" in p.name] == []
+
+
+def test_a_log_of_something_else_has_no_rows(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'[1]\n3\n"a"\n{"loss": 1}\n{"step": "x"}\n\xff\xfe\n{"step": 4}\n' + b"[" * 100_000)
+    assert read_log(tmp_path) == [{"step": 4}]
+
+
+# Interrupted
+
+
+def test_an_interrupt_during_imports_leaves_no_traceback(tmp_path):
+    """Ctrl-C while torch is imported, here one that waits for it."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\nraise SystemExit(7)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), str(Path(firm.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-m", "firm", "train", "c.yaml"], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+        text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == ""
+
+
+def test_an_interrupt_of_a_command_is_an_exception_again(config_file, monkeypatch):
+    def interrupted(*_):
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("firm.training.config.load_config", interrupted)
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as `firm` starts
+    try:
+        done = call("train", config_file)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert done.exit_code in (1, 130)
+    assert isinstance(done.exception, SystemExit)
+    assert "Traceback" not in done.output

@@ -1,0 +1,65 @@
+"""Validation: a few images at a time on the network's device, and the best model kept."""
+
+import pytest
+import torch
+
+import firm
+from firm._util.distributed import Ranks
+from firm.data import Images
+from firm.training import validation
+from firm.training.loop import train
+from firm.training.trainer import Trainer
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+TWO = "mixture=[{name: denoising}, {name: random-inpainting}]"
+KINDS = {
+    "velocity": [TWO, "val_steps=[1, 2]"],
+    "unrolled": [TWO, "objective=unrolled", "network={phases: 1, features: 4}"],
+    "bridge": ["mixture=[{name: random-inpainting}]", "objective=bridge"],
+    "denoiser": ["task=denoising", "objective=denoiser", "network={widths: [4, 8], blocks: 1}"],
+    "prior": ["objective=prior"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make, tmp_path, monkeypatch):
+    images = Images(torch.rand(18, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1, ["x"] * 18)
+    trainer = Trainer(make(*KINDS[kind]), RANK, images)
+    for p in trainer.average.parameters():  # some output layers start at zero
+        p.data += 0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
+    sizes = []
+    trainer.average.register_forward_hook(lambda net, inputs, out: sizes.append(len(inputs[-1])))
+
+    def nowhere_else(*_):
+        raise AssertionError("measured where evaluation measures, not on the network's device")
+
+    monkeypatch.setattr("firm.evaluation.run.measure_chunk", nowhere_else)
+    scores = trainer.validate(images, tmp_path / "grid.png")
+    assert max(sizes) <= 16
+    assert (tmp_path / "grid.png").is_file()
+    if kind in ("velocity", "unrolled", "bridge"):
+        monkeypatch.setattr(validation, "CHUNK", 100)
+        sizes.clear()
+        assert trainer.validate(images, None) == pytest.approx(scores, abs=1e-3)
+        assert max(sizes) == 18
+
+
+def test_the_images_are_measured_on_the_device_of_the_network(make, monkeypatch):
+    """Told by a device that holds no numbers."""
+    config = make("task=denoising")
+    seen = []
+    monkeypatch.setattr(validation, "restore_chunk", lambda *a: seen.append(a[-1].truth.device.type))
+    monkeypatch.setattr("firm.tasks.base.BaseTask.measure", lambda self, x, *_: (None, x))
+    evaluation = validation.Evaluation(Images(torch.zeros(3, 3, 16, 16), ["x"] * 3), config.make_tasks())
+    list(validation.restored_chunks(evaluation, config.make_tasks()[0], None, torch.device("meta")))
+    assert seen == ["meta"]
+
+
+def test_the_best_model_is_that_of_the_best_score(make, tmp_path, monkeypatch):
+    scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5}
+    monkeypatch.setattr(Trainer, "validate", lambda self, images, picture: {"psnr N=2": scores[self.step]})
+    settings = ["validate_every=2", "steps_per_epoch=4", "warm_epochs=0", "checkpoint_every=2"]
+    for epochs in (1, 2):  # the second run goes on, and knows the best of the first
+        train(make(*settings, f"epochs={epochs}"), RANK, progress=False)
+        assert firm.load(tmp_path / "run" / "best.safetensors").card["steps"] == 4
+    assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 8
