@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm.networks.norm_swish import GroupNorm, NormSwish
+from firm.networks.settings import require_number, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -72,12 +73,18 @@ class UNet(nn.Module):
         noise_level: bool = False,
     ) -> None:
         super().__init__()
+        kind = type(self).__name__
+        channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
+        side, groups = whole(kind, "side", side, 65536), whole(kind, "groups", groups, 65536)
+        ch, blocks = whole(kind, "ch", ch, 8192), whole(kind, "blocks", blocks, 100)
+        mult, attention = wholes(kind, "mult", mult, 64, 12), wholes(kind, "attention", attention, 65536, 32)
+        require_number(kind, "time_scale", time_scale, 1e6)
         self.config: dict[str, Any] = dict(
-            channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks, attention=tuple(attention),
+            channels=channels, side=side, ch=ch, mult=mult, blocks=blocks, attention=attention,
             groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
-        if min(channels, side, ch, blocks, groups, unshuffle, *mult) < 1 or ch % 2:
-            raise ValueError(f"UNet: every size must be at least 1, and ch even: {self.config}")
+        if not mult or ch % 2 or not isinstance(noise_level, bool):
+            raise ValueError(f"{kind}: mult must not be empty, ch even, and noise_level true or false: {self.config}")
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
         pixels = channels * unshuffle**2
