@@ -1,5 +1,9 @@
 """The fast network computes what the plain one does, within the precision asked for."""
 
+import copy
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -61,6 +65,66 @@ def test_other_networks_are_returned_as_they_are():
 def test_an_unknown_precision_is_refused(model):
     with pytest.raises(ValueError, match="precision must be"):
         firm.fast(model, "int8")
+
+
+def test_a_tiled_model_becomes_fast_inside_its_tiles(model):
+    slow = firm.tiled(model, 16, 4)
+    quick = firm.fast(slow, "float32")
+    assert isinstance(quick.estimator.estimator, FastNetwork)
+    assert (quick.estimator.tile, quick.estimator.overlap) == (16, 4)
+    torch.testing.assert_close(run(quick), run(slow), rtol=1e-4, atol=1e-4)
+    assert firm.fast(slow, "bf16").estimator.estimator.dtype == torch.bfloat16
+    toy = firm.tiled(firm.load("toy"), 8, 2)
+    assert firm.fast(toy) is toy
+
+
+def test_fast_twice_is_the_last_precision(model):
+    quick = firm.fast(model, "float32")
+    assert firm.fast(quick) is quick
+    assert firm.fast(quick, "float32") is quick
+    rounded = firm.fast(quick, "bf16")
+    assert rounded.estimator.dtype == torch.bfloat16
+    assert firm.fast(rounded, "bf16") is rounded
+    with pytest.raises(ValueError, match="rounded weights"):
+        firm.fast(rounded, "float32")
+
+
+class SlowGraph(FastNetwork):
+    """As on a GPU, with a replay that takes a while: what one thread writes meanwhile, another must not read."""
+
+    def forward(self, *inputs):
+        return self._replay(list(inputs))
+
+    def _record(self, inputs):
+        static = [v.clone() for v in inputs]
+        out = torch.zeros_like(static[0])
+        network = self
+
+        class Graph:
+            def replay(self):
+                time.sleep(0.002)
+                out.copy_(network._call(static))
+
+        return Graph(), static, out
+
+
+def test_threads_do_not_share_the_buffers_of_a_graph(model):
+    plain = firm.fast(model, "float32")
+    shared = firm.Firm(SlowGraph(plain.estimator.net), plain.solver)
+    op, y = problem()
+
+    def restored(model, seed):
+        return firm.sample(model, op, y, 1, sigma=0.01, generator=torch.Generator().manual_seed(seed))
+
+    alone = [restored(plain, seed) for seed in range(6)]
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(lambda seed: restored(shared, seed), range(6)))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_a_fast_model_can_be_copied(model):
+    quick = firm.fast(model, "float32")
+    assert torch.equal(run(copy.deepcopy(quick)), run(quick))
 
 
 def test_the_bundled_model_loses_nothing_visible_in_bf16():

@@ -16,7 +16,7 @@ ORDER = [
     {"_util"},
     {"operators"},
     {"networks"},
-    {"_posterior_mean", "_sampling", "_flow", "_model", "_restore"},
+    {"_posterior_mean", "_sampling", "_flow", "_model", "_model_file", "_restore"},
     {"acceleration"},
     {"tasks"},
     {"data"},

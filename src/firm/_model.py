@@ -10,18 +10,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Literal
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from firm._model_file import network, read, write
 from firm._posterior_mean import Output, coupling, flow_only, posterior_mean, vector
 from firm._sampling import Method, evaluations
-from firm._util.files import write_atomically
-from firm.networks import NETWORKS
+from firm.networks.settings import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
-FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
+MOST_ITERATIONS = 1000  # the paper has 5; a file that asks for many more is not what it seems
 
 
 @dataclass(frozen=True)
@@ -36,10 +34,16 @@ class Solver:
     coupling: Literal["constant", "noise"] = field(default="constant", repr=False)
 
     def __post_init__(self) -> None:
+        # They may come from a file of unknown origin.
+        numbers = is_whole(self.K, 0, MOST_ITERATIONS) and is_number(self.rho) and is_number(self.beta)
+        inside = numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1
+        if not inside or self.output not in ("direct", "correction"):
+            raise ValueError(
+                f'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
+                f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}"
+            )
         if self.coupling not in ("constant", "noise"):
-            raise ValueError(f'coupling must be "constant" or "noise", got {self.coupling!r}')
-        if self.K < 0 or self.rho <= 0 or not 0 <= self.beta <= 1 or self.output not in ("direct", "correction"):
-            raise ValueError(f'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction": {self}')
+            raise ValueError(f'coupling must be "constant" or "noise", got {short(self.coupling)}')
 
 
 class Firm(nn.Module):
@@ -101,8 +105,12 @@ class Firm(nn.Module):
         return fingerprint(self.estimator, repr(self.solver) + further)
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
-        """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata."""
-        _save(path, self.estimator, {"solver": dataclasses.asdict(self.solver), "card": self.card}, dtype)
+        """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata, a digest.
+
+        What `fast` (in float32) and `tiled` make of a model is saved as the model itself. In bfloat16 its weights are
+        rounded: save the model that `fast` was given.
+        """
+        write(path, self.estimator, {"solver": dataclasses.asdict(self.solver), "card": self.card}, dtype)
 
 
 def fingerprint(net: nn.Module | None, about: str) -> str:
@@ -120,68 +128,46 @@ def save_network(
     path: str | Path, net: nn.Module, kind: str, card: dict[str, Any], dtype: torch.dtype = torch.float32
 ) -> None:
     """Write a trained network that is no FIRM model, such as a prior; `kind` says what. See `load_network`."""
-    _save(path, net, {"kind": kind, "card": card}, dtype)
-
-
-def _save(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.dtype) -> None:
-    about = {
-        "format": FORMAT,
-        "estimator": type(net).__name__,
-        "config": getattr(net, "config", None),
-        **about,
-    }
-    weights = {
-        key: (value.to(dtype) if value.is_floating_point() else value).contiguous()
-        for key, value in net.state_dict().items()
-    }
-    write_atomically(path, safetensors.torch.save(weights, metadata={"firm": json.dumps(about)}))
+    write(path, net, {"kind": kind, "card": card}, dtype)
 
 
 def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> Firm:
     """Load a bundled model by name, or a saved one by path.
+
+    The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
+    or a `Path`. A file that is damaged (its digest does not fit), has weights that are not finite, or settings that are
+    not valid is refused with ValueError; files of older versions have no digest (a note in the log "firm" says so).
 
     The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
     with a network class of your own: pass the class, or an instance, whose weights are replaced. (A file never says
     which code to run.)
     """
     path = find(name_or_path)
-    net, about = _load(path, estimator)
-    if about.get("kind", "firm") != "firm":
+    about, weights = read(path)
+    if about.get("kind", "firm") != "firm" or "solver" not in about:
         raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
-    model = Firm(net, Solver(**about["solver"]), about["card"])
+    solver = _solver(path, about["solver"])
+    model = Firm(network(path, about, weights, estimator), solver, about["card"])
     return model.requires_grad_(False).eval()
 
 
 def load_network(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> nn.Module:
     """Load the network of any saved model: a prior v(x, t), say. Its card is the attribute ``card``."""
-    net, about = _load(find(name_or_path), estimator)
+    path = find(name_or_path)
+    about, weights = read(path)
+    net = network(path, about, weights, estimator)
     net.card = about["card"]
     return net.requires_grad_(False).eval()
 
 
-def _load(path: Path, estimator: nn.Module | type[nn.Module] | None) -> tuple[nn.Module, dict[str, Any]]:
-    """The network with its weights, and what is saved about it."""
+def _solver(path: Path, settings: dict[str, Any]) -> Solver:
+    known = {f.name for f in dataclasses.fields(Solver)}
+    if not known - {"coupling"} <= set(settings) <= known:  # older files do not name the coupling
+        raise ValueError(f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
     try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            weights = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ValueError(
-            f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})"
-        ) from error
-    about = _about(path, metadata)
-    net = estimator if isinstance(estimator, nn.Module) else _build(path, about, estimator)
-    if not hasattr(net, "config") and about["config"] is not None:
-        net.config = about["config"]  # as in training, which tells by it whether the network takes the noise level
-    weights = {  # copies: tensors of a mapped file are not aligned, and kernels then round differently
-        key: value.to(torch.float32 if value.is_floating_point() else value.dtype, copy=True)
-        for key, value in weights.items()
-    }
-    try:
-        net.load_state_dict(weights, assign=True)
-    except RuntimeError as error:
-        raise ValueError(f"{path}: the weights do not fit {type(net).__name__}: {error}") from error
-    return net, about
+        return Solver(**settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: its settings are not valid: {error}") from error
 
 
 def bundled() -> list[str]:
@@ -191,47 +177,13 @@ def bundled() -> list[str]:
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The file of a bundled model, or the path itself; an error if there is neither."""
-    path = Path(name_or_path)
+    """The file of a bundled model, or the path itself; an error if there is neither. See `load` on names."""
+    path, name = Path(name_or_path), str(name_or_path)
+    if name in bundled() and (isinstance(name_or_path, str) or not path.is_file()):
+        return Path(str(resources.files("firm") / "assets" / f"{name}.safetensors"))
     if path.is_file():
         return path
-    if str(name_or_path) in bundled():
-        return Path(str(resources.files("firm") / "assets" / f"{name_or_path}.safetensors"))
     raise FileNotFoundError(
-        f"no model {str(name_or_path)!r}: neither a file nor a bundled model ({', '.join(bundled()) or 'none yet'})"
+        f"no model {name!r}: {'a folder, ' if path.is_dir() else ''}neither a file nor a bundled model "
+        f"({', '.join(bundled()) or 'none yet'})"
     )
-
-
-def _about(path: Path, metadata: dict[str, str]) -> dict[str, Any]:
-    """The settings saved with a model, checked."""
-    try:
-        about: dict[str, Any] = json.loads(metadata["firm"])
-        version = int(about["format"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)") from error
-    if version > FORMAT:
-        raise ValueError(f"{path} has format {version}, newer than this library reads ({FORMAT}): update firm")
-    fields = {f.name for f in dataclasses.fields(Solver)}
-    wanted = {"estimator", "config", "card", *(() if "kind" in about else ("solver",))}
-    if not wanted <= about.keys() or (
-        "solver" in wanted and not fields - {"coupling"} <= set(about["solver"]) <= fields
-    ):
-        raise ValueError(f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
-    return about
-
-
-def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn.Module:
-    """A network of the saved kind, or of the user's `own` class; ours without memory for its weights yet."""
-    name, config = about["estimator"], about["config"] or {}
-    if own is None and name not in NETWORKS:
-        raise ValueError(
-            f"{path} was saved with the network class {name!r}: name it, load(path, estimator={name}), "
-            f"or --network file.py:{name} on the command line"
-        )
-    try:
-        if own is not None:
-            return own(**config)
-        with torch.device("meta"):
-            return NETWORKS[name](**config)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path}: its network settings are not valid: {error}") from error

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from firm._model import Firm
 from firm._posterior_mean import vector
-from firm._sampling import Method, noise_like, sample
+from firm._sampling import Method, as_measurement, check_noise_level, noise_like, sample
 from firm.operators.base import LinearOperator
 from firm.operators.repeated import repeated
 
@@ -43,10 +43,12 @@ def restore(
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
-    depend on how many there are.
+    depend on how many there are. Measurements, noise level and result are checked as in `sample`.
     """
     if samples < 1:
         raise ValueError(f"restore: samples must be at least 1, got {samples}")
+    y = as_measurement(model, y)
+    check_noise_level(sigma)
     start = time.perf_counter()
     generator = Generator().manual_seed(seed)
     like = op.A_adjoint(y)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean
 from firm.operators.base import LinearOperator, check_measurement
+from firm.operators.checks import name, require_one_scale, shape
 
 Method = Literal["euler", "midpoint", "heun"]
 Generators = Generator | Sequence[Generator] | None  # a sequence holds one generator per sample
@@ -37,7 +38,8 @@ def sample(
     model
         A `Firm`, or anything with its ``posterior_mean`` method.
     op, y
-        Forward operator and measurements.
+        Forward operator and measurements: a tensor of floats, or complex, of images in [-1, 1]. It is converted to the
+        precision of the model's weights, float32 at least, whatever its own; nothing else is (see `as_measurement`).
     steps
         N >= 1, on the uniform grid t_i = i / N.
     generator
@@ -45,7 +47,7 @@ def sample(
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
         independent of its batch. None uses torch's global generator.
     sigma
-        Noise level of y, for models that take it.
+        Noise level of y, finite and at least 0, for models that take it: a number, or one a sample, (B,).
     method
         "euler" is the paper's, one velocity a step. "midpoint" and "heun" are second order with two velocities a
         step (Heun's last step is an Euler step); none of them evaluates at t = 1, where the velocity is singular.
@@ -58,11 +60,15 @@ def sample(
         raise ValueError(f"sample: steps must be at least 1, got {steps}")
     if method not in ("euler", "midpoint", "heun"):
         raise ValueError(f'sample: method must be "euler", "midpoint" or "heun", got {method!r}')
+    y = as_measurement(model, y)
+    check_noise_level(sigma)
     like = op.A_adjoint(y)
     check_measurement(op, like, y)
+    require_one_scale(op, like, y, sigma)
     x = noise_like(like, generator) if x_0 is None else x_0
     if x.shape != like.shape:
         raise ValueError(f"sample: x_0 has shape {tuple(x.shape)}, the images have {tuple(like.shape)}")
+    x = x.to(like.dtype)
 
     def velocity(x: Tensor, t: float, check: bool = False) -> tuple[Tensor, Tensor]:
         z = model.posterior_mean(op, x, t, y, sigma=sigma, check=check)
@@ -80,7 +86,41 @@ def sample(
             v_end, _ = velocity(x + dt * v, t + dt)
             v = (v + v_end) / 2
         x = x + dt * v
+    if not bool(x.isfinite().all()):
+        bad = int((~x.isfinite()).sum())
+        raise ValueError(
+            f"sample: {bad} of the {x.numel()} values of the restored images {shape(x)} are NaN or infinite: the "
+            f"network, or the data-consistency step of {name(op)}, does not cope with these measurements"
+        )
     return x
+
+
+def as_measurement(model: object, y: Tensor) -> Tensor:
+    """Measurements as `model` takes them: in the precision of its weights, float32 at least; ValueError if no floats.
+
+    A model without weights takes float32 and float64 as they are.
+    """
+    if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
+        what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
+        raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
+    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    given = y.dtype if weight is None or not weight.is_floating_point() else weight.dtype
+    double = given in (torch.float64, torch.complex128)
+    if y.is_complex():
+        return y.to(torch.complex128 if double else torch.complex64)
+    return y.to(torch.float64 if double else torch.float32)
+
+
+def check_noise_level(sigma: float | Tensor | None) -> None:
+    """Raise ValueError unless every noise level is finite and at least 0."""
+    if sigma is None:
+        return
+    try:
+        values = torch.as_tensor(sigma, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        values = torch.tensor(float("nan"))
+    if not bool(((values >= 0) & values.isfinite()).all()):
+        raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma}")
 
 
 def evaluations(steps: int, method: Method = "euler") -> int:

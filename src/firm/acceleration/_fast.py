@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from typing import Any, Literal
 
 import torch
@@ -14,6 +15,7 @@ from firm.networks.norm_swish import NormSwish, has_fused
 from firm.networks.unet import UNet
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
+GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
 Precision = Literal["auto", "bf16", "float32"]
 
 
@@ -27,7 +29,8 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     Parameters
     ----------
     model
-        With a `UNet`; it is not changed. Move it to its device first.
+        With a `UNet`; it is not changed. Move it to its device first. A `tiled` model becomes fast inside its tiles;
+        with other networks, which have nothing to gain, the model itself is returned.
     precision
         "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
     """
@@ -39,6 +42,12 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
     """The same for a network by itself, such as a prior. Without `graphs` its calls can be part of a larger graph."""
     if precision not in ("auto", "bf16", "float32"):
         raise ValueError(f'fast: precision must be "auto", "bf16" or "float32", got {precision!r}')
+    wrapper: Any = net
+    if hasattr(net, "around"):  # that of `tiled`
+        inside = fast_network(wrapper.estimator, precision, graphs)
+        return net if inside is wrapper.estimator else wrapper.around(inside)
+    if isinstance(net, FastNetwork) and precision not in ("auto", {torch.bfloat16: "bf16"}.get(net.dtype, "float32")):
+        net = net.underlying()
     if not isinstance(net, UNet):
         return net  # nothing to gain for other networks
     net = copy.deepcopy(net).requires_grad_(False).eval()
@@ -70,6 +79,16 @@ class FastNetwork(nn.Module):
         self.config: dict[str, Any] = net.config
         self.stride = net.stride
         self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
+        self._done: torch.cuda.Event | None = None  # the last replay
+
+    def underlying(self) -> nn.Module:
+        """The network to save, with the model's own weights; ValueError where they were rounded."""
+        if self.dtype != torch.float32:
+            raise ValueError(
+                f"a fast model in {str(self.dtype).removeprefix('torch.')} has rounded weights: save the model that "
+                'firm.fast was given, or make it with firm.fast(model, "float32")'
+            )
+        return self.net
 
     @property
     def dtype(self) -> torch.dtype:
@@ -92,16 +111,25 @@ class FastNetwork(nn.Module):
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
     def _replay(self, inputs: list[Tensor]) -> Tensor:
-        key = tuple(inputs[0].shape)
-        if key not in self._recorded:
-            if len(self._recorded) >= SHAPES:
-                del self._recorded[next(iter(self._recorded))]
-            self._recorded[key] = self._record(inputs)
-        graph, static, out = self._recorded[key]
-        for held, given in zip(static, inputs, strict=True):
-            held.copy_(given)
-        graph.replay()
-        return out.clone()  # the next replay overwrites it
+        """Threads take turns: they share the buffers of a graph, and a recording takes down what others launch.
+
+        Each also waits, on the device, for the one before, which may have worked on another stream.
+        """
+        with GRAPHS:
+            key = tuple(inputs[0].shape)
+            if self._done is not None:
+                torch.cuda.current_stream().wait_event(self._done)
+            if key not in self._recorded:
+                if len(self._recorded) >= SHAPES:
+                    del self._recorded[next(iter(self._recorded))]
+                self._recorded[key] = self._record(inputs)
+            graph, static, out = self._recorded[key]
+            for held, given in zip(static, inputs, strict=True):
+                held.copy_(given)
+            graph.replay()
+            result = out.clone()  # the next replay overwrites it
+            self._done = torch.cuda.current_stream().record_event() if result.is_cuda else None
+            return result
 
     def _record(self, inputs: list[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
         static = [v.clone(memory_format=torch.contiguous_format) for v in inputs]

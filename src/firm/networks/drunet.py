@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from firm.networks.settings import whole, wholes
+
 
 class DRUNet(nn.Module):
     """D(x, sigma): images out of noisy ones, for every noise level. The paper's has 32,640,960 parameters.
@@ -31,9 +33,11 @@ class DRUNet(nn.Module):
 
     def __init__(self, channels: int = 3, widths: tuple[int, ...] = (64, 128, 256, 512), blocks: int = 4) -> None:
         super().__init__()
-        self.config: dict[str, Any] = dict(channels=channels, widths=tuple(widths), blocks=blocks)
-        if not widths or min(channels, blocks, *widths) < 1:
-            raise ValueError(f"DRUNet: every size must be at least 1: {self.config}")
+        channels, blocks = whole("DRUNet", "channels", channels, 4096), whole("DRUNet", "blocks", blocks, 100)
+        widths = wholes("DRUNet", "widths", widths, 65536, 12)
+        self.config: dict[str, Any] = dict(channels=channels, widths=widths, blocks=blocks)
+        if not widths:
+            raise ValueError(f"DRUNet: widths must not be empty: {self.config}")
         self.stride = 2 ** (len(widths) - 1)
         self.head = nn.Conv2d(channels + 1, widths[0], 3, padding=1, bias=False)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()

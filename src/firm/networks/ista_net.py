@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from firm.networks.settings import whole
 from firm.operators.base import LinearOperator
 from firm.operators.guess import first_guess
 
@@ -37,9 +38,9 @@ class ISTANet(nn.Module):
 
     def __init__(self, channels: int = 3, phases: int = 9, features: int = 32) -> None:
         super().__init__()
+        channels, phases = whole("ISTANet", "channels", channels, 4096), whole("ISTANet", "phases", phases, 1000)
+        features = whole("ISTANet", "features", features, 65536)
         self.config: dict[str, Any] = dict(channels=channels, phases=phases, features=features)
-        if min(channels, phases, features) < 1:
-            raise ValueError(f"ISTANet: every size must be at least 1: {self.config}")
         self.phases = nn.ModuleList(Phase(channels, features) for _ in range(phases))
         # No maps between features: parameters that Muon leaves to AdamW.
         self.adamw_only = tuple(f"phases.{k}.proximal.{conv}." for k in range(phases) for conv in "DG")

@@ -8,12 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from firm.networks.settings import whole
+
 
 class MLP(nn.Module):
     """The small estimator of the toy problem: [x, x_t, t] to a point of the plane."""
 
     def __init__(self, width: int = 128, depth: int = 3) -> None:
         super().__init__()
+        width, depth = whole("MLP", "width", width, 65536), whole("MLP", "depth", depth, 1000)
         self.config: dict[str, Any] = dict(width=width, depth=depth)
         sizes = [5] + [width] * depth
         hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.SiLU())]

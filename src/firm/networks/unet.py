@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm.networks.norm_swish import GroupNorm, NormSwish
+from firm.networks.settings import require_number, short, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -80,21 +81,26 @@ class UNet(nn.Module):
         extra: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        each = (blocks,) * len(mult) if isinstance(blocks, int) else tuple(blocks)
+        kind = type(self).__name__
+        channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
+        side, groups, ch = whole(kind, "side", side, 65536), whole(kind, "groups", groups, 65536), whole(kind, "ch", ch, 8192)
+        mult, attention = wholes(kind, "mult", mult, 64, 12), wholes(kind, "attention", attention, 65536, 32)
+        one = not isinstance(blocks, list | tuple)
+        each = (whole(kind, "blocks", blocks, 100),) * len(mult) if one else wholes(kind, "blocks", blocks, 100, 12)
+        require_number(kind, "time_scale", time_scale, 1e6)
         self.config: dict[str, Any] = dict(
-            channels=channels, side=side, ch=ch, mult=tuple(mult), blocks=blocks if isinstance(blocks, int) else each,
-            attention=tuple(attention), groups=groups, unshuffle=unshuffle, time_scale=time_scale,
-            noise_level=noise_level,
+            channels=channels, side=side, ch=ch, mult=mult, blocks=blocks if one else each, attention=attention,
+            groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
+        if not mult or ch % 2 or not isinstance(noise_level, bool):
+            raise ValueError(f"{kind}: mult must not be empty, ch even, and noise_level true or false: {self.config}")
+        if len(each) != len(mult):
+            raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
+        unknown = extra if isinstance(extra, str) else [name for name in extra if name not in EXTRA]
+        if unknown:
+            raise ValueError(f"{kind}: extra is out of {', '.join(EXTRA)}, got {short(unknown)}")
         if extra:
             self.config["extra"] = tuple(extra)  # the paper's networks are saved without it, as before
-        if min(channels, side, ch, groups, unshuffle, *mult, *each) < 1 or ch % 2 or len(each) != len(mult):
-            raise ValueError(
-                f"UNet: every size must be at least 1, ch even, and blocks one number or one a level: {self.config}"
-            )
-        unknown = [name for name in extra if name not in EXTRA]
-        if unknown:
-            raise ValueError(f"UNet: extra is out of {', '.join(EXTRA)}, got {', '.join(map(str, unknown))}")
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)

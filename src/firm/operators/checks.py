@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from firm.operators.base import LinearOperator
 
 
 def name(op: object) -> str:
@@ -50,3 +56,29 @@ def require_pattern(op: object, what: str, pattern: Tensor) -> None:
     samples = pattern.flatten(1) if pattern.ndim == 4 else pattern.reshape(1, -1)
     if not bool(samples.any(dim=1).all()):
         raise ValueError(f"{kind}: the {what} of shape {shape(pattern)} is empty: A would measure nothing")
+
+
+def require_one_scale(op: LinearOperator, Aty: Tensor, y: Tensor, sigma: float | Tensor | None = None) -> None:
+    """Raise ValueError if no images in [-1, 1], or near that, can have the measurements `y`, with noise of `sigma`.
+
+    c A'y, with the c that makes A(c A'y) closest to y, is never larger (in the mean square) than an image that
+    explains y, whatever A is. Costs one application of A. The limit is 8, and more where there is much noise: pictures
+    with values of 0 to 255, and overflow further on, are noticed, other habits are left alone.
+    """
+    AAty = op.A(Aty)
+    wanted = "y must be a torch tensor of floats with images in [-1, 1] (for values x of 0 to 255: x / 127.5 - 1)"
+    if not bool(AAty.isfinite().all()):
+        largest = float(y.abs().max())
+        raise ValueError(
+            f"{name(op)}: A(A'y) is NaN or infinite for y of shape {shape(y)} up to {largest:.3g}: {wanted}"
+        )
+    up, down = (v.abs().double().square().reshape(len(v), -1) for v in (Aty, AAty))
+    gain = (down.sum(1) / up.sum(1)).sqrt()  # of A, on A'y
+    c = up.sum(1) / down.sum(1)
+    size = (c * up.mean(1).sqrt()).nan_to_num(0, 0, 0)  # 0 where A'y is
+    noise = 0.0 if sigma is None else (torch.as_tensor(sigma, device=y.device).double() / gain).nan_to_num(0, 0, 0)
+    worst = float((size / (1 + noise)).max())
+    if worst > 8:
+        raise ValueError(
+            f"{name(op)}: y of shape {shape(y)} belongs to images of a size of {float(size.max()):.3g}: {wanted}"
+        )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from firm.operators.base import LinearOperator, Operator
+from firm.operators.checks import name
 
 
 def repeated(op: LinearOperator, batch: int) -> LinearOperator:
@@ -35,6 +36,9 @@ class Repeated(Operator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The adjoint of every run of measurements."""
         return torch.cat([self.op.A_adjoint(part) for part in y.split(self.batch)])
+
+    def __repr__(self) -> str:
+        return name(self.op)  # messages are about the user's operator
 
 
 class RepeatedProx(Repeated):

@@ -8,6 +8,8 @@ from torch import Tensor
 from firm.operators.base import LinearOperator, data_consistency, per_sample
 from firm.operators.checks import name, require_shape, shape
 
+TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
+
 
 def dot_test(
     op: LinearOperator,
@@ -18,24 +20,66 @@ def dot_test(
     tol: float | None = None,
     seed: int = 0,
 ) -> float:
-    """Check <A x, y> = <x, A'y> on random x and y; return the relative error, raise ValueError above `tol`.
+    """Check that A is linear and that A' is its adjoint; return the relative error, raise ValueError above `tol`.
 
-    `x_shape` is the shape of a batch, (B, ...). The default `tol` is 1e-3 in float32 and 1e-9 in float64, relative
-    to |A x| |y|, which lets rounding and single-precision transforms pass but no wrong scale, sign or shift.
+    `x_shape` is the shape of a batch, (B, ...). With random a and y, in every sample by itself:
+
+        <A a, A a> = <a, A'A a>,    <A A'y, y> = <A'y, A'y>,    <A a, y> = <a, A'y>,
+        A(0) = 0,    A(b - 2 a) = A b - 2 A a    with b = A'y, scaled.
+
+    The first two compare numbers as large as they can be, so that a wrong scale, sign or kernel is as plain in a large
+    image as in a small one; with independent a and y both sides of the third are near 0 there. The default `tol` is
+    1e-3 in float32 and 1e-9 in float64, which lets rounding and single-precision transforms pass. Costs four
+    applications of A and two of A'.
     """
-    x = _randn(x_shape, dtype, device, seed)
-    Ax = op.A(x)
-    y = _randn(shape(Ax), Ax.dtype, device, seed + 1)
-    Aty = op.A_adjoint(y)
-    require_shape(op, "A_adjoint(y)", Aty, x_shape)
-    gap = abs(float(_inner(Ax, y) - _inner(x, Aty)))
-    error = gap / max(float(Ax.norm() * y.norm()), float(x.norm() * Aty.norm()), torch.finfo(dtype).tiny)
-    if not error <= (tol if tol is not None else _tolerance(dtype)):
+    tol = tol if tol is not None else _tolerance(dtype)
+    a = _randn(x_shape, dtype, device, seed)
+    Aa = op.A(a)
+    if shape(Aa)[:1] != tuple(x_shape)[:1]:
+        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement an image")
+    y = _randn(shape(Aa), Aa.dtype, device, seed + 1)
+    AtAa, b = op.A_adjoint(Aa), op.A_adjoint(y)
+    for image in (AtAa, b):
+        require_shape(op, "A_adjoint(y)", image, x_shape)
+    Ab = op.A(b)
+    require_shape(op, "A(x) of other x", Ab, shape(Aa))
+    _test_linear(op, a, Aa, b, Ab, tol)
+    allowed = 10 * torch.finfo(Aa.dtype).eps / max(tol, 1e-12)  # rounding, where a sum happens to cancel
+    pairs = [(Aa, Aa, a, AtAa), (Ab, y, b, b)]
+    gaps = []
+    for Av, w, v, Atw in pairs:
+        left, right = _inner(Av, w), _inner(v, Atw)
+        size = torch.stack([left.abs(), right.abs(), allowed * _norm(v) * _norm(Atw)]).amax(0).clamp(min=TINY)
+        gaps.append((left - right).abs() / size)
+    larger = torch.maximum(_norm(Aa) * _norm(y), _norm(a) * _norm(b)).clamp(min=TINY)
+    gaps.append((_inner(Aa, y) - _inner(a, b)).abs() / larger)
+    error = float(torch.stack(gaps).max())  # NaN where one is
+    if not error <= tol:
         raise ValueError(
             f"{name(op)}: A_adjoint is not the adjoint of A: <A x, y> and <x, A'y> differ by {error:.1e} of "
-            f"|A x| |y| for x of shape {tuple(x_shape)} and y of shape {shape(y)}"
+            f"their size for x of shape {tuple(x_shape)} and y of shape {shape(y)}"
         )
     return error
+
+
+def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tensor, tol: float) -> None:
+    """Raise ValueError unless A(0) = 0 and A(s b - 2 a) = s A b - 2 A a, with s b as large as a."""
+    size = _norm(Aa)
+    nothing = float((_norm(op.A(torch.zeros_like(a))) / size.clamp(min=TINY)).max())
+    if not nothing <= tol / 100:  # exactly 0 in all that multiplies, sums and transforms
+        raise ValueError(
+            f"{name(op)}: A is not linear: A(0) is not 0 but {nothing:.1e} of |A x| for images of shape {shape(a)}; "
+            "take the offset out of A, and subtract it from y"
+        )
+    s = (_norm(a) / _norm(b).clamp(min=TINY)).clamp(max=MOST).to(a.real.dtype)
+    of_a, of_b = (s.reshape(-1, *[1] * (v.ndim - 1)) for v in (a, Ab))
+    gap = _norm(op.A(of_a * b - 2 * a) - (of_b * Ab - 2 * Aa))
+    error = float((gap / (2 * size + s * _norm(Ab)).clamp(min=TINY)).max())
+    if not error <= tol:
+        raise ValueError(
+            f"{name(op)}: A is not linear: A(x - 2 z) and A x - 2 A z differ by {error:.1e} of their size for images "
+            f"of shape {shape(a)}; an offset, noise, clipping or rounding inside A?"
+        )
 
 
 def prox_test(
@@ -81,9 +125,13 @@ def _tolerance(dtype: torch.dtype) -> float:
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
-    """Real inner product, summed in double precision."""
-    a, b = (v.to(torch.complex128 if v.is_complex() else torch.float64) for v in (a, b))
-    return (a.conj() * b).real.sum()
+    """Real inner product of every sample, (B,), summed in double precision."""
+    a, b = (v.to(torch.complex128 if v.is_complex() else torch.float64).reshape(len(v), -1) for v in (a, b))
+    return (a.conj() * b).real.sum(1)
+
+
+def _norm(a: Tensor) -> Tensor:
+    return _inner(a, a).sqrt()
 
 
 def _randn(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str, seed: int) -> Tensor:

@@ -38,6 +38,14 @@ class Tiled(nn.Module):
             )
         self.tile, self.overlap = tile, overlap
 
+    def around(self, estimator: nn.Module) -> Tiled:
+        """The same tiles with another estimator inside."""
+        return Tiled(estimator, self.tile, self.overlap)
+
+    def underlying(self) -> nn.Module:
+        """The network to save: tiles are a way to call it."""
+        return self.estimator
+
     def forward(self, x: Tensor, x_t: Tensor, *scalars: Tensor) -> Tensor:
         """As the estimator: images (B, C, H, W), t and perhaps sigma (B,)."""
         H, W = x.shape[-2:]

@@ -1,0 +1,47 @@
+"""Checks of a network's settings, which may come from a file of unknown origin: types and limits, before building."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def whole(kind: str, name: str, value: Any, high: int) -> int:
+    """`value`, or ValueError unless it is a whole number from 1 to `high`."""
+    if not is_whole(value, 1, high):
+        raise ValueError(
+            f"{kind}: every size must be at least 1, and {name} a whole number of at most {high}, got {short(value)}"
+        )
+    return int(value)
+
+
+def wholes(kind: str, name: str, values: Any, high: int, most: int) -> tuple[int, ...]:
+    """`values` as a tuple, or ValueError unless they are at most `most` whole numbers from 1 to `high`."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) > most:
+        raise ValueError(f"{kind}: {name} must be a list of at most {most} whole numbers, got {short(values)}")
+    return tuple(whole(kind, f"every entry of {name}", value, high) for value in values)
+
+
+def require_number(kind: str, name: str, value: Any, high: float) -> None:
+    """Raise ValueError unless `value` is a number from -`high` to `high`."""
+    if not is_number(value, high):
+        raise ValueError(f"{kind}: {name} must be a number of at most {high:g}, got {short(value)}")
+
+
+def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:
+    """Whether it is a whole number, of Python or NumPy, in these limits."""
+    return hasattr(value, "__index__") and not isinstance(value, bool) and bool(low <= value <= high)
+
+
+def is_number(value: Any, high: float = 1e30) -> bool:
+    """Whether it is one finite real number, of Python or NumPy, not beyond `high`."""
+    return hasattr(value, "__float__") and not isinstance(value, bool) and bool(abs(value) <= high)
+
+
+def short(value: Any) -> str:
+    """How a message shows a value, however long it is."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of more digits than Python prints
+        return "a number of thousands of digits"
+    return text if len(text) <= 100 else text[:97] + "..."

@@ -1,0 +1,254 @@
+"""Files of models: damage and hostile settings are refused in words, whatever the bytes; names mean one thing."""
+
+import copy
+import json
+import logging
+import random
+import time
+
+import pytest
+import safetensors.torch
+import torch
+
+import firm
+from firm._model import save_network
+from firm._model_file import signed
+from firm.networks import DRUNet, ISTANet, PriorUNet
+from firm.operators import Identity
+
+TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
+CARD = {"trained_for": [{"name": "denoising", "sigma": 0.1}], "size": 16, "channels": 1, "value_range": [0.0, 1.0]}
+
+
+def tiny():
+    net = firm.UNet(1, **TINY)
+    for p in net.parameters():
+        p.data = 0.2 * torch.randn(p.shape)
+    return firm.Firm(net, firm.Solver(K=3), CARD)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    path = tmp_path / "model.safetensors"
+    tiny().save(path)
+    return path
+
+
+def parts(path):
+    with safetensors.safe_open(path, framework="pt") as file:
+        text = file.metadata()["firm"]  # and copies of the weights: the file will change under them
+        weights = {key: file.get_tensor(key).clone() for key in file.keys()}  # noqa: SIM118 (not a dict)
+    return text, weights
+
+
+def rewrite(path, change, sign=True):
+    """Save the file again with its metadata changed, with the digest of what it holds now, or without."""
+    text, weights = parts(path)
+    about = json.loads(text)
+    del about["digest"]
+    change(about)
+    text = json.dumps(about)
+    safetensors.torch.save_file(weights, path, metadata={"firm": signed(text, weights) if sign else text})
+
+
+def same(a, b):
+    a, b = a.estimator.state_dict(), b.estimator.state_dict()
+    return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_every_flipped_bit_is_seen(saved):
+    data = saved.read_bytes()
+    header = 8 + int.from_bytes(data[:8], "little")
+    rng, intact = random.Random(0), firm.load(saved)
+    places = [rng.randrange(header, len(data)) for _ in range(60)] + [rng.randrange(header) for _ in range(200)]
+    accepted = []
+    for place in places:
+        bit = 1 << rng.randrange(8)
+        saved.write_bytes(data[:place] + bytes([data[place] ^ bit]) + data[place + 1 :])
+        try:
+            found = firm.load(saved)
+        except ValueError:
+            continue
+        accepted.append(place)
+        assert same(found, intact)  # as in 1e-05 and 1E-05
+        assert (found.card, found.solver) == (intact.card, intact.solver)
+    assert not [place for place in accepted if place >= header]
+    assert len(accepted) <= 2
+
+
+def test_networks_have_a_digest_too(tmp_path):
+    path = tmp_path / "prior.safetensors"
+    save_network(path, PriorUNet(1, **TINY), "prior", {})
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"prior\.safetensors is damaged or was changed after it was saved"):
+        firm.load_network(path)
+
+
+def test_a_changed_setting_is_seen(saved):
+    text, weights = parts(saved)
+    safetensors.torch.save_file(weights, saved, metadata={"firm": text.replace('"K": 3', '"K": 4')})
+    with pytest.raises(ValueError, match="its digest does not fit"):
+        firm.load(saved)
+
+
+def test_files_of_older_versions_load_with_a_note(saved, caplog):
+    with caplog.at_level(logging.INFO, logger="firm"):
+        intact = firm.load(saved)
+        assert not caplog.records
+        rewrite(saved, lambda about: None, sign=False)
+        assert same(firm.load(saved), intact)
+    assert "saved by an older version of firm, without a digest" in caplog.text
+
+
+def test_the_bundled_models_have_a_digest_which_costs_little():
+    prints = {}
+    for name in firm.bundled():
+        text, weights = parts(firm._model.find(name))
+        start = time.perf_counter()
+        assert text == signed(text.rpartition(', "digest"')[0] + "}", weights)
+        assert time.perf_counter() - start < 0.5  # 0.02 s on a machine that does nothing else
+        prints[name] = firm.load(name).fingerprint()
+    assert prints == {"face-128": "c8fde0f0a9cbd0e6", "toy": "91b160c94dcc9d8b"}  # as before there was one
+
+
+NUMBERS = [10**30, 10**7, -1, 0, 0.5, -1e308, float("nan"), float("inf"), True]
+WRONG = [None, [], [1, "x"], {}, {"a": 1}, "text", "", *NUMBERS]
+
+
+def paths(value, at=()):
+    """The places of a nested structure."""
+    yield at
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from paths(value[key], (*at, key))
+
+
+def put(about, place, value):
+    changed = copy.deepcopy(about)
+    inner = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    if not place:
+        return value
+    inner[place[-1]] = value
+    return changed
+
+
+def test_settings_of_the_wrong_type_are_refused_in_words(tmp_path):
+    """The only exception is ValueError, and what is not refused works."""
+    saved = tmp_path / "model.safetensors"
+    net = firm.UNet(1, side=16, ch=4, mult=(1,), blocks=1, groups=2, attention=())
+    firm.Firm(net, firm.Solver(K=1), CARD).save(saved)
+    text, weights = parts(saved)
+    about = json.loads(text)
+    del about["digest"]
+    accepted, zeros = [], torch.zeros(1, 1, 16, 16)
+    for place in paths(about):
+        for wrong in WRONG:
+            changed = json.dumps(put(about, place, wrong))
+            text = signed(changed, weights) if changed.startswith("{") and changed != "{}" else changed
+            saved.write_bytes(safetensors.torch.save(weights, metadata={"firm": text}))
+            start = time.perf_counter()
+            try:
+                model = firm.load(saved)
+            except ValueError:
+                pass
+            else:
+                accepted.append((place, wrong))
+                assert model.posterior_mean(Identity(), zeros, 0.5, zeros).shape == zeros.shape
+            assert time.perf_counter() - start < 2, (place, wrong)
+    # Only where another value may be right as well:
+    free = {("card",), ("card", "trained_for"), ("card", "trained_for", 0), ("card", "trained_for", 0, "name"),
+            ("card", "trained_for", 0, "sigma"), ("card", "value_range"), ("card", "value_range", 0),
+            ("card", "value_range", 1), ("solver", "K"), ("solver", "rho"), ("solver", "beta"),
+            ("config", "time_scale"), ("config", "attention"), ("config", "groups"), ("config", "side")}  # fmt: skip
+    assert {place for place, _ in accepted} <= free, {place for place, _ in accepted} - free
+    solver = [(place[1], wrong) for place, wrong in accepted if place[0] == "solver"]
+    assert sorted(solver, key=str) == [("K", 0), ("beta", 0), ("beta", 0.5), ("rho", 0.5), ("rho", 10**7)]
+
+
+@pytest.mark.parametrize(
+    ("key", "inside", "value"),
+    [("solver", "K", 10**9), ("config", "blocks", 10**7), ("config", "ch", 10**12), ("config", "mult", [1] * 1000),
+     ("config", "mult", 3), ("config", "unshuffle", 0), ("config", "ch", "x"), ("solver", "rho", float("inf"))],
+)  # fmt: skip
+def test_absurd_sizes_are_refused_before_building(saved, key, inside, value):
+    rewrite(saved, lambda about: about[key].update({inside: value}))
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=rf"settings are not valid: .*{inside}"):
+        firm.load(saved)
+    assert time.perf_counter() - start < 0.5
+
+
+@pytest.mark.parametrize(
+    "build",
+    [lambda: DRUNet(blocks=10**7), lambda: DRUNet(widths=3), lambda: DRUNet(widths=()), lambda: ISTANet(phases=10**8),
+     lambda: firm.UNet(mult=()), lambda: firm.UNet(noise_level="yes"), lambda: firm.UNet(time_scale=float("nan")),
+     lambda: firm.networks.MLP(depth=10**9), lambda: firm.UNet(ch=10 ** 5000)],
+)  # fmt: skip
+def test_networks_refuse_absurd_sizes(build):
+    with pytest.raises(ValueError, match=r"DRUNet|ISTANet|UNet|MLP"):
+        build()
+
+
+def test_metadata_that_is_no_json_of_ours(saved):
+    _, weights = parts(saved)
+    for text in ("", "{", "[" * 100_000, "1" * 5000, '{"format": 1e999}', '{"format": true}', "null"):
+        safetensors.torch.save_file(weights, saved, metadata={"firm": text})
+        with pytest.raises(ValueError, match="not of a FIRM model"):
+            firm.load(saved)
+
+
+def test_weights_of_another_type(saved):
+    text, weights = parts(saved)
+    weights["head.conv.bias"] = weights["head.conv.bias"].long()
+    safetensors.torch.save_file(weights, saved, metadata={"firm": text.rpartition(', "digest"')[0] + "}"})
+    with pytest.raises(ValueError, match=r"weights do not fit UNet: head\.conv\.bias is torch\.int64"):
+        firm.load(saved)
+
+
+class Own(torch.nn.Module):
+    def __init__(self, settings=None):
+        super().__init__()
+        self.config = {"settings": settings or {"a": 1}}
+        self.weight = torch.nn.Parameter(torch.zeros(self.config["settings"]["a"]))
+
+
+def test_a_class_of_the_users_own_that_cannot_take_the_settings(tmp_path):
+    path = tmp_path / "own.safetensors"
+    firm.Firm(Own()).save(path)
+    assert isinstance(firm.load(path, Own).estimator, Own)
+    rewrite(path, lambda about: about["config"].update(settings=[1]))
+    with pytest.raises(ValueError, match="network settings are not valid"):
+        firm.load(path, Own)
+
+
+def test_a_local_file_does_not_shadow_a_bundled_model(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny().save("face-128")
+    assert firm.load("face-128").card["name"] == "face-128"
+    assert firm.load("./face-128").card == CARD
+    assert firm.load(tmp_path / "face-128").card == CARD
+    (tmp_path / "toy").mkdir()
+    assert firm.load("toy").card["trained_for"] == "toy"
+    with pytest.raises(FileNotFoundError, match=r"no model './toy': a folder, neither a file nor a bundled model"):
+        firm.load("./toy")
+
+
+@pytest.mark.parametrize("wrap", [lambda m: firm.fast(m, "float32"), lambda m: firm.tiled(m, 8, 2),
+                                  lambda m: firm.tiled(firm.fast(m, "float32"), 8, 2)])  # fmt: skip
+def test_fast_and_tiled_models_are_saved_as_the_model(wrap, tmp_path):
+    model = tiny()
+    model.save(tmp_path / "plain.safetensors")
+    wrap(model).save(tmp_path / "wrapped.safetensors")
+    plain, wrapped = (firm.load(tmp_path / f"{name}.safetensors") for name in ("plain", "wrapped"))
+    assert plain.fingerprint() == wrapped.fingerprint()
+    assert (tmp_path / "plain.safetensors").read_bytes() == (tmp_path / "wrapped.safetensors").read_bytes()
+
+
+def test_rounded_weights_are_not_saved(tmp_path):
+    for model in (firm.fast(tiny(), "bf16"), firm.tiled(firm.fast(tiny(), "bf16"), 8, 2)):
+        with pytest.raises(ValueError, match=r"in bfloat16 has rounded weights: save the model that firm\.fast was"):
+            model.save(tmp_path / "rounded.safetensors")
+    assert not list(tmp_path.iterdir())
