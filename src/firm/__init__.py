@@ -3,6 +3,9 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
+
+# isort: split
 from firm import operators as operators
 from firm._flow import interpolate as interpolate
 from firm._flow import omega as omega

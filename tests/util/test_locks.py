@@ -185,7 +185,7 @@ def test_an_heir_that_is_about_to_take_over(tmp_path):
 
 def contend(folder, start, rounds, pid):
     """Find the same stale lock as the others, over and over; an exclusive file tells if two were in at once."""
-    for k in range(rounds):
+    for k in range(rounds):  # a process that fails breaks the barrier for the others after a while
         if start.wait() == 0:
             leave(folder, pid=pid, token=str(locks.uuid.uuid4()))
         start.wait()
@@ -203,7 +203,7 @@ def contend(folder, start, rounds, pid):
 
 def test_processes_that_find_the_same_stale_lock(tmp_path):
     context, rounds = multiprocessing.get_context("fork"), 60
-    start, pid = context.Barrier(4, timeout=20), dead_process()
+    start, pid = context.Barrier(4, timeout=5), dead_process()
     workers = [context.Process(target=contend, args=(tmp_path, start, rounds, pid), daemon=True) for _ in range(4)]
     for worker in workers:
         worker.start()
