@@ -12,11 +12,13 @@ _waiting = False
 
 def is_command_line() -> bool:
     """Whether this process is the command `firm` or ``python -m firm``, and no program that uses the library."""
-    words = sys.orig_argv
-    for i, word in enumerate(words[1:], start=1):
+    words = iter(sys.orig_argv[1:])
+    for word in words:
         if word == "-m":
-            return words[i + 1 : i + 2] == ["firm"]
-        if not word.startswith("-"):
+            return next(words, "") == "firm"
+        if word in ("-X", "-W"):  # options of Python that have a value
+            next(words, "")
+        elif not word.startswith("-") or word == "-c":
             return os.path.basename(word) in ("firm", "firm.exe")
     return False
 

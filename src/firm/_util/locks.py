@@ -105,7 +105,7 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
                     folder.rmdir()  # where nothing was written
 
 
-def locked(folder: Callable[P, str | Path | None]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def locked(folder: Callable[..., str | Path | None]) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function: it holds the folder that `folder` finds from the arguments, as in `folder_lock`."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -44,8 +44,9 @@ def bench(
     base, device = load_config(path, overrides), device or default_device()
     rows: list[dict[str, Any]] = []
     results = {
-        "config": str(path), "overrides": overrides, "K": base.K, "matrix TFLOP/s": round(matrix_rate(device) / 1e12, 4),
-        **estimate(base), "machine": describe_machine(device), "rows": rows,
+        "config": str(path), "overrides": overrides, "K": base.K,
+        "matrix TFLOP/s": round(matrix_rate(device) / 1e12, 4), **estimate(base),
+        "machine": describe_machine(device), "rows": rows,
     }  # fmt: skip
     for batch in batches:
         plain: Tensor | None = None

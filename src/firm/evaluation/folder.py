@@ -1,4 +1,4 @@
-"""The folder of an evaluation: what it is for, and the rows that are there already; damage is named, not guessed over."""
+"""The folder of an evaluation: what it is for, and which rows it has already. Damage is named, not passed over."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
+from firm.evaluation.folder import Row
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.evaluation.run import Evaluation, Row, restore_chunk, score_image
+from firm.evaluation.run import Evaluation, restore_chunk, score_image
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
