@@ -3,7 +3,8 @@
     python experiments/face_128/run.py --data CELEBA            # everything; a GPU is advisable
     python experiments/face_128/run.py --data CELEBA --steps 1,2 --limit 20      # a part, on a CPU
 
-Writes results.json, checks.json, table.md and curves.png beside this file (or to --out); a stopped run goes on.
+Writes results.json, checks.json, table.md and curves.png beside this file (or to --out; those of another --model to a
+folder of its own); a stopped run goes on.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import typer
 
 from firm._model import Firm, load
 from firm._restore import restore
+from firm._util.device import choose_device
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images
 from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods
+from firm.evaluation.folder import folder_name
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr
@@ -45,17 +48,19 @@ def main(
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps.")] = "1,2,4,10,25",
     limit: Annotated[int, typer.Option(min=2, help="Test faces.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Images at once on a GPU.")] = 100,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = HERE,
-    work: Annotated[Path, typer.Option(help="Folder for the rows of single images.")] = Path("outputs/face_128"),
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
+    work: Annotated[Path | None, typer.Option(help="Folder for the rows of single images.")] = None,
+    device_name: Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
 ) -> None:
     """Evaluate, check, draw."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(device_name)
     network = fast(load(model).to(device))
+    out, work = folders(model, network, out, work)
     images = load_images("celeba", data, "test", size=128, limit=limit)
-    evaluation = Evaluation(images, [Task(name, 128) for name in TASKS])
+    evaluation = Evaluation(images, [Task(name, 128) for name in TASKS], device=device)
     methods = [*plain_methods(), *(firm_method(network, N) for N in numbers(steps))]
     summary = summarise(evaluate(evaluation, methods, work, batch=batch))
-    about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine()}
+    about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine(device)}
     write_atomically(out / "results.json", json.dumps({**about, "summary": summary}, indent=1))
     write_atomically(out / "table.md", table(summary))
     draw(summary, out / "curves.png")
@@ -64,6 +69,13 @@ def main(
     write_atomically(out / "checks.json", json.dumps(checks, indent=1))
     print(table(summary))
     print(json.dumps({key: checks[key] for key in ("mismatch", "spread")}, indent=1))
+
+
+def folders(name: str, model: Firm, out: Path | None, work: Path | None) -> tuple[Path, Path]:
+    """Where results go: those of the bundled model beside this file, and none into the folder of another model."""
+    own = Path("outputs") / "face_128" / folder_name(name, model.fingerprint(), model.card)
+    bundled = name == "face-128" and not Path(name).is_file()
+    return out or (HERE if bundled else own), work or own
 
 
 def paper_row(name: str) -> list[tuple[float, float, float]]:
@@ -118,7 +130,7 @@ def mismatch(model: Firm, evaluation: Evaluation, batch: int) -> dict[str, float
     """PSNR at N = 2 of random inpainting with other shares of missing pixels and other noise levels."""
     settings = [("missing", p) for p in (0.5, 0.6, 0.7, 0.8)] + [("sigma", s) for s in (0.005, 0.02)]
     method, n = firm_method(model, 2), len(evaluation.images)
-    size = batch if torch.cuda.is_available() else 1
+    size = batch if evaluation.device.type == "cuda" else 1
     result = {}
     for key, value in settings:
         task = Task("random-inpainting", 128, **{key: value})

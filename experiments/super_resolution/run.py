@@ -12,13 +12,13 @@ import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 import typer
 from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
 from firm import fast, load, restore, tiled
+from firm._util.device import choose_device
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm._util.text import numbers
@@ -35,12 +35,13 @@ def main(
     limit: Annotated[int, typer.Option(help="Pictures.")] = 10,
     scales: Annotated[str, typer.Option(help="Factors of the sides.")] = "2,3,4",
     out: Annotated[Path, typer.Option(help="File for the numbers.")] = HERE / "results.json",
+    device_name: Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
 ) -> None:
     """Shrink, restore with the exact operator and with the paper's bare stride, compare."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = choose_device(device_name)
     network = tiled(fast(load(model).to(device)))
     files = folder_files(data)[:limit]
-    results: dict[str, Any] = {"model": model, "N": 2, "machine": describe_machine()}
+    results: dict[str, Any] = {"model": model, "N": 2, "machine": describe_machine(device)}
     for scale in numbers(scales, "--scales"):
         rows: dict[str, list[float]] = {"bicubic interpolation": [], "filter bicubic": [], "filter stride": []}
         for file in tqdm(files, desc=f"x{scale}"):

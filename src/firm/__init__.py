@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from firm._util import interrupts as _interrupts  # noqa: F401 (first: torch takes seconds to import)
+from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
 
 # isort: split
 from firm import operators as operators

@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from firm._util.device import choose_device
+
 
 @dataclass(frozen=True)
 class Ranks:
@@ -27,12 +29,20 @@ class Ranks:
 
 
 @contextmanager
-def ranks() -> Iterator[Ranks]:
-    """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one."""
-    cuda = torch.cuda.is_available()
+def ranks(device_name: str | None = None) -> Iterator[Ranks]:
+    """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one.
+
+    A single process computes on the device of that name, or on the GPU if there is one. Several take one GPU each, or
+    are all put on the CPU by the name "cpu".
+    """
     if "WORLD_SIZE" not in os.environ:
-        yield Ranks(0, 1, torch.device("cuda" if cuda else "cpu"))
+        yield Ranks(0, 1, choose_device(device_name))
         return
+    if device_name not in (None, "cpu"):
+        raise ValueError(
+            f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
+        )
+    cuda = torch.cuda.is_available() and device_name is None
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
     if cuda:
         torch.cuda.set_device(device)

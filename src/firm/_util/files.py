@@ -19,3 +19,24 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def make_folder(path: str | Path) -> Path:
+    """Make a folder and those above it; where a file is in the way, an error that says so."""
+    path = Path(path)
+    for place in (path, *path.parents):
+        if place.is_dir():
+            break
+        if place.exists() or place.is_symlink():
+            raise NotADirectoryError(f"{place} is a file, not a folder: choose another place for the results")
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def check_file(path: str | Path) -> Path:
+    """A file that is to be written at the end of long work: make its folder, and say now if it cannot be there."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a file in it")
+    make_folder(path.parent)
+    return path

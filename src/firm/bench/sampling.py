@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from firm._model import Firm, load
 from firm._sampling import sample
+from firm._util.device import default_device, wait
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
 from firm.acceleration._fast import Precision, fast
@@ -31,12 +32,13 @@ def bench_sampling(
     naive: bool = True,
     seconds: float = 3.0,
     out: Path | None = None,
+    device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Measure the model as it is ("naive": eager float32) and made `fast`, on random measurements.
 
     The best batch is the one with most images a second at one step. JSON is written after every measurement.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or default_device()
     model = load(name).to(device)
     config: dict[str, Any] = getattr(model.estimator, "config", {})
     if "side" not in config:
@@ -45,7 +47,8 @@ def bench_sampling(
     problem = Task(task, size)
     rows: list[dict[str, Any]] = []
     results: dict[str, Any] = {
-        "model": name, "task": task, "size": size, "precision": precision, "machine": describe_machine(), "rows": rows,
+        "model": name, "task": task, "size": size, "precision": precision, "machine": describe_machine(device),
+        "rows": rows,
     }  # fmt: skip
     modes = {"naive": model} if naive else {}
     modes["fast"] = fast(model, precision)
@@ -83,11 +86,10 @@ def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float)
 
     def once() -> None:
         sample(model, op, y, steps, sigma=task.sigma, generator=generator)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait(device)
 
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(device)
     once()
     once()
     calls, start = 0, time.perf_counter()
@@ -95,7 +97,7 @@ def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float)
         once()
         calls += 1
     each = (time.perf_counter() - start) / calls / batch
-    return {"ms an image": round(1000 * each, 3), "images/s": round(1 / each, 2), "peak_mb": peak_megabytes()}
+    return {"ms an image": round(1000 * each, 3), "images/s": round(1 / each, 2), "peak_mb": peak_megabytes(device)}
 
 
 def speed_table(results: dict[str, Any]) -> Table:

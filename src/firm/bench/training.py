@@ -12,6 +12,7 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
+from firm._util.device import default_device, wait
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
@@ -25,7 +26,14 @@ NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, f
 
 
 def bench(
-    path: Path | None, overrides: list[str], batches: list[int], *, naive: bool, seconds: float, out: Path | None
+    path: Path | None,
+    overrides: list[str],
+    batches: list[int],
+    *,
+    naive: bool,
+    seconds: float,
+    out: Path | None,
+    device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Measure each batch size, naive and fast; a size that does not fit is recorded as such. JSON after every one.
 
@@ -33,11 +41,12 @@ def bench(
     rounding, if all is well. Start from trained weights (``init_from``) for that; at random ones the last layers are
     nearly zero and hide the others.
     """
-    base = load_config(path, overrides)
+    base, device = load_config(path, overrides), device or default_device()
     rows: list[dict[str, Any]] = []
     results = {
-        "config": str(path), "overrides": overrides, "K": base.K, "matrix TFLOP/s": round(matrix_rate() / 1e12, 4),
-        **estimate(base), "machine": describe_machine(), "rows": rows,
+        "config": str(path), "overrides": overrides, "K": base.K,
+        "matrix TFLOP/s": round(matrix_rate(device) / 1e12, 4), **estimate(base),
+        "machine": describe_machine(device), "rows": rows,
     }  # fmt: skip
     for batch in batches:
         plain: Tensor | None = None
@@ -45,7 +54,7 @@ def bench(
             config = replace(base, batch=batch, **settings)  # type: ignore[arg-type]
             row: dict[str, Any] = {"mode": name, "batch": batch}
             try:
-                measured, gradient = measure_speed(config, seconds)
+                measured, gradient = measure_speed(config, seconds, device)
             except torch.OutOfMemoryError:
                 row["error"] = "out of memory"
             else:
@@ -58,17 +67,16 @@ def bench(
             rows.append(row)
             if out is not None:
                 write_atomically(out, json.dumps(results, indent=1))
-            if torch.cuda.is_available():
+            if device.type == "cuda":
                 torch.cuda.empty_cache()
     return results
 
 
-def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], Tensor]:
+def measure_speed(config: TrainConfig, seconds: float, device: torch.device) -> tuple[dict[str, Any], Tensor]:
     """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
 
     Returns the numbers, and the gradient of the first step as one vector on the CPU.
     """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = replace(config, warm_epochs=0, ema_from_epoch=0)
     side = config.read_size or config.size
     shape = (64, config.channels, side, side)
@@ -77,39 +85,38 @@ def measure_speed(config: TrainConfig, seconds: float) -> tuple[dict[str, Any], 
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, Images(pixels, [str(i) for i in range(len(pixels))]))
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
+        torch.cuda.reset_peak_memory_stats(device)
     _, norm = trainer.advance()
     gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
     gradient *= max(1.0, norm.item() / config.clip)  # as it was before clipping, which hides its size
     trainer.advance()
-    _wait(device)
+    wait(device)
     warm_up = time.perf_counter() - start
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds or steps < 3:
         trainer.advance()
         steps += 1
-    _wait(device)
+    wait(device)
     step = (time.perf_counter() - start) / steps
     return {
         "images/s": round(config.batch / step, 2),
         "ms a step": round(1000 * step, 2),
-        "peak_mb": peak_megabytes(),
+        "peak_mb": peak_megabytes(device),
         "start in s": round(warm_up, 1),
     }, gradient
 
 
-def matrix_rate(size: int = 8192) -> float:
+def matrix_rate(device: torch.device, size: int = 8192) -> float:
     """FLOP/s of a bf16 matrix product of random data on this device: the ceiling."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     n = size if device.type == "cuda" else 1024
     a, b = torch.randn(2, n, n, device=device, dtype=torch.bfloat16)
     for _ in range(3):
         a @ b
-    _wait(device)
+    wait(device)
     start = time.perf_counter()
     for _ in range(10):
         a @ b
-    _wait(device)
+    wait(device)
     return 10 * 2 * n**3 / (time.perf_counter() - start)
 
 
@@ -130,8 +137,3 @@ def bench_table(results: dict[str, Any]) -> Table:
             f"{row['gradient error']:.1e}" if "gradient error" in row else "",
         )  # fmt: skip
     return table
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

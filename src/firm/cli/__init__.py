@@ -1,14 +1,33 @@
 """The command line: one sub-command a file. Heavy imports stay inside the commands, so that --help is quick."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from firm._util.interrupts import raise_again
+from firm._util import interrupt
+from firm._util.locks import LockedError
 from firm.cli import bench, evaluate, info, plot, reproduce, restore, train
+
+
+class Commands(TyperGroup):
+    """The commands; what may happen in any of them ends in a word, not in a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        interrupt.loaded()
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            interrupt.say_stopped()
+            raise typer.Exit(interrupt.CODE) from error
+        except LockedError as error:
+            raise typer.BadParameter(str(error)) from error
+
 
 app = typer.Typer(
     name="firm",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -30,7 +49,6 @@ def main(
     ] = False,
 ) -> None:
     """FIRM: restore images from y = A x + noise with a flow that solves with A in every step."""
-    raise_again()
 
 
 app.command()(restore.restore)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from firm.cli.checks import SECONDS, Device, in_words
 from firm.cli.choices import Precision
 
 app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
@@ -23,20 +24,23 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, key=value.")] = None,
     batches: Annotated[str, typer.Option(help="Batch sizes to try, comma-separated.")] = "32,64,128",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 5.0,
+    seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 5.0,
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
+    device: Device = None,
 ) -> None:
     """Images a second, milliseconds a step and peak memory of training, on random pictures."""
     from rich.console import Console
 
+    from firm._util.device import choose_device
+    from firm._util.files import check_file
     from firm._util.text import numbers
     from firm.bench.training import bench, bench_table
 
-    try:
-        sizes = numbers(batches, "--batches")
-        results = bench(config, overrides or [], sizes, naive=naive, seconds=seconds, out=out)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
+    with in_words():
+        sizes, where = numbers(batches, "--batches"), choose_device(device)
+        if out is not None:
+            check_file(out)
+        results = bench(config, overrides or [], sizes, naive=naive, seconds=seconds, out=out, device=where)
     Console().print(bench_table(results))
 
 
@@ -47,20 +51,23 @@ def sample(
     task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.")] = 3.0,
+    seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 3.0,
     out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
+    device: Device = None,
 ) -> None:
     """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""
     from rich.console import Console
 
+    from firm._util.device import choose_device
+    from firm._util.files import check_file
     from firm._util.text import numbers
     from firm.bench.sampling import bench_sampling, speed_table
 
-    try:
+    with in_words():
+        counts, where = numbers(steps), choose_device(device)
+        if out is not None:
+            check_file(out)
         results = bench_sampling(
-            model, numbers(steps), task=task, precision=precision, naive=naive, seconds=seconds,
-            out=out,
-        )  # fmt: skip
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
+            model, counts, task=task, precision=precision, naive=naive, seconds=seconds, out=out, device=where
+        )
     Console().print(speed_table(results))

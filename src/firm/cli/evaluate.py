@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from firm.cli.checks import SEED, Device, in_words
 from firm.cli.choices import Convention, Dataset, Precision, Split
 from firm.cli.settings import task_names
 
@@ -39,7 +40,9 @@ def evaluate(
         typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout)."),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
-    size: Annotated[int | None, typer.Option(help="Image side (celeba 128, afhq 256, else the model's).")] = None,
+    size: Annotated[
+        int | None, typer.Option(min=1, help="Image side (celeba 128, afhq 256, else the model's).")
+    ] = None,
     split: Annotated[Split, typer.Option(help="Of celeba and afhq.")] = "test",
     convention: Annotated[Convention, typer.Option(help="See docs/evaluation.md.")] = "tables",
     mask: Annotated[
@@ -57,65 +60,66 @@ def evaluate(
     precision: Annotated[
         Precision, typer.Option(help="Of the network: float32, bf16, or auto, bf16 where the machine has it.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.")] = 42,
+    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.", callback=SEED)] = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
+    device: Device = None,
 ) -> None:
     """Restore the images of a data set in every task; print a table per task, write images.csv and results.json."""
     from rich.console import Console
 
+    from firm._util.device import choose_device
+    from firm._util.locks import folder_lock
     from firm._util.text import numbers, settings
-    from firm.cli.models import channels_of, range_of
+    from firm.cli.models import channels_of, range_of, size_of
     from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
     from firm.evaluation.run import Evaluation
     from firm.evaluation.run import evaluate as run
 
     start = time.perf_counter()
-    try:
+    with in_words():
+        where = choose_device(device)
         names = [name.strip() for text in (method, methods) for name in text.split(",") if name.strip()]
-        chosen_methods, model = _methods(names, numbers(steps), precision, network, weights)
+        counts, given = numbers(steps), settings(own or [])
+        classes = _classes(tasks, given)  # before anything is read
+        chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where)
         card = {} if model is None else model.card
-        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or card.get("size")
-        side = None if side is None and dataset == "arrays" else int(side or 128)  # arrays have a size of their own
-        given = settings(own or [])
-        classes = _classes(tasks, given)  # before the pictures are read
+        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(card)
+        side = None if side is None and dataset == "arrays" else side or 128  # arrays have a size of their own
         if side is not None:
+            _require_memory(side)
             for kind in classes:
                 for row in chosen_methods:
                     row.on(_task(kind, (side, side), mask, given))  # loads networks: what is missing is said first
-        pictures = load_images(
-            dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
-            broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
-        )  # fmt: skip
-        chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
-        about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
-        evaluation = Evaluation(pictures, chosen, convention, seed, about)
-        folder = out or Path("outputs") / f"evaluate-{dataset}-{_stem(names)}-{convention}"
-        rows = run(evaluation, chosen_methods, folder, batch=batch)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
-    summary = summarise(rows)
-    write_results(folder, chosen_methods, summary, time.perf_counter() - start)
-    console = Console()
-    for table in tables(summary, convention):
-        console.print(table)
-    if images:
-        for task in chosen:
-            comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
+        folder = out or Path("outputs") / f"evaluate-{dataset}-{stem}-{convention}"
+        with folder_lock(folder):
+            pictures = load_images(
+                dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
+                broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
+            )  # fmt: skip
+            chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
+            about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
+            evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
+            rows = run(evaluation, chosen_methods, folder, batch=batch)
+            summary = summarise(rows)
+            write_results(folder, chosen_methods, summary, time.perf_counter() - start, where)
+            console = Console()
+            for table in tables(summary, convention):
+                console.print(table)
+            for task in chosen if images else ():
+                comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
     console.print(f"{len(pictures)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
 
 
 def _methods(
-    names: list[str], steps: list[int], precision: Precision, network: str | None, weights: Path | None
-) -> tuple[list[Any], Any]:
-    """The rows of the tables, and the model, if any: at most one, several baselines."""
-    import torch
-
+    names: list[str], steps: list[int], precision: Precision, network: str | None, weights: Path | None, device: Any
+) -> tuple[list[Any], Any, str]:
+    """The rows of the tables, the model, if any (at most one; several baselines), and what a folder is called by."""
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.cli.models import load_model
+    from firm.evaluation.folder import folder_name
     from firm.evaluation.methods import firm_method, plain_methods
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     rows = plain_methods()
     known = [name for name in names if name in BASELINES or name in GROUPS]
     models = [name for name in names if name not in known and name not in [row.label for row in rows]]
@@ -126,17 +130,25 @@ def _methods(
     if known:
         rows += baseline_methods(",".join(known), Networks(device, precision, weights))
     if not models:
-        return rows, None
+        return rows, None, "+".join(names)
     try:
         model = load_model(models[0], network, device, precision)
     except FileNotFoundError as error:
         raise ValueError(f"{error}; baselines are {', '.join([*GROUPS, *BASELINES])}") from error
-    return [*rows, *(firm_method(model, N) for N in steps)], model
+    stem = folder_name(models[0], model.fingerprint(), model.card)
+    return [*rows, *(firm_method(model, N) for N in steps)], model, "+".join([stem, *known])
 
 
-def _stem(names: list[str]) -> str:
-    """The part of a folder's name that says what was evaluated."""
-    return "+".join(Path(name).stem for name in names)
+def _require_memory(side: int) -> None:
+    """Refuse images that this machine could not hold, before anything is read."""
+    from firm._util.machine import free_memory
+
+    need, free = 10 * 4 * 3 * side**2, free_memory()  # about ten copies in float32, without the network's features
+    if free is not None and need > free:
+        raise ValueError(
+            f"--size {side}: an image of {side}x{side} needs at least {need / 2**30:,.1f} GB of memory while it is "
+            f"restored, and {free / 2**30:,.1f} GB are free: choose a smaller one"
+        )
 
 
 def _classes(text: str, settings: dict[str, Any]) -> list[Any]:

@@ -35,6 +35,10 @@ def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float,
     trained = card.get("value_range")
     if not trained:
         return None
+    if not (
+        isinstance(trained, list | tuple) and len(trained) == 2 and all(isinstance(v, int | float) for v in trained)
+    ):
+        raise ValueError(f"the model's card is damaged: value_range is {trained!r}; give --value-range low,high")
     try:
         arrays = is_array_file(data) or bool(array_files(data))
     except OSError:
@@ -48,4 +52,16 @@ def channels_of(model: Firm) -> int:
     channels = config.get("channels", model.card.get("channels"))
     if channels is None:
         raise ValueError("this model does not restore images: neither its network nor its card names their channels")
-    return int(channels)
+    return _whole(channels, "channels")
+
+
+def size_of(card: dict[str, Any]) -> int | None:
+    """Side of the images that the model was trained for, where its card tells."""
+    size = card.get("size")
+    return None if size is None else _whole(size, "size")
+
+
+def _whole(value: Any, what: str) -> int:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"the model's card is damaged: {what} is {value!r}, not a whole number")
+    return value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,11 +16,44 @@ def plot(
     """Draw loss (or error), validation PSNR, learning rate and speed of a training run."""
     import matplotlib.pyplot as plt
 
+    from firm._util.files import check_file
+    from firm.cli.checks import in_words
+
+    with in_words():
+        rows = training_rows(run)
+        path = check_file(out or run / "curves.png")
+        kinds = plt.figure().canvas.get_supported_filetypes()
+        plt.close()
+        if path.suffix[1:].lower() not in kinds:
+            raise ValueError(f"--out {path}: the name of a picture ends in .png, .pdf or .svg, say")
+        draw(rows, path)
+    typer.echo(f"wrote {path}")
+
+
+def training_rows(run: Path) -> list[dict[str, Any]]:
+    """The rows of a run's log that hold numbers; an error if there are none."""
     from firm.training.logs import read_log
 
-    rows = read_log(run)
+    try:
+        found: list[Any] = read_log(run)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{run / 'metrics.jsonl'} is no log of a training run: it is not even text") from error
+    rows = [{k: v for k, v in row.items() if is_number(v)} for row in found if isinstance(row, dict)]
+    rows = [row for row in rows if "step" in row and len(row) > 1]
     if not rows:
-        raise typer.BadParameter(f"{run}: no metrics.jsonl with training records")
+        raise ValueError(f"{run}: no metrics.jsonl with training records")
+    return rows
+
+
+def is_number(value: Any) -> bool:
+    """Whether it can be drawn."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    """Four panels in one picture."""
+    import matplotlib.pyplot as plt
+
     balanced = any("error" in row for row in rows)  # the loss is then 1 by construction
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained", sharex=True)
     for axis, (title, keys, log) in zip(
@@ -35,18 +69,17 @@ def plot(
         for key in keys:
             points: list[tuple[Any, Any]] = [(row["step"], row[key]) for row in rows if key in row]
             axis.plot(*zip(*points, strict=True), marker="." if len(points) < 40 else None, label=key)
-        axis.set(title=title, xlabel="step", yscale="log" if log else "linear")
+        positive = any(0 < row.get(key, 0) < math.inf for key in keys for row in rows)
+        axis.set(title=title, xlabel="step", yscale="log" if log and positive else "linear")
         axis.grid(alpha=0.3)
         if len(keys) > 1:
             axis.legend(fontsize=8)
-    path = out or run / "curves.png"
     figure.savefig(path, dpi=110)
     plt.close(figure)
-    typer.echo(f"wrote {path}")
 
 
 def score_keys(rows: list[dict[str, Any]]) -> list[str]:
     """The keys "psnr N=n" and "psnr N=n task" to draw: means for every N, single tasks for the first N only."""
-    keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
+    keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr N=")))
     first = keys[0].split()[1] if keys else ""
     return [key for key in keys if len(key.split()) == 2 or key.split()[1] == first]

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from firm.cli.checks import SEED, Device, in_words
 from firm.cli.choices import Precision
 
 app = typer.Typer(help="Reproduce a table or figure of the paper.", no_args_is_help=True)
@@ -20,7 +21,7 @@ def main() -> None:
 @app.command()
 def toy(
     out: Annotated[Path, typer.Option(help="Folder for the figures, the numbers and the model.")] = Path("outputs/toy"),
-    seed: Annotated[int, typer.Option(help="Seed of training and sampling.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of training and sampling.", callback=SEED)] = 0,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps (default: about two minutes' worth).")
     ] = None,
@@ -28,7 +29,8 @@ def toy(
     """Posterior recovery on the Gaussian-mixture problem: train on the CPU, compare with the exact posterior."""
     from firm.reproduce import toy as experiment
 
-    experiment.run(out, seed=seed, steps=steps or experiment.STEPS)
+    with in_words(out):
+        experiment.run(out, seed=seed, steps=steps or experiment.STEPS)
 
 
 @app.command()
@@ -37,12 +39,15 @@ def portrait(
     model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N.")] = 2,
     samples: Annotated[int, typer.Option(min=2, help="Posterior samples for mean and standard deviation.")] = 8,
-    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.", callback=SEED)] = 0,
+    device: Device = None,
 ) -> None:
     """Restore the bundled portrait in the paper's five tasks: one picture, one table."""
+    from firm._util.device import choose_device
     from firm.reproduce import portrait as experiment
 
-    experiment.run(out, model, steps, samples, seed)
+    with in_words(out):
+        experiment.run(out, model, steps, samples, seed, choose_device(device))
 
 
 Data = Annotated[Path, typer.Option(help="Folder of CelebA: img_align_celeba and list_eval_partition.txt.")]
@@ -66,18 +71,18 @@ def celeba(
     precision: Annotated[Precision, typer.Option(help="Of networks that no gradient passes through.")] = "auto",
     weights: Weights = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first faces.")] = 0,
+    device: Device = None,
 ) -> None:
     """Table 1: all methods in the five tasks on CelebA, ours beside the published numbers (minutes on a GPU)."""
+    from firm._util.device import choose_device
     from firm._util.text import numbers
     from firm.reproduce import celeba as experiment
 
-    try:
+    with in_words(out):
         experiment.run(
             out, data, methods=methods, model=model, steps=numbers(steps), limit=limit, batch=batch,
-            precision=precision, weights=weights, pictures=images,
+            precision=precision, weights=weights, pictures=images, device=choose_device(device),
         )  # fmt: skip
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.command()
@@ -94,18 +99,19 @@ def cost(
     ),
     skip: Annotated[str, typer.Option(help="Baselines left out of the mode plain.")] = "d-flow",
     weights: Weights = None,
+    device: Device = None,
 ) -> None:
     """The efficiency table: seconds, memory and network calls of every method, CelebA deblurring, batch 1."""
+    from firm._util.device import choose_device
     from firm._util.text import numbers
     from firm.reproduce import cost as experiment
 
-    try:
+    with in_words(out):
         experiment.run(
             out, data, methods=methods, model=model, steps=numbers(steps), images=images, batches=numbers(batches),
             modes=modes.split(","), skip=skip.split(","), weights=weights,
+            device=choose_device(device),
         )  # fmt: skip
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
 
 
 @app.command()
@@ -117,7 +123,5 @@ def pareto(
     """Quality against time: PSNR over seconds an image, all methods, all N, from the two tables."""
     from firm.reproduce import pareto as experiment
 
-    try:
+    with in_words():
         experiment.run(table, times, out)
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error

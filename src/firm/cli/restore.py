@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from firm.cli.checks import Device
 from firm.cli.choices import Format, Precision
 from firm.cli.settings import given, task_names, with_task_options
 
@@ -65,6 +66,7 @@ def restore(
     precision: Annotated[
         Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
     ] = "auto",
+    device: Device = None,
     **settings: Any,
 ) -> None:
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
@@ -103,7 +105,7 @@ def restore(
         if task is not None:
             _refuse_simulated(task, settings)
         files = _files(pictures, out)
-        with ranks() as r:
+        with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             reads = (channels_of(chosen), range_of(value_range, chosen.card, pictures))
             job = Job(tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind)

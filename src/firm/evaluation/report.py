@@ -14,8 +14,9 @@ from rich.table import Table
 
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
+from firm.evaluation.folder import Row
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.evaluation.run import Evaluation, Row, restore_chunk, score_image
+from firm.evaluation.run import Evaluation, restore_chunk, score_image
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
@@ -69,12 +70,18 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
     return out
 
 
-def write_results(out: Path, methods: Sequence[NamedMethod], summary: dict[str, Any], seconds: float) -> None:
+def write_results(
+    out: Path,
+    methods: Sequence[NamedMethod],
+    summary: dict[str, Any],
+    seconds: float,
+    device: torch.device | None = None,
+) -> None:
     """``out/results.json``: the configuration, the methods' fingerprints, the summary, and the machine."""
     results = {
         "config": json.loads((out / "config.json").read_text()),
         "methods": {method.label: method.fingerprint for method in methods},
-        "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine(),
+        "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine(device),
     }  # fmt: skip
     write_atomically(out / "results.json", json.dumps(results, indent=1))
 

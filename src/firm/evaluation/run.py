@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -15,17 +14,20 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from firm._util.files import write_atomically
+from firm._util.device import default_device, wait
+from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm._util.seeds import generator_for
 from firm.data.images import Images
+from firm.evaluation.folder import COLUMNS, Row, claim, read_rows
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
-COLUMNS = ("task", "method", "fingerprint", "index", "file", "psnr", "ssim", "lpips", "nfe", "seconds", "peak_mb")
-Row = dict[str, Any]
+
+class EvaluationError(RuntimeError):
+    """A method gave something that is no restoration."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,10 @@ class Evaluation:
     convention: Convention = "tables"
     seed: int = 42
     about: dict[str, Any] = field(default_factory=dict)  # the data set: recorded, and compared when continued
+    device: torch.device = field(default_factory=default_device)  # where the measurements are, and methods compute
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "device", torch.device(self.device))  # its name will do
         if not isinstance(self.images, Images):
             raise TypeError("Evaluation takes images as firm.data.Images(pixels, names), or firm.data.load_images(...)")
 
@@ -65,6 +69,7 @@ class Restored(Measured):
     seconds: float  # for the batch
 
 
+@locked(lambda evaluation, methods, out, **_: out)
 def evaluate(
     evaluation: Evaluation, methods: Sequence[NamedMethod], out: Path, *, batch: int = 8, progress: bool = True
 ) -> list[Row]:
@@ -80,10 +85,10 @@ def evaluate(
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
-    batch = batch if torch.cuda.is_available() else 1
-    _claim(out, evaluation)
+    batch = batch if evaluation.device.type == "cuda" else 1
+    claim(out, evaluation)
     table = out / "images.csv"
-    rows = _read(table)
+    rows = read_rows(table, evaluation.files)
     done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
     settled = [(task, method.on(task)) for task in evaluation.tasks for method in methods]
     pairs = [(task, method) for task, method in settled if method is not None]
@@ -94,7 +99,7 @@ def evaluate(
     total = len(pairs) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
     with (
-        open(table, "a", newline="") as file,
+        open(table, "a", newline="", encoding="utf-8", errors="surrogateescape") as file,
         tqdm(total=total, initial=total - left, unit="img", disable=not progress) as bar,
     ):
         writer = csv.DictWriter(file, COLUMNS)
@@ -118,8 +123,8 @@ def evaluate(
 
 
 def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measured:
-    """Measure the images `chunk`, on the GPU if there is one."""
-    truth = evaluation.images.batch(chunk).to("cuda" if torch.cuda.is_available() else "cpu")
+    """Measure the images `chunk`, on the evaluation's device."""
+    truth = evaluation.images.batch(chunk).to(evaluation.device)
     return Measured(truth, *task.measure(truth, evaluation.seed, chunk.start))
 
 
@@ -129,11 +134,11 @@ def restore_chunk(
     """Restore the images `chunk`, measured first where they are not yet."""
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
-    _synchronize()
+    wait(evaluation.device)
     start = time.perf_counter()
     with torch.no_grad():
         x = method.run(m.op, m.y, task.sigma, generators)
-    _synchronize()
+    wait(evaluation.device)
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)
 
 
@@ -160,15 +165,15 @@ def _bare_stride(task: BaseTask) -> bool:
 def _evaluate_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured
 ) -> list[Row]:
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+    if evaluation.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(evaluation.device)
     restored = restore_chunk(evaluation, task, method, chunk, measured)
-    peak = peak_megabytes()
+    peak = peak_megabytes(evaluation.device)
     where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
     if restored.x.shape != restored.truth.shape:
-        raise RuntimeError(f"{where}: shape {tuple(restored.x.shape)} for {tuple(restored.truth.shape)}")
+        raise EvaluationError(f"{where}: shape {tuple(restored.x.shape)} for {tuple(restored.truth.shape)}")
     if not bool(restored.x.isfinite().all()):
-        raise RuntimeError(f"{where}: the restoration has values that are NaN or infinite")
+        raise EvaluationError(f"{where}: the restoration has values that are NaN or infinite")
     return [
         {
             "task": task.name,
@@ -185,11 +190,6 @@ def _evaluate_chunk(
     ]
 
 
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def _chunks(indices: list[int], batch: int) -> Iterator[range]:
     """Runs of consecutive indices, at most `batch` long."""
     start = 0
@@ -197,48 +197,3 @@ def _chunks(indices: list[int], batch: int) -> Iterator[range]:
         if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == batch:
             yield range(indices[start], indices[end - 1] + 1)
             start = end
-
-
-def _claim(out: Path, evaluation: Evaluation) -> None:
-    """Write what `out` is for, or check that it is for this evaluation."""
-    config = {
-        "files": list(evaluation.files),
-        "size": list(evaluation.images.shape),
-        "convention": evaluation.convention,
-        "seed": evaluation.seed,
-        **evaluation.about,
-    }
-    tasks = {task.name: {"size": list(task.shape), **task.settings()} for task in evaluation.tasks}
-    path = out / "config.json"
-    if path.is_file():
-        before = json.loads(path.read_text())
-        tasks_before = before.pop("tasks")
-        differing = [key for key in config if before.get(key) != config[key]]
-        differing += [name for name in tasks if name in tasks_before and tasks_before[name] != tasks[name]]
-        if differing:
-            raise ValueError(
-                f"{out} holds another evaluation (different {', '.join(differing)}): "
-                "choose another folder, or delete it to start anew"
-            )
-        tasks = {**tasks_before, **tasks}
-    write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
-
-
-def _read(table: Path) -> list[Row]:
-    """The complete rows of the CSV file; a last line cut short by a crash is removed from it."""
-    if not table.is_file():
-        return []
-    data = table.read_bytes()
-    complete = data[: data.rfind(b"\n") + 1]
-    if complete != data:
-        write_atomically(table, complete)
-    rows: list[Row] = []
-    lines = csv.DictReader(complete.decode().splitlines())
-    if lines.fieldnames is not None and tuple(lines.fieldnames) != COLUMNS:
-        raise ValueError(f"{table} was written by another version of firm: choose another folder, --out")
-    for row in lines:
-        present = [key for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb") if row[key]]  # some are not defined
-        numbers = {key: float(row[key]) for key in present}
-        words = {key: row[key] for key in ("task", "method", "fingerprint", "file")}
-        rows.append({**words, **numbers, "index": int(row["index"]), "nfe": int(row["nfe"])})
-    return rows

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from firm._model import load
+from firm._util.device import default_device
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.acceleration._fast import Precision, fast
@@ -36,10 +37,11 @@ def run(
     precision: Precision = "auto",
     weights: Path | None = None,
     pictures: int = 0,
+    device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Evaluate what is not in ``out/images.csv`` yet; write table.md, table.tex and results.json, print the PSNR."""
     start = time.perf_counter()
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device or default_device()
     networks = Networks(device, precision, weights)
     chosen = [plain_methods()[0], *(baseline_methods(methods, networks) if methods else [])]
     firm = fast(load(model).to(device), precision)
@@ -49,13 +51,13 @@ def run(
         for task in tasks:
             method.on(task)  # loads the networks: what is missing is said before any work
     images = load_images("celeba", data, "test", size=128, limit=limit)
-    evaluation = Evaluation(images, tasks, "tables")
+    evaluation = Evaluation(images, tasks, "tables", device=device)
     summary = summarise(evaluate(evaluation, chosen, out, batch=batch))
     ours, paper = by_method(summary, [m.label for m in chosen]), celeba()
     ours = {label if label != "degraded" else "Degraded": row for label, row in ours.items()}
     results = {
         "model": model, "images": len(images), "convention": "tables", "precision": precision, "batch": batch,
-        "seconds": round(time.perf_counter() - start, 1), "machine": describe_machine(),
+        "seconds": round(time.perf_counter() - start, 1), "machine": describe_machine(device),
         "ours": ours, "paper": paper, "summary": summary,
     }  # fmt: skip
     write_atomically(out / "results.json", json.dumps(results, indent=1))

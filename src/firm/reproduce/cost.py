@@ -18,6 +18,7 @@ from rich.table import Table
 from tqdm import tqdm
 
 from firm._model import load
+from firm._util.device import default_device, wait
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
 from firm._util.seeds import generator_for
@@ -46,12 +47,15 @@ def run(
     modes: Sequence[str] = MODES,
     skip: Sequence[str] = (),
     weights: Path | None = None,
+    device: torch.device | None = None,
 ) -> dict[str, Any]:
     """Measure each method by itself on the device; cost.json is written after every row.
 
     `skip` names rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
     """
-    task = Task("deblurring", 128)
+    task, device = Task("deblurring", 128), device or default_device()
+    if wrong := [mode for mode in modes if mode not in MODES]:
+        raise ValueError(f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
     for name in baseline_names(methods):
         baseline_methods(name, Networks("cpu", "float32", weights))[0].on(
             task
@@ -59,20 +63,20 @@ def run(
     pictures = load_images("celeba", data, "test", size=128, limit=max(images, *batches, 1))
     rows: list[dict[str, Any]] = []
     results: dict[str, Any] = {
-        "task": task.name, "images": images, "model": model, "machine": describe_machine(), "rows": rows
+        "task": task.name, "images": images, "model": model, "machine": describe_machine(device), "rows": rows
     }  # fmt: skip
     work = [(mode, "FIRM", N) for mode in modes for N in steps]
     work += [(mode, name, 0) for mode in modes for name in baseline_names(methods) if (mode, name) not in _pairs(skip)]
     for mode, name, N in tqdm(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
-            method, calls = _prepare(mode, name, N, model, weights, task)
+            method, calls = _prepare(mode, name, N, model, weights, task, device)
             row: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
-            row |= _at_batch_one(method, task, pictures, images)
-            row |= _at_best_batch(method, task, pictures, batches) if mode == "fast" else {}
+            row |= _at_batch_one(method, task, pictures, images, device)
+            row |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
         rows.append(row)
         write_atomically(out / "cost.json", json.dumps(results, indent=1))
         del method
-        _free()
+        _free(device)
     write_atomically(out / "cost.md", markdown(results))
     console = Console(width=140)
     console.print(_table(results))
@@ -85,10 +89,9 @@ def _pairs(skip: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def _prepare(
-    mode: str, name: str, N: int, model: str, weights: Path | None, task: BaseTask
+    mode: str, name: str, N: int, model: str, weights: Path | None, task: BaseTask, device: torch.device
 ) -> tuple[NamedMethod, Calls | None]:
     """The method alone on the device, with nothing left of the one before."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     if name == "FIRM":
         firm = load(model).to(device)
         return firm_method(firm if mode == "plain" else fast(firm), N), Calls(firm.calls(N), 0, firm.calls(N))
@@ -106,24 +109,30 @@ def _calls(calls: Calls | None) -> dict[str, int | None]:
     return {"forward": calls.forward, "backward": calls.backward, "nfe": calls.paper}
 
 
-def _at_batch_one(method: NamedMethod, task: BaseTask, pictures: Images, count: int) -> dict[str, float]:
+def _at_batch_one(
+    method: NamedMethod, task: BaseTask, pictures: Images, count: int, device: torch.device
+) -> dict[str, float]:
     """Seconds an image: the median of `count`, after one to warm up. Peak memory of all of them, weights included."""
-    _reset()
-    seconds = [_once(method, task, pictures, range(i, i + 1)) for i in (0, *range(count))][1:]
-    peak = peak_megabytes()
+    _free(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = [_once(method, task, pictures, range(i, i + 1), device) for i in (0, *range(count))][1:]
+    peak = peak_megabytes(device)
     return {"seconds": statistics.median(seconds), "mean_seconds": statistics.fmean(seconds), "peak_mb": peak}
 
 
-def _at_best_batch(method: NamedMethod, task: BaseTask, pictures: Images, batches: Sequence[int]) -> dict[str, float]:
+def _at_best_batch(
+    method: NamedMethod, task: BaseTask, pictures: Images, batches: Sequence[int], device: torch.device
+) -> dict[str, float]:
     """Most images a second over the batch sizes, the second of two runs (the first alone where it takes over 20 s)."""
     best: dict[str, float] = {}
     for batch in batches:
         chunk = range(min(batch, len(pictures)))
         try:
-            _free()
-            seconds = _once(method, task, pictures, chunk)
+            _free(device)
+            seconds = _once(method, task, pictures, chunk, device)
             if seconds < 20:
-                seconds = _once(method, task, pictures, chunk)
+                seconds = _once(method, task, pictures, chunk, device)
         except torch.OutOfMemoryError:
             break
         if len(chunk) / seconds > best.get("images/s", 0):
@@ -131,34 +140,22 @@ def _at_best_batch(method: NamedMethod, task: BaseTask, pictures: Images, batche
     return best
 
 
-def _once(method: NamedMethod, task: BaseTask, pictures: Images, chunk: range) -> float:
+def _once(method: NamedMethod, task: BaseTask, pictures: Images, chunk: range, device: torch.device) -> float:
     """Seconds of one call on the images `chunk`, the device waited for before and after."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     op, y = task.measure(pictures.batch(chunk).to(device), SEED, chunk.start)
     generators = [generator_for(SEED, i, "method") for i in chunk]
-    _wait()
+    wait(device)
     start = time.perf_counter()
     with torch.no_grad():
         method.run(op, y, task.sigma, generators)
-    _wait()
+    wait(device)
     return time.perf_counter() - start
 
 
-def _wait() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
-def _free() -> None:
+def _free(device: torch.device) -> None:
     gc.collect()
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         torch.cuda.empty_cache()
-
-
-def _reset() -> None:
-    _free()
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
 
 
 def _text(row: dict[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from firm._util.files import check_file
 from firm.reproduce.published import COST, Scores
 from firm.reproduce.published import celeba as published
 from firm.tasks import tables
@@ -23,9 +24,17 @@ def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
     """
     import matplotlib.pyplot as plt
 
-    ours: Scores = _read(table / "results.json")["ours"]
+    check_file(out)
+
     cost = _read(times / "cost.json")
-    seconds = {row["method"]: row["seconds"] for row in cost["rows"] if row["mode"] == mode}
+    try:
+        ours: Scores = _read(table / "results.json")["ours"]
+        seconds = {row["method"]: float(row["seconds"]) for row in cost["rows"] if row["mode"] == mode}
+        for row in ours.values():
+            _psnr(row, False), _psnr(row, True)
+        machine = cost["machine"].get("gpu", cost["machine"]["cpu"])
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{table} or {times} lacks numbers: run the commands that wrote them again") from error
     theirs = {method: values[0] for method, values in COST.items()}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for axis, mean in zip(axes, (False, True), strict=True):
@@ -35,9 +44,7 @@ def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
         axis.set(xscale="log", xlabel="seconds an image, batch 1", ylabel="PSNR (dB)")
         axis.set_title("mean of the five tasks" if mean else TIMED)
         axis.grid(alpha=0.25)
-    machine = cost["machine"]
-    figure.suptitle(f"filled: ours, {machine.get('gpu', machine['cpu'])}; hollow: the paper, RTX A6000", fontsize=10)
-    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
     figure.savefig(out, dpi=130)
     plt.close(figure)
     print(f"the picture is {out}")
@@ -47,7 +54,12 @@ def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
 def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: run `firm reproduce celeba` and `firm reproduce cost` first")
-    found: dict[str, Any] = json.loads(path.read_text())
+    try:
+        found = json.loads(path.read_bytes())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: run the command that wrote it again")
     return found
 
 

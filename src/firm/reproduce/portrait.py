@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from firm._model import load
 from firm._restore import restore
+from firm._util.device import default_device
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.acceleration._fast import fast
@@ -24,13 +25,20 @@ from firm.restoration.output import write_side_by_side
 from firm.tasks import Task, tables
 
 
-def run(out: Path, model_name: str = "face-128", steps: int = 2, samples: int = 8, seed: int = 0) -> dict[str, Any]:
+def run(
+    out: Path,
+    model_name: str = "face-128",
+    steps: int = 2,
+    samples: int = 8,
+    seed: int = 0,
+    device: torch.device | None = None,
+) -> dict[str, Any]:
     """Write ``portrait.png`` (a row a task: truth, measurement, restoration, mean, deviation) and print a table."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device or default_device()
     model = fast(load(model_name).to(device))
     truth = portrait().to(device)
     rows: list[list[tuple[str, Tensor]]] = []
-    results: dict[str, Any] = {"model": model_name, "N": steps, "samples": samples, "machine": describe_machine()}
+    results: dict[str, Any] = {"model": model_name, "N": steps, "samples": samples, "machine": describe_machine(device)}
     for name in tqdm(tables(), unit="task"):
         task = Task(name, 128)
         op, y = task.measure(truth, seed)

@@ -17,6 +17,7 @@ from firm._model import Firm
 from firm._restore import Restoration, restore
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
+from firm._util.locks import locked
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import scores, visible
@@ -40,6 +41,7 @@ class Job:
     kind: Format = "png"
 
 
+@locked(lambda job, files, root, ranks, *_, **__: job.out if ranks.main else None)
 def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True) -> list[Row]:
     """Restore `files`, shared among the ranks; one row a picture, on the main rank all of them, also in restore.json.
 

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from firm._util.distributed import Ranks, average, largest
 from firm._util.files import write_atomically
+from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
 from firm.training.checkpoint import Checkpoints
@@ -30,6 +31,7 @@ from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
 
 
+@locked(lambda config, ranks, *_, **__: config.out if ranks.main else None)
 def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str, Any]:
     """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers."""
     out = Path(config.out)

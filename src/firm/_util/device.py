@@ -1,0 +1,37 @@
+"""Where to compute: what ``--device`` names, or the GPU if there is one."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+
+def default_device() -> torch.device:
+    """The GPU if there is one."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def choose_device(name: str | None) -> torch.device:
+    """The device called cpu, cuda or cuda:N, made the current one; None chooses. One that is not there is an error."""
+    if name is None:
+        return default_device()
+    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", name):
+        raise ValueError(f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}")
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if count == 0:
+            why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
+            raise ValueError(f"--device {name}: {why}; leave the option out, or give --device cpu")
+        if device.index is not None:
+            if device.index >= count:
+                raise ValueError(f"--device {name}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}")
+            torch.cuda.set_device(device)  # memory is counted, and graphs are recorded, on the current one
+    return device
+
+
+def wait(device: torch.device) -> None:
+    """Until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -1,0 +1,54 @@
+"""What the commands share: options that are checked alike, and errors that are told in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def _seed(value: int) -> int:
+    if not -(2**63) <= value < 2**64:  # what torch takes
+        raise typer.BadParameter("a seed has at most 64 bits")
+    return value
+
+
+def _seconds(value: float) -> float:
+    if not 0 <= value <= 3600 or math.isnan(value):
+        raise typer.BadParameter(f"from 0 to 3600 seconds, got {value}")
+    return value
+
+
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N (the N-th GPU, from 0); default: the GPU if there is one.")
+]
+SEED = _seed  # callbacks of options
+SECONDS = _seconds
+
+
+@contextmanager
+def in_words(out: Path | None = None) -> Iterator[None]:
+    """Tell what the user can mend in a sentence, without a traceback; hold the folder `out` meanwhile."""
+    from firm._util.locks import folder_lock
+    from firm.evaluation.run import EvaluationError
+
+    try:
+        with folder_lock(out):
+            yield
+    except (ValueError, OSError, EvaluationError) as error:
+        raise typer.BadParameter(str(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        if not _lacks_memory(error):
+            raise
+        raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether memory ran out: torch has an exception of its own for the GPU, and none for the CPU."""
+    import torch
+
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

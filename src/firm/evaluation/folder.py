@@ -1,0 +1,117 @@
+"""The folder of an evaluation: what it is for, and which rows it has already. Damage is named, not passed over."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from firm._util.files import write_atomically
+
+if TYPE_CHECKING:
+    from firm.evaluation.run import Evaluation
+
+COLUMNS = ("task", "method", "fingerprint", "index", "file", "psnr", "ssim", "lpips", "nfe", "seconds", "peak_mb")
+Row = dict[str, Any]
+
+
+def folder_name(name: str, fingerprint: str, card: dict[str, Any] | None = None) -> str:
+    """The part of a folder's name that tells a model from others, also from those whose files are called the same."""
+    called = (card or {}).get("name")
+    stem = called if isinstance(called, str) and called else Path(name).stem
+    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in stem)
+    return f"{plain[:60]}-{fingerprint[:8]}"
+
+
+def claim(out: Path, evaluation: Evaluation) -> None:
+    """Write what `out` is for, or check that it is for this evaluation."""
+    config = {
+        "files": list(evaluation.files),
+        "size": list(evaluation.images.shape),
+        "convention": evaluation.convention,
+        "seed": evaluation.seed,
+        **evaluation.about,
+    }
+    tasks = {task.name: {"size": list(task.shape), **task.settings()} for task in evaluation.tasks}
+    path = out / "config.json"
+    if path.exists():
+        before = _read_config(path)
+        tasks_before = before.pop("tasks")
+        differing = [key for key in config if before.get(key) != config[key]]
+        differing += [name for name in tasks if name in tasks_before and tasks_before[name] != tasks[name]]
+        if differing:
+            raise ValueError(
+                f"{out} holds another evaluation (different {', '.join(differing)}): "
+                "choose another folder, or delete it to start anew"
+            )
+        tasks = {**tasks_before, **tasks}
+    write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, IsADirectoryError, RecursionError) as error:
+        found = error
+    wanted = {"files", "size", "convention", "seed", "tasks"}
+    if not isinstance(found, dict) or not wanted <= found.keys() or not isinstance(found["tasks"], dict):
+        raise ValueError(
+            f"{path} is damaged, so that nobody can tell what {path.parent} is for: "
+            "choose another folder, or delete it to start anew"
+        )
+    return found
+
+
+def read_rows(table: Path, files: Sequence[str]) -> list[Row]:
+    """The complete rows of the CSV file; a last line cut short by a crash is removed from it.
+
+    `files` are the names of the images. Of lines that are there twice, the first counts.
+    """
+    if table.is_dir():
+        raise ValueError(f"{table} is a folder, not a table: choose another folder, --out")
+    if not table.exists():
+        return []
+    data = table.read_bytes()
+    complete = data[: data.rfind(b"\n") + 1]
+    if not complete and not ",".join(COLUMNS).encode().startswith(data.rstrip()):
+        raise ValueError(f"{table} is no table of an evaluation: choose another folder, --out")
+    # Names of files may hold line separators, or bytes that are no text.
+    lines = csv.DictReader(io.StringIO(complete.decode(errors="surrogateescape"), newline=""), strict=True)
+    try:
+        names = lines.fieldnames
+    except csv.Error as error:
+        raise ValueError(f"{table} is no table of an evaluation: choose another folder, --out") from error
+    if names is not None and tuple(names) != COLUMNS:
+        raise ValueError(f"{table} was written by another version of firm: choose another folder, --out")
+    rows: dict[tuple[Any, ...], Row] = {}
+    try:
+        for line in lines:
+            row = _row(line, files)
+            rows.setdefault((row["task"], row["method"], row["fingerprint"], row["index"]), row)
+    except (ValueError, TypeError, csv.Error) as error:
+        raise ValueError(
+            f"{table}: line {lines.line_num} is damaged. Delete this line, and its image is computed again; "
+            "or choose another folder, --out"
+        ) from error
+    if complete != data:
+        write_atomically(table, complete)
+    return list(rows.values())
+
+
+def _row(line: dict[Any, Any], files: Sequence[str]) -> Row:
+    """One line of the table, checked."""
+    if None in line or None in line.values():
+        raise ValueError("too many or too few values")
+    present = [key for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb") if line[key]]  # some are not defined
+    numbers = {key: float(line[key]) for key in present}
+    index, nfe = int(line["index"]), int(line["nfe"])
+    if not {"psnr", "seconds", "peak_mb"} <= numbers.keys() or any(map(math.isnan, numbers.values())):
+        raise ValueError("a number is missing")
+    if not 0 <= index < len(files) or files[index] != line["file"] or nfe < 0 or not line["task"] or not line["method"]:
+        raise ValueError("no image of this evaluation")
+    words = {key: line[key] for key in ("task", "method", "fingerprint", "file")}
+    return {**words, **numbers, "index": index, "nfe": nfe}

@@ -1,0 +1,194 @@
+"""Mistakes on the command line end in one sentence, never in a traceback."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import save_pictures, says
+from typer.testing import CliRunner
+
+import firm
+from firm._util import device as devices
+from firm._util.machine import free_memory
+from firm.cli import app
+from firm.cli.models import channels_of, range_of, size_of
+
+
+def told(*arguments):
+    """What a command says that fails as it should."""
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    assert isinstance(result.exception, SystemExit), result.exception
+    assert result.exit_code in (1, 2)
+    assert "Traceback" not in result.output
+    return result.output
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    return save_pictures(tmp_path_factory.mktemp("pictures"), 2, (20, 20))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
+    firm.Firm(net, firm.Solver(K=1)).save(path)
+    return path
+
+
+def log(folder, data):
+    folder.mkdir(exist_ok=True)
+    (folder / "metrics.jsonl").write_bytes(data)
+    return folder
+
+
+GOOD = b'{"step": 1, "loss": 0.5, "rate": 1, "images/s": 3}\n{"step": 2, "psnr N=1": 20.5}\n'
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[1, 2]\n[3]\n", b"7\n8\n", b'"text"\n', b"null\n", b'{"loss": 1}\n', b'{"step": "x", "loss": 1}\n']
+)
+def test_plot_of_a_log_without_records(data, tmp_path):
+    assert says(told("plot", log(tmp_path / "run", data)), "no metrics.jsonl with training records")
+
+
+def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
+    assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "is no log of a training run")
+    assert says(told("plot", tmp_path / "no"), "no metrics.jsonl")
+    run = log(tmp_path / "run", GOOD)
+    assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture ends in .png")
+    assert says(told("plot", run, "--out", tmp_path / "run"), "is a folder: name a file in it")
+    below = tmp_path / "run" / "metrics.jsonl" / "x.png"
+    assert says(told("plot", run, "--out", below), "is a file, not a folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
+
+
+def test_plot_takes_what_can_be_drawn(tmp_path):
+    odd = b'{"step": 3, "loss": [], "rate": "x"}\n{"step": 4, "loss": -1}\n[]\n{"step": 5, "psnr": 1, "psnrs": 2}\n'
+    run = log(tmp_path / "run", GOOD + odd)
+    result = CliRunner().invoke(app, ["plot", str(run)])
+    assert result.exit_code == 0, result.output
+    assert (run / "curves.png").is_file()
+
+
+@pytest.mark.parametrize("name", ["toy", "portrait"])
+def test_reproduce_says_what_is_wrong(name, tmp_path):
+    (tmp_path / "file").touch()
+    quick = ["--steps", "1"]
+    assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
+    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed has at most 64 bits")
+    if name == "portrait":
+        where = ["--out", tmp_path / "o"]
+        assert says(told("reproduce", name, "--model", "no", *where), "no model 'no'")
+        assert says(told("reproduce", name, "--model", tmp_path / "file", *where), "cannot be read as safetensors")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("table", "times"),
+    [
+        ("[", "{}"), ("[]", "{}"), ("{}", "[]"), ('{"ours": 1}', '{"rows": [], "machine": {"cpu": "x"}}'),
+        ('{"ours": {"a": {"deblurring": 1}}}', '{"rows": [], "machine": {"cpu": "x"}}'),
+        ('{"ours": {}}', '{"rows": [1]}'), ('{"ours": {}}', '{"rows": []}'),
+    ],
+)  # fmt: skip
+def test_pareto_of_damaged_results(table, times, tmp_path):
+    (tmp_path / "results.json").write_text(table)
+    (tmp_path / "cost.json").write_text(times)
+    output = told("reproduce", "pareto", "--table", tmp_path, "--times", tmp_path, "--out", tmp_path / "p.png")
+    assert says(output, "is damaged") or says(output, "lacks numbers")
+
+
+def test_cost_has_two_modes(pictures, tmp_path):
+    output = told("reproduce", "cost", "--data", pictures, "--modes", "slow", "--out", tmp_path / "o")
+    assert says(output, "no mode slow; there are plain, fast")
+
+
+def test_images_that_no_memory_holds(pictures, tmp_path, monkeypatch):
+    command = ["evaluate", "degraded", "--data", pictures, "--tasks", "random-inpainting", "--out", tmp_path / "o"]
+    monkeypatch.setattr("firm._util.machine.free_memory", lambda: 64 * 2**30)
+    monkeypatch.setattr("firm.data.load_images", lambda *_, **__: pytest.fail("read the pictures"))
+    output = told(*command, "--size", "100000")
+    assert says(output, "--size 100000: an image of 100000x100000 needs at least 1,117.6 GB of memory")
+    assert says(told(*command, "--size", "0"), "0 is not in the range")
+    assert not list(tmp_path.iterdir())
+    free = free_memory()
+    assert free is None or 2**20 < free < 2**50
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "1e9"])
+def test_bench_for_an_odd_time(seconds):
+    for kind in ("sample", "train"):
+        assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "from 0 to 3600 seconds")
+
+
+def test_bench_says_what_is_wrong_before_it_measures(model, tmp_path, monkeypatch):
+    monkeypatch.setattr("firm.bench.sampling.measure", lambda *_: pytest.fail("measured"))
+    assert says(told("bench", "sample", model, "--out", tmp_path), "is a folder: name a file in it")
+    assert says(told("bench", "sample", model, "--task", "nothing"), "no task 'nothing'")
+    assert says(told("bench", "sample", tmp_path), "no model")
+    assert says(told("bench", "train", tmp_path / "no.yaml", "--seconds", "0"), "no.yaml")
+
+
+def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    some = ["--out", tmp_path / "o"]
+    settings = tmp_path / "c.yaml"
+    settings.write_text(f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\n")
+    commands = [
+        ["restore", pictures, "--simulate", "denoising", "--model", model, *some],
+        ["evaluate", "degraded", "--data", pictures, *some],
+        ["bench", "sample", model],
+        ["bench", "train", settings],
+        ["reproduce", "portrait", *some],
+        ["reproduce", "celeba", "--data", pictures, *some],
+        ["reproduce", "cost", "--data", pictures, *some],
+    ]
+    for command in commands:
+        output = told(*command, "--device", "cuda")
+        assert says(output, "--device cuda:"), command
+        assert says(output, "or give --device cpu"), command
+        assert says(told(*command, "--device", "tpu"), "--device takes cpu, cuda or cuda:N"), command
+    done = ["evaluate", "degraded", "--data", pictures, "--size", 16, "--tasks", "denoising", *some, "--device", "cpu"]
+    assert CliRunner().invoke(app, [str(a) for a in done]).exit_code == 0
+    assert "gpu" not in json.loads((tmp_path / "o" / "results.json").read_text())["machine"]
+
+
+def test_devices_by_name(monkeypatch):
+    chosen = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    assert devices.choose_device(None) == torch.device("cuda")
+    assert devices.choose_device("cpu") == torch.device("cpu")
+    assert devices.choose_device("cuda:1") == torch.device("cuda:1")
+    assert chosen == [torch.device("cuda:1")]
+    with pytest.raises(ValueError, match="there are 2 GPUs here, cuda:0 to cuda:1"):
+        devices.choose_device("cuda:2")
+
+
+def test_damaged_cards(tmp_path):
+    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
+    assert channels_of(firm.Firm(net)) == 3
+    for wrong in ("x", [], 0, 2.5):
+        with pytest.raises(ValueError, match="card is damaged: channels"):
+            channels_of(firm.Firm(torch.nn.Identity(), card={"channels": wrong}))
+        with pytest.raises(ValueError, match="card is damaged: size"):
+            size_of({"size": wrong})
+    assert size_of({}) is None
+    np.save(tmp_path / "a.npy", np.zeros((4, 4), np.float32))
+    for wrong in (7, "ab", [1], [1, "x"], {"a": 1, "b": 2}):
+        with pytest.raises(ValueError, match="card is damaged: value_range"):
+            range_of(None, {"value_range": wrong}, tmp_path / "a.npy")
+    assert range_of(None, {"value_range": [0, 2]}, tmp_path / "a.npy") == (0.0, 2.0)
+
+
+def test_memory_that_runs_out_and_mistakes_of_ours(monkeypatch, tmp_path):
+    def fail(error):
+        monkeypatch.setattr("firm.reproduce.toy.run", lambda *_, **__: (_ for _ in ()).throw(error))
+        return CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "o")])
+
+    for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
+        assert says(fail(error).output, "there is not enough memory")
+    assert isinstance(fail(RuntimeError("a mistake in the code")).exception, RuntimeError)  # is not hidden
