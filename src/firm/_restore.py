@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,7 +25,7 @@ class Restoration:
     image: Tensor  # (B, C, H, W), the first sample
     mean: Tensor  # (B, C, H, W), mean of the samples
     std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
-    samples: Tensor  # (S, B, C, H, W)
+    samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
     nfe: int  # network calls in all, each on one image
     seconds: float
 
@@ -39,11 +40,25 @@ def restore(
     *,
     sigma: float | Tensor | None = None,
     method: Method = "euler",
+    keep: bool = True,
+    on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
     depend on how many there are. Measurements, noise level and result are checked as in `sample`.
+
+    Parameters
+    ----------
+    model, op, y, steps, sigma, method
+        As in `sample`.
+    samples, seed
+        How many to draw, and from which starting noise.
+    keep
+        If false, the samples are not kept: mean and standard deviation are updated as they are drawn, and memory does
+        not grow with their number.
+    on_sample
+        Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
     if samples < 1:
         raise ValueError(f"restore: samples must be at least 1, got {samples}")
@@ -53,22 +68,63 @@ def restore(
     generator = Generator().manual_seed(seed)
     like = op.A_adjoint(y)
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
-    drawn = []
+    drawn: list[Tensor] = []
+    spread, away = _Spread(), 0.0
     for first in range(0, samples, size):
         n = min(size, samples - first)
         x_0 = torch.cat([noise_like(like, generator) for _ in range(n)])
         many = y.repeat(n, *[1] * (y.ndim - 1))
         level = None if sigma is None else vector(sigma, like).repeat(n)
         x = sample(model, repeated(op, len(like)), many, steps, sigma=level, method=method, x_0=x_0)
-        drawn += list(x.split(len(like)))
-    if like.is_cuda:
-        torch.cuda.synchronize(like.device)
+        if like.is_cuda:
+            torch.cuda.synchronize(like.device)
+        for i, one in enumerate(x.split(len(like)), start=first):
+            if keep:
+                drawn.append(one)
+            else:
+                spread.add(one)
+            if on_sample is not None:
+                left = time.perf_counter()
+                on_sample(i, one)
+                away += time.perf_counter() - left
+    nfe = samples * model.calls(steps, method)
+    if not keep:
+        seconds = time.perf_counter() - start - away
+        return Restoration(spread.first, spread.mean, spread.std(), like.new_empty(0, *like.shape), nfe, seconds)
     stacked = torch.stack(drawn)
     return Restoration(
         image=stacked[0],
         mean=stacked.mean(0),
         std=stacked.std(0) if samples > 1 else None,
         samples=stacked,
-        nfe=samples * model.calls(steps, method),
-        seconds=time.perf_counter() - start,
+        nfe=nfe,
+        seconds=time.perf_counter() - start - away,
     )
+
+
+class _Spread:
+    """Mean and standard deviation of samples that are seen one after the other (Welford's update)."""
+
+    first: Tensor
+    mean: Tensor
+    squares: Tensor  # sum of the squared distances from the mean
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self, x: Tensor) -> None:
+        """One more sample."""
+        self.n += 1
+        if self.n == 1:
+            self.first = x.clone()  # of its own: x is a part of a batch
+            self.mean = self.first
+            return
+        if self.n == 2:
+            self.mean, self.squares = self.first.clone(), torch.zeros_like(x)
+        before = x - self.mean
+        self.mean.add_(before, alpha=1 / self.n)
+        self.squares.addcmul_(before, x - self.mean)
+
+    def std(self) -> Tensor | None:
+        """With n - 1, as torch's; None for a single sample."""
+        return None if self.n < 2 else (self.squares / (self.n - 1)).sqrt_()

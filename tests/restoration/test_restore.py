@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.restoration import picture_problem
+from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
-from firm.restoration.run import result_names
 
 
 def call(*arguments):

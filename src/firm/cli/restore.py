@@ -61,6 +61,9 @@ def restore(
     kind: Annotated[
         Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
     ] = "png",
+    max_megapixels: Annotated[
+        float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
+    ] = 64,
     tile: Annotated[int, typer.Option(help="Larger pictures go through the network in tiles of this side.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
     precision: Annotated[
@@ -79,6 +82,7 @@ def restore(
     from firm._util.text import settings as parse
     from firm.cli.models import channels_of, load_model, range_of
     from firm.restoration import Problem, ProblemError, picture_problem, simulated_problem, tiled
+    from firm.restoration.names import shown
     from firm.restoration.run import Job, restore_files
 
     if (task is None) == (simulate is None):
@@ -94,16 +98,19 @@ def restore(
         if task is not None:
             holes = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
             return picture_problem(
-                path, task, sigma=sigma, mask=holes, channels=channels, value_range=values, **given(settings)
-            )
+                path, task, sigma=sigma, mask=holes, channels=channels, value_range=values,
+                max_megapixels=max_megapixels, **given(settings),
+            )  # fmt: skip
         assert simulate is not None
         chosen = {**given({"sigma": sigma, **settings}), **parse(own or [])}
-        return simulated_problem(path, simulate, chosen, seed, channels, values)
+        return simulated_problem(path, simulate, chosen, seed, channels, values, max_megapixels)
 
     root = pictures if pictures.is_dir() else pictures.parent
     try:
         if task is not None:
             _refuse_simulated(task, settings)
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"--out {out} is a file; results need a folder")
         files = _files(pictures, out)
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
@@ -111,19 +118,19 @@ def restore(
             job = Job(tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind)
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(shown(str(error))) from error
     if not r.main:
         return
-    console = Console()
+    console = Console(markup=False)  # names may hold what looks like it
     if not pictures.is_dir() and "error" in rows[0]:
-        raise typer.BadParameter(rows[0]["error"])
+        raise typer.BadParameter(shown(rows[0]["error"]))
     console.print(_table(rows))
     for sentence in sorted({s for row in rows for s in row.get("advice", [])}):
-        console.print(f"note: {sentence}")
+        console.print(shown(f"note: {sentence}"))
     failed = [row for row in rows if "error" in row]
     for row in failed:
-        console.print(f"not restored: {row['error']}")
-    console.print(f"results are in {out}")
+        console.print(shown(f"not restored: {row['error']}"))
+    console.print(shown(f"results are in {out}"))
     if failed:
         raise typer.Exit(1)
 
@@ -161,6 +168,9 @@ def _files(pictures: Path, out: Path) -> list[Path]:
 def _table(rows: list[Row]) -> Any:
     """One line a picture."""
     from rich.table import Table
+    from rich.text import Text
+
+    from firm.restoration.names import shown
 
     done = [row for row in rows if "error" not in row]
     table = Table()
@@ -175,5 +185,5 @@ def _table(rows: list[Row]) -> Any:
         cells = [f"{row[c]:.{digits[c]}f}" if c in digits and c in row else str(row.get(c, "")) for c in columns]
         if row["estimated"]:
             cells[0] += " (est.)"
-        table.add_row(Path(row["picture"]).name, *cells)
+        table.add_row(Text(shown(Path(row["picture"]).name)), *cells)
     return table

@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from firm.data.cache import Blocks, collect, fingerprint
-from firm.data.picture import PictureError, decode_array
+from firm.data.picture import MAX_MEGAPIXELS, PictureError, decode_array
 
 
 def resident(
@@ -29,6 +29,7 @@ def resident(
     cache: str | Path | None = None,
     broken: Literal["refuse", "skip"] = "refuse",
     progress: bool = True,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> tuple[Tensor, list[Path]]:
     """Decode `files` to one tensor of bytes (n, channels, size, size); return it and the files it holds.
 
@@ -38,7 +39,7 @@ def resident(
 
     Parameters
     ----------
-    files, size, crop, channels
+    files, size, crop, channels, max_megapixels
         As for `read_picture`. Turn bytes into images in [-1, 1] with ``firm.data.picture.to_tensor``.
     broken
         "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
@@ -51,7 +52,7 @@ def resident(
     }  # fmt: skip
 
     def blocks() -> Blocks:
-        return _decode_all(files, size, crop, channels, broken, progress)
+        return _decode_all(files, size, crop, channels, broken, progress, max_megapixels)
 
     folder = None if cache is None else Path(cache)
     pixels, kept = collect(blocks, len(files), (channels, size, size), np.uint8, cache=folder, about=about)
@@ -59,13 +60,19 @@ def resident(
 
 
 def _decode_all(
-    files: Sequence[Path], size: int, crop: int | None, channels: int, broken: str, progress: bool
+    files: Sequence[Path],
+    size: int,
+    crop: int | None,
+    channels: int,
+    broken: str,
+    progress: bool,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
     """Decode with a few threads (Pillow releases the interpreter lock), a few pictures ahead of what is taken."""
 
     def read(path: Path) -> NDArray[np.uint8] | PictureError:
         try:
-            return decode_array(path, size, crop=crop, channels=channels)
+            return decode_array(path, size, crop=crop, channels=channels, max_megapixels=max_megapixels)
         except PictureError as error:
             return error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from firm.data.folder import files_below
@@ -34,11 +37,14 @@ def array_files(root: str | Path) -> list[Path]:
 
 
 @contextmanager
-def open_array(path: str | Path, key: str | None = None, *, mapped: bool = False) -> Iterator[Any]:
+def open_array(
+    path: str | Path, key: str | None = None, *, mapped: bool = False, max_bytes: float = math.inf
+) -> Iterator[Any]:
     """Open an array file: something with ``shape`` and ``dtype`` that gives numpy arrays when sliced.
 
-    .npy and .h5 files are read as they are sliced; .npz and .pt are read whole, or, if `mapped`, .pt is mapped into
-    memory and .npz refused. `key` names the array in files that hold several (.npz, .h5, a dictionary in a .pt).
+    .npy and .h5 files are read as they are sliced; .npz is read whole with the first slice, .pt at once, or, if
+    `mapped`, .pt is mapped into memory and .npz refused. `key` names the array in files that hold several (.npz, .h5,
+    a dictionary in a .pt). Where more than `max_bytes` would be read before the shape is known (.pt), they are not.
 
     Raises
     ------
@@ -62,7 +68,7 @@ def open_array(path: str | Path, key: str | None = None, *, mapped: bool = False
         with _open_npz(path) as arrays:
             yield _numbers(path, _chosen(path, arrays, key))
     else:
-        found = _load_npy(path) if suffix == ".npy" else _load_pt(path, mapped)
+        found = _load_npy(path) if suffix == ".npy" else _load_pt(path, mapped, max_bytes)
         if key is not None and not isinstance(found, Mapping):
             raise ArrayError(f"{path}: holds a single array without a name; leave out the key {key!r}")
         yield _numbers(path, _chosen(path, found, key) if isinstance(found, Mapping) else found)
@@ -90,12 +96,77 @@ def _open_npz(path: Path) -> Iterator[Mapping[str, Any]]:
         if not isinstance(arrays, np.lib.npyio.NpzFile):
             raise ArrayError(f"{path}: a .npy file under the name of a .npz: rename it")
         with arrays:
-            yield arrays
+            yield {name: _Member(path, arrays, name) for name in arrays.files}
 
 
-def _load_pt(path: Path, mapped: bool) -> Any:
+class _Member:
+    """An array of a .npz file: its header, and, when first sliced, its values."""
+
+    def __init__(self, path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> None:
+        self.path, self.arrays, self.name = path, arrays, name
+        self.values: NDArray[Any] | None = None
+
+    @functools.cached_property
+    def header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
+        """Shape and type, without the values: a kilobyte may say that it holds gigabytes."""
+        inner = self.arrays.zip
+        name = self.name if self.name in inner.namelist() else f"{self.name}.npy"
+        with _damaged(self.path), inner.open(name) as file:
+            read: dict[Any, Any] = {
+                (1, 0): np.lib.format.read_array_header_1_0,
+                (2, 0): np.lib.format.read_array_header_2_0,
+            }
+            version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+            if version not in read:
+                raise ValueError(f"a .npy header of version {version}")
+            shape, _, dtype = read[version](file)
+        if dtype.hasobject:
+            raise ArrayError(f"{self.path}: holds Python objects, which could run code; save plain numbers")
+        return shape, dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As the header says."""
+        return self.header[0]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """As the header says."""
+        return self.header[1]
+
+    def __getitem__(self, place: Any) -> Any:
+        if self.values is None:
+            with _damaged(self.path):
+                self.values = self.arrays[self.name]
+        return self.values[place]
+
+
+@contextmanager
+def _damaged(path: Path) -> Iterator[None]:
+    """Name the file where its contents cannot be read."""
     try:
+        yield
+    except (OSError, ValueError, EOFError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, ArrayError):
+            raise
+        if "object" in str(error).lower():
+            raise ArrayError(f"{path}: holds Python objects, which could run code; save plain numbers") from error
+        raise ArrayError(f"{path}: damaged or cut short ({error})") from error
+
+
+def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
+    try:
+        if not mapped and zipfile.is_zipfile(path):
+            with zipfile.ZipFile(path) as inner:  # its members may be compressed
+                held = sum(member.file_size for member in inner.infolist())
+            if held > max_bytes:
+                raise ArrayError(
+                    f"{path}: holds {held / 1e6:,.0f} MB, more than {max_bytes / 1e6:,.0f} "
+                    "(max_megapixels; --max-megapixels of firm restore)"
+                )
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except ArrayError:
+        raise
     except Exception as error:  # of the unpickler: many kinds, and long texts about how to run untrusted code
         first = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
         raise ArrayError(f"{path}: no plain tensor, or damaged ({first[:200]})") from error
@@ -131,12 +202,8 @@ def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
         raise ArrayError(f"{path}: holds {found}")
     if key is not None and key.strip("/") not in names:
         raise ArrayError(f"{path}: no array {key!r} in it; there are {', '.join(names) or 'none'}")
-    try:
+    with _damaged(path):
         return arrays[names[0] if key is None else key.strip("/")]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        if "object" in str(error).lower():
-            raise ArrayError(f"{path}: holds Python objects, which could run code; save plain numbers") from error
-        raise ArrayError(f"{path}: damaged or cut short ({error})") from error
 
 
 def _numbers(path: Path, array: Any) -> Any:

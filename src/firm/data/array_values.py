@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from firm.data.array_file import ArrayError
+from firm.data.picture import MAX_MEGAPIXELS
 
 Range = tuple[float, float]
 BLOCK = 2**24  # bytes of images read at a time
@@ -25,8 +26,16 @@ def check_range(value_range: Range | None) -> None:
         raise ValueError(f"value_range is (low, high) with low < high, got {value_range}")
 
 
-def look(path: Path, array: Any, *, stack: bool, size: int | None = None, value_range: Range | None = None) -> Layout:
-    """Look at the shape and type of an open file; refuse what cannot be images."""
+def look(
+    path: Path,
+    array: Any,
+    *,
+    stack: bool,
+    size: int | None = None,
+    value_range: Range | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
+) -> Layout:
+    """Look at the shape and type of an open file; refuse what cannot be images, or are too large to be read."""
     shape, kind = tuple(array.shape), array.dtype
     if len(shape) not in ((2, 3, 4) if stack else (2, 3)):
         known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
@@ -40,6 +49,10 @@ def look(path: Path, array: Any, *, stack: bool, size: int | None = None, value_
     stacked = stack and len(shape) > 2
     inner = shape[1:] if stacked else shape
     c, H, W = (1, *inner) if len(inner) == 2 else inner
+    _check_size(path, c, H, W, max_megapixels)
+    blocks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
+    if not stack and math.prod(blocks) > 3 * max_megapixels * 1e6:
+        raise ArrayError(f"{path}: stored in blocks of {tuple(blocks)}, larger than {max_megapixels:g} megapixels")
     h, w = (H, W) if size is None else (size, size)
     if size is not None and min(H, W) < size:
         hint = "; channels come before rows and columns" if shape[-1] <= 4 else ""
@@ -47,6 +60,16 @@ def look(path: Path, array: Any, *, stack: bool, size: int | None = None, value_
     dtype = "uint8" if kind == np.uint8 and value_range is None else "float32"
     channels = 2 * c if is_complex else c
     return Layout(shape[0] if stacked else 1, (channels, h, w), dtype, is_complex, stacked, (H - h) // 2, (W - w) // 2)
+
+
+def _check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> None:
+    """One image may be as large as a picture in colour: the header says so before anything is read."""
+    values = H * W * max(1, c / 3)
+    if not values <= max_megapixels * 1e6:
+        raise ArrayError(
+            f"{path}: an image of {c} x {H} x {W} values is larger than {max_megapixels:g} megapixels in three "
+            "channels (max_megapixels; --max-megapixels of firm restore)"
+        )
 
 
 @dataclass(frozen=True)
@@ -106,12 +129,17 @@ def to_values(path: Path, block: NDArray[Any], value_range: Range | None, first:
             values = block.astype(np.float32)
         else:
             low, high = value_range
-            values = ((block.astype(np.float64) - low) * (2 / (high - low)) - 1).astype(np.float32)
+            wide = block.astype(np.float64)
+            wide -= low  # in place: large arrays are held a few times only
+            wide *= 2 / (high - low)
+            wide -= 1
+            values = wide.astype(np.float32)
     finite = np.isfinite(values).all((1, 2, 3))
     if not finite.all():
         raise ArrayError(f"{path}: NaN or infinite values, first in image {first + int(np.argmin(finite))}")
-    real, imaginary = np.split(values, 2, 1) if block.dtype.kind == "c" else (values, 0)
-    return values, float(np.hypot(real, imaginary).max())
+    if block.dtype.kind == "c":
+        return values, float(np.hypot(*np.split(values, 2, 1)).max())
+    return values, float(max(values.max(), -values.min()))
 
 
 def warn_if_large(path: Path, largest: float) -> None:

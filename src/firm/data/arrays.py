@@ -22,6 +22,7 @@ from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.array_values import Layout, Range, check_range, look, to_values, warn_if_large
 from firm.data.cache import Blocks, cache_key, collect, fingerprint, map_npy
 from firm.data.images import Images
+from firm.data.picture import MAX_MEGAPIXELS
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,12 @@ class ArrayOptions:
     mapped: bool = False
     broken: Literal["refuse", "skip"] = "refuse"
     progress: bool = True
+    max_megapixels: float = MAX_MEGAPIXELS  # of one image
+
+    @property
+    def max_bytes(self) -> float:
+        """Of a file with one image: three channels of complex128."""
+        return 48e6 * self.max_megapixels
 
 
 def load_arrays(root: str | Path, options: ArrayOptions | None = None) -> Images:
@@ -53,12 +60,19 @@ def load_arrays(root: str | Path, options: ArrayOptions | None = None) -> Images
 
 
 def read_array_image(
-    path: str | Path, *, channels: int | None = None, key: str | None = None, value_range: Range | None = None
+    path: str | Path,
+    *,
+    channels: int | None = None,
+    key: str | None = None,
+    value_range: Range | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> Images:
     """One image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
     path = Path(path)
     check_range(value_range)
-    values, largest, layout = _read_one(path, ArrayOptions(key=key, value_range=value_range))
+    values, largest, layout = _read_one(
+        path, ArrayOptions(key=key, value_range=value_range, max_megapixels=max_megapixels)
+    )
     layout.require(path, channels)
     warn_if_large(path, largest)
     return Images(torch.from_numpy(values), [path.name], layout.complex)
@@ -66,7 +80,7 @@ def read_array_image(
 
 def _load_stack(path: Path, o: ArrayOptions) -> Images:
     with open_array(path, o.key, mapped=o.mapped) as array:
-        layout = look(path, array, stack=True, size=o.size, value_range=o.value_range)
+        layout = _look(path, array, o, stack=True)
         layout.require(path, o.channels)
         n = min(o.limit or layout.n, layout.n)
         names = [f"{path.name}[{i}]" for i in range(n)]
@@ -123,19 +137,23 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
 
 def _read_one(path: Path, o: ArrayOptions, expected: Layout | None = None) -> tuple[NDArray[Any], float, Layout]:
     """A file that is one image: its values (1, C, H, W), their largest magnitude, and what was found."""
-    with open_array(path, o.key) as array:
-        layout = look(path, array, stack=False, size=o.size, value_range=o.value_range)
+    with open_array(path, o.key, max_bytes=o.max_bytes) as array:
+        layout = _look(path, array, o)
         if expected is not None and str(layout) != str(expected):
             raise ArrayError(f"{path}: {layout}, but the folder's first file has {expected}")
         return *to_values(path, layout.read(array, 0, 1), o.value_range), layout
+
+
+def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> Layout:
+    return look(path, array, stack=stack, size=o.size, value_range=o.value_range, max_megapixels=o.max_megapixels)
 
 
 def _first_layout(root: Path, files: list[Path], o: ArrayOptions) -> Layout:
     """Of the first file that can be read: all others must be like it."""
     for path in files:
         try:
-            with open_array(path, o.key) as array:
-                return look(path, array, stack=False, size=o.size, value_range=o.value_range)
+            with open_array(path, o.key, max_bytes=o.max_bytes) as array:
+                return _look(path, array, o)
         except ArrayError:
             if o.broken == "refuse":
                 raise

@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from firm.data.picture import PictureError, read_picture
+from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
 
 EXTENSIONS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".avif"}
 
@@ -57,9 +57,10 @@ class Pictures(Dataset[Tensor]):
         crop: int | None = None,
         channels: int = 3,
         broken: Literal["refuse", "skip"] = "refuse",
+        max_megapixels: float = MAX_MEGAPIXELS,
     ) -> None:
         self.files, self.size, self.crop, self.channels = list(files), size, crop, channels
-        self.skip = broken == "skip"
+        self.skip, self.max_megapixels = broken == "skip", max_megapixels
 
     def __len__(self) -> int:
         return len(self.files)
@@ -70,7 +71,9 @@ class Pictures(Dataset[Tensor]):
         for offset in range(len(self.files)):
             path = self.files[(index + offset) % len(self.files)]
             try:
-                return read_picture(path, self.size, crop=self.crop, channels=self.channels)
+                return read_picture(
+                    path, self.size, crop=self.crop, channels=self.channels, max_megapixels=self.max_megapixels
+                )
             except PictureError as error:
                 if not self.skip:
                     raise

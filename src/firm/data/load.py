@@ -15,7 +15,7 @@ from firm.data.celeba import Split
 from firm.data.folder import EXTENSIONS, folder_files, require_folder
 from firm.data.images import Images, to_float
 from firm.data.named import named_files
-from firm.data.picture import read_picture
+from firm.data.picture import MAX_MEGAPIXELS, read_picture
 
 ImageSet = Literal["celeba", "afhq", "folder", "arrays"]
 
@@ -34,6 +34,7 @@ def load_images(
     key: str | None = None,
     broken: Literal["refuse", "skip"] = "refuse",
     progress: bool = True,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> Images:
     """Load a data set.
 
@@ -56,6 +57,8 @@ def load_images(
         the array in files with several.
     broken
         What to do with files that cannot be read: "refuse" them all, or "skip" and name them.
+    max_megapixels
+        Larger images cannot be read: their header says so before they are decoded.
     """
     root = Path(root)
     if dataset not in get_args(ImageSet):
@@ -66,7 +69,9 @@ def load_images(
         raise ValueError(f"limit must not be negative and size at least 1, got {limit} and {size}")
     folder = None if cache is None else Path(cache)
     if dataset == "arrays" or (dataset == "folder" and _holds_arrays(root)):
-        options = ArrayOptions(size, channels, limit, key, value_range, folder, mapped, broken, progress)
+        options = ArrayOptions(
+            size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
+        )
         return load_arrays(root, options)
     if value_range is not None or key is not None:
         raise ValueError(f"{root}: value_range and key are for arrays; these are pictures")
@@ -77,24 +82,31 @@ def load_images(
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(
         files[: limit or None], size, crop=crop, channels=3 if channels is None else channels, cache=folder,
-        broken=broken, progress=progress,
+        broken=broken, progress=progress, max_megapixels=max_megapixels,
     )  # fmt: skip
     return Images(pixels, [path.relative_to(root).as_posix() for path in kept])
 
 
 def read_image(
-    path: str | Path, channels: int | None = None, *, value_range: Range | None = None, key: str | None = None
+    path: str | Path,
+    channels: int | None = None,
+    *,
+    value_range: Range | None = None,
+    key: str | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> tuple[Tensor, bool]:
     """Read one picture, or one array file that is an image: (C, H, W) float32 in [-1, 1], and whether it is complex.
 
     `channels` are those that a model takes: a picture is converted to 3 (the default) or 1, an array must have them.
+    Images of more than `max_megapixels` are refused from their header (of arrays, also if they hold more values than
+    three channels of that).
     """
     path = Path(path)
     if not is_array_file(path):
         if value_range is not None or key is not None:
             raise ValueError(f"{path}: value_range and key are for arrays; this is a picture")
-        return read_picture(path, channels=3 if channels is None else channels), False
-    image = read_array_image(path, channels=channels, key=key, value_range=value_range)
+        return read_picture(path, channels=3 if channels is None else channels, max_megapixels=max_megapixels), False
+    image = read_array_image(path, channels=channels, key=key, value_range=value_range, max_megapixels=max_megapixels)
     return to_float(image.data)[0], image.complex
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import struct
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import torch
@@ -11,34 +14,41 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-MAX_PIXELS = 300_000_000  # a larger picture is refused from its header, before it is decoded
+MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
+MAX_SIDE = 65_535  # the most that a JPEG can have
+STRIP = 2**20  # pixels that are converted at a time
+# What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
+# and ICO, ICNS and the like, which hold whole pictures of other sizes.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
 
 
 class PictureError(ValueError):
     """A file that is no readable picture; the message names it and says why."""
 
 
-def read_picture(path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3) -> Tensor:
+def read_picture(
+    path: str | Path,
+    size: int | None = None,
+    *,
+    crop: int | None = None,
+    channels: int = 3,
+    max_megapixels: float = MAX_MEGAPIXELS,
+) -> Tensor:
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
     Turned upright by its EXIF orientation, transparency over white, the first frame of an animation. Grey pictures of
     16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is centre-cropped to
     a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with antialiasing: the
-    paper's preprocessing.
+    paper's preprocessing. A picture of more than `max_megapixels` is refused before it is decoded.
 
     Raises
     ------
     PictureError
         If the file is missing, empty, cut short, too large, or no picture.
     """
-    _require_channels(channels)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        picture = _sized(_decode(Path(path), deep=True), size, crop)
-    if picture.mode != "F":
-        return to_tensor(_to_array(picture, channels))
-    values = torch.from_numpy(np.array(picture, dtype=np.float32))
-    return (values / 127.5 - 1).clamp(-1, 1).expand(channels, -1, -1).clone()
+        return _read(Path(path), size, crop, channels, max_megapixels, torch.float32)
 
 
 def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -47,77 +57,143 @@ def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
 
 
 def read_array(
-    path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3
+    path: str | Path,
+    size: int | None = None,
+    *,
+    crop: int | None = None,
+    channels: int = 3,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> NDArray[np.uint8]:
     """Like `read_picture`, as bytes (channels, H, W)."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow warns of what is refused below, and of harmless metadata
-        return decode_array(path, size, crop=crop, channels=channels)
+        warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
+        return decode_array(path, size, crop=crop, channels=channels, max_megapixels=max_megapixels)
 
 
 def decode_array(
-    path: str | Path, size: int | None = None, *, crop: int | None = None, channels: int = 3
+    path: str | Path,
+    size: int | None = None,
+    *,
+    crop: int | None = None,
+    channels: int = 3,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> NDArray[np.uint8]:
     """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once."""
-    _require_channels(channels)
-    return _to_array(_sized(_decode(Path(path)), size, crop), channels)
+    pixels: NDArray[np.uint8] = _read(Path(path), size, crop, channels, max_megapixels, torch.uint8).numpy()
+    return pixels
 
 
-def _sized(picture: Image.Image, size: int | None, crop: int | None) -> Image.Image:
-    return picture if size is None else _square(picture, crop).resize((size, size), Image.Resampling.BILINEAR)
-
-
-def _require_channels(channels: int) -> None:
+def _read(
+    path: Path, size: int | None, crop: int | None, channels: int, max_megapixels: float, dtype: torch.dtype
+) -> Tensor:
+    """Decode to bytes, or to floats in [-1, 1]; what is wrong with the file is a PictureError."""
     if channels not in (1, 3):
         raise ValueError(
             f"channels must be 1 (grey) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
-
-
-def _to_array(picture: Image.Image, channels: int) -> NDArray[np.uint8]:
-    picture = picture.convert("L" if channels == 1 else "RGB")
-    pixels = np.array(picture, dtype=np.uint8)
-    return np.ascontiguousarray(pixels[None] if channels == 1 else pixels.transpose(2, 0, 1))
-
-
-def _decode(path: Path, deep: bool = False) -> Image.Image:
-    """Decode to mode L or RGB, 8 bits, upright; if `deep`, grey pictures of more bits to mode F, 0 to 255."""
     if not path.is_file():
         raise PictureError(f"{path}: no such file")
     if path.stat().st_size == 0:
         raise PictureError(f"{path}: the file is empty")
     try:
-        with Image.open(path) as picture:
-            if picture.width * picture.height > MAX_PIXELS:
-                raise PictureError(f"{path}: {picture.width}x{picture.height} pixels are more than {MAX_PIXELS:,}")
-            picture.load()
-            return _plain(path, ImageOps.exif_transpose(picture), deep)
+        picture = _decode(path, max_megapixels)
+        deep = dtype == torch.float32
+        if size is None:
+            shape, parts = (picture.height, picture.width), (_plain(strip, deep) for strip in _strips(picture))
+        else:
+            square = _plain(_square(picture, crop), deep).resize((size, size), Image.Resampling.BILINEAR)
+            shape, parts = (size, size), (part for part in (square,))
+        pixels, top = torch.empty(channels, *shape, dtype=dtype), 0
+        for part in parts:
+            pixels[:, top : top + part.height] = _values(part, channels, deep)
+            top += part.height
+        return pixels
     except PictureError:
         raise
     except UnidentifiedImageError as error:
         raise PictureError(f"{path}: no picture in a format that Pillow reads, or cut short at its start") from error
-    except Image.DecompressionBombError as error:
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise PictureError(f"{path}: too many pixels ({error})") from error
+    except MemoryError as error:
+        raise PictureError(f"{path}: not enough memory to read it") from error
     except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... on broken data
         raise PictureError(f"{path}: damaged or cut short ({type(error).__name__}: {error})") from error
 
 
-def _plain(path: Path, picture: Image.Image, deep: bool) -> Image.Image:
-    """Bring any mode to L or RGB (or F, if `deep`) as a person expects it to look."""
+def _decode(path: Path, max_megapixels: float) -> Image.Image:
+    """Decode the first frame, upright, if its header does not say that it is too large."""
+    with open(path, "rb") as file:
+        picture = _open(file)
+        check_size(path, picture.width, picture.height, max_megapixels)
+        picture.load()
+        upright = ImageOps.exif_transpose(picture)
+    if upright.mode.startswith("I") or upright.mode == "F":
+        _check_range(path, upright)
+    return upright
+
+
+def _open(file: IO[bytes]) -> Image.Image:
+    """Like ``Image.open``, which has a limit of its own, warns or raises, and can only be told by a global."""
+    Image.init()
+    added = [name for name, (factory, _) in Image.OPEN.items() if not factory.__module__.startswith("PIL.")]
+    start = file.read(16)
+    for name in (*FORMATS, *added):  # `added` by the user, such as HEIF
+        factory, accept = Image.OPEN.get(name, (None, None))
+        if factory is None or (accept is not None and accept(start) is not True):  # text: why it cannot
+            continue
+        file.seek(0)
+        try:
+            return factory(file, "")
+        except (SyntaxError, IndexError, TypeError, struct.error):
+            continue  # not this format, after all
+    raise UnidentifiedImageError
+
+
+def check_size(path: Path, width: int, height: int, max_megapixels: float) -> None:
+    """Refuse what is too large by its header; the message says how to allow it."""
+    if max(width, height) > MAX_SIDE:
+        raise PictureError(f"{path}: {width}x{height} pixels; a side may have at most {MAX_SIDE:,}")
+    if not width * height <= max_megapixels * 1e6:
+        raise PictureError(
+            f"{path}: {width}x{height} pixels are {width * height / 1e6:,.1f} megapixels, more than the limit of "
+            f"{max_megapixels:g} (max_megapixels; --max-megapixels of firm restore)"
+        )
+
+
+def _strips(picture: Image.Image) -> Iterator[Image.Image]:
+    """The picture in strips of a few rows, so that conversions need no second copy of it."""
+    rows = max(1, STRIP // picture.width)
+    for top in range(0, picture.height, rows):
+        yield picture.crop((0, top, picture.width, min(top + rows, picture.height)))
+
+
+def _top(mode: str) -> float:
+    """The value of white, in grey pictures of more than 8 bits."""
+    return 1.0 if mode == "F" else 65535.0
+
+
+def _check_range(path: Path, picture: Image.Image) -> None:
+    extremes = [(values.min(), values.max()) for values in map(np.asarray, _strips(picture))]
+    low, high = np.min([v for v, _ in extremes]), np.max([v for _, v in extremes])  # NaN, if there is one
+    if not (low >= 0 and high <= _top(picture.mode)):
+        raise PictureError(
+            f"{path}: {picture.mode} pixels from {low:.4g} to {high:.4g}; expected 0 to {_top(picture.mode):g}"
+        )
+
+
+def _plain(picture: Image.Image, deep: bool) -> Image.Image:
+    """Bring any mode to L or RGB, 8 bits, as a person expects it to look.
+
+    If `deep`, grey of more bits becomes F, 0 to 255.
+    """
     mode = picture.mode
     if mode in ("L", "RGB"):
-        return _over_white(picture.convert("RGBA")) if "transparency" in picture.info else picture.copy()
+        return _over_white(picture.convert("RGBA")) if "transparency" in picture.info else picture
     if mode == "1":
         return picture.convert("L")
     if mode.startswith("I") or mode == "F":
-        values = np.asarray(picture).astype(np.float64)
-        top = 1.0 if mode == "F" else 65535.0
-        if not (np.isfinite(values).all() and values.min() >= 0 and values.max() <= top):
-            raise PictureError(
-                f"{path}: {mode} pixels from {values.min():.4g} to {values.max():.4g}; expected 0 to {top:g}"
-            )
-        values *= 255 / top
+        values = np.asarray(picture).astype(np.float64) * (255 / _top(mode))
         return Image.fromarray(values.astype(np.float32) if deep else np.round(values).astype(np.uint8))
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or (mode == "P" and "transparency" in picture.info):
         return _over_white(picture.convert("RGBA"))
@@ -127,6 +203,15 @@ def _plain(path: Path, picture: Image.Image, deep: bool) -> Image.Image:
 def _over_white(picture: Image.Image) -> Image.Image:
     white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
     return Image.alpha_composite(white, picture).convert("RGB")
+
+
+def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
+    """A plain picture as values (channels, H, W), or (1, H, W) that all channels share."""
+    if picture.mode == "F":
+        return (torch.from_numpy(np.array(picture, dtype=np.float32)) / 127.5 - 1).clamp(-1, 1)[None]
+    pixels = torch.from_numpy(np.array(picture.convert("L" if channels == 1 else "RGB"), dtype=np.uint8))
+    pixels = pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
+    return to_tensor(pixels) if deep else pixels
 
 
 def _square(picture: Image.Image, crop: int | None) -> Image.Image:

@@ -14,7 +14,7 @@ from torch import Tensor
 from firm.data.array_file import is_array_file
 from firm.data.array_values import Range
 from firm.data.load import read_image
-from firm.data.picture import read_picture
+from firm.data.picture import MAX_MEGAPIXELS, read_picture
 from firm.metrics import visible
 from firm.operators import LinearOperator
 from firm.restoration.noise import estimate_noise
@@ -68,16 +68,18 @@ class Reading:
     array: bool
 
 
-def read(path: Path, channels: int = 3, value_range: Range | None = None) -> Reading:
+def read(
+    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS
+) -> Reading:
     """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
     if is_array_file(path):
-        image, complex_image = read_image(path, channels, value_range=value_range)
+        image, complex_image = read_image(path, channels, value_range=value_range, max_megapixels=max_megapixels)
         return Reading(image[None], False, complex_image, True)
     if channels not in (1, 3):
         raise ProblemError(
             f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
         )
-    picture = read_picture(path)[None]
+    picture = read_picture(path, max_megapixels=max_megapixels)[None]
     grey = bool((picture == picture[:, :1]).all())
     return Reading(picture, grey, False, False)
 
@@ -90,6 +92,7 @@ def picture_problem(
     mask: Path | None = None,
     channels: int = 3,
     value_range: Range | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
     **settings: Any,
 ) -> Problem:
     """A degraded picture to restore as it is. Without `sigma` the noise level is estimated (`estimate_noise`).
@@ -108,6 +111,8 @@ def picture_problem(
         That the model takes.
     value_range
         Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too.
+    max_megapixels
+        Larger pictures, and masks, are refused from their header.
     settings
         Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
         ("bicubic" if not given, "box" or "stride") for super-resolution.
@@ -125,8 +130,8 @@ def picture_problem(
     if mask is not None and task != "inpainting":
         raise ProblemError(f"mask does not belong to {task}")
     check_sigma(sigma)
-    reading = read(path, channels, value_range)
-    seen = None if mask is None else _read_mask(mask, reading.image)
+    reading = read(path, channels, value_range, max_megapixels)
+    seen = None if mask is None else _read_mask(mask, reading.image, max_megapixels)
     try:
         degraded = kinds[task][0].from_picture(reading.image, given, seen)
         level = estimate_noise(reading.image, degraded.seen) if sigma is None else sigma
@@ -148,12 +153,13 @@ def simulated_problem(
     seed: int = 0,
     channels: int = 3,
     value_range: Range | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
 ) -> Problem:
     """A clean picture or array, degraded as in the task `name`, of any size; `settings` change the task's own.
 
     `name` may be a task of your own, ``file.py:Class``: its code is run.
     """
-    reading = read(path, channels, value_range)
+    reading = read(path, channels, value_range, max_megapixels)
     truth = reading.image
     try:
         task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
@@ -224,9 +230,9 @@ def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
     return y + level * (noise - noise.mean(1, keepdim=True)), level
 
 
-def _read_mask(path: Path, picture: Tensor) -> Tensor:
+def _read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
     """1 = seen, (H, W), from a picture that is white where pixels are missing."""
-    missing = read_picture(path, channels=1)[0] > 0
+    missing = read_picture(path, channels=1, max_megapixels=max_megapixels)[0] > 0
     if missing.shape != picture.shape[-2:]:
         (h, w), (H, W) = missing.shape, picture.shape[-2:]
         raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must be of one size")

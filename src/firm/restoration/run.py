@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import scores, visible
 from firm.restoration.advice import advice
+from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError
 
@@ -49,26 +52,67 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     """
     names = result_names(files, root)
     mine = list(zip(files, names, strict=True))[ranks.rank :: ranks.world]
-    rows = []
-    for path, name in tqdm(mine, unit="picture", disable=not (progress and ranks.main) or len(mine) < 2):
-        try:
-            rows.append({"picture": str(path), **restore_file(job, path, name, ranks.device)})
-        except (PictureError, ArrayError, ProblemError) as error:
-            rows.append({"picture": str(path), "error": str(error)})
+    report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"))
+    try:
+        for path, name in tqdm(mine, unit="picture", disable=not (progress and ranks.main) or len(mine) < 2):
+            report.add({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
+    except BaseException:  # interrupted
+        with suppress(OSError):
+            report.write()
+        raise
+    rows = report.rows
     if ranks.world > 1:
         gathered: list[list[Row]] = [[] for _ in range(ranks.world)]
         dist.all_gather_object(gathered, rows)
         order = {str(path): i for i, path in enumerate(files)}
         rows = sorted((row for part in gathered for row in part), key=lambda row: order[row["picture"]])
-    if ranks.main and any("error" not in row for row in rows):  # a failure leaves the report of another time
-        write_atomically(job.out / "restore.json", json.dumps(rows, indent=1))
+    if ranks.main:
+        Report(report.path, rows).write()
+    else:
+        report.path.unlink(missing_ok=True)  # the main rank has them
     return rows
+
+
+class Report:
+    """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had."""
+
+    def __init__(self, path: Path, rows: list[Row] | None = None) -> None:
+        self.path, self.rows = path, [] if rows is None else rows
+        self.next = 0.0  # when to write again
+
+    def add(self, row: Row) -> None:
+        """One more picture; written at most once a second, and for a small part of the time, however many there are."""
+        self.rows.append(row)
+        start = time.monotonic()
+        if start >= self.next:
+            with suppress(OSError):  # a full disk may have room again; the last write tells
+                self.write()
+            self.next = time.monotonic() + max(1.0, 20 * (time.monotonic() - start))
+
+    def write(self) -> None:
+        """All rows so far; if all failed, the report of another time is left."""
+        if any("error" not in row for row in self.rows):
+            write_atomically(self.path, json.dumps(self.rows, indent=1))
+
+
+def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
+    """Restore one picture, or say why not: whatever it is, the others are not to blame."""
+    try:
+        return restore_file(job, path, name, device)
+    except (PictureError, ArrayError, ProblemError) as error:
+        return {"error": str(error)}
+    except Exception as error:
+        return {"error": f"{path}: {type(error).__name__}: {error}"}
 
 
 def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture and write ``out/name*``; returns what is known of it."""
     problem = job.problem(path).to(device)
-    result = restore(job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma)
+    files = Files(job, problem, name)
+    result = restore(
+        job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
+        sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
+    )  # fmt: skip
     row: Row = {
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
         "nfe": result.nfe, "seconds": round(result.seconds, 3), "advice": advice(job.model.card, problem),
@@ -81,7 +125,8 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         if job.samples > 1:
             found = _scores(visible(mean, problem.complex), seen)
             row |= {f"{key} of the mean": round(float(v), 4) for key, v in found.items()}
-    row["written"] = [str(p) for p in _write(job, problem, result, name, row)]
+    files.finish(result, row)
+    row["written"] = [str(p) for p in files.written]
     return row
 
 
@@ -92,47 +137,49 @@ def _scores(x: Tensor, truth: Tensor) -> dict[str, Any]:
     return scores(x, truth, "text")
 
 
-def _write(job: Job, problem: Problem, result: Restoration, name: str, row: Row) -> list[Path]:
-    suffix = ".npy" if problem.array else SUFFIX[job.kind]
+class Files:
+    """The files of one picture's results, ``out/name_*``."""
 
-    def at(what: str, ending: str = suffix) -> Path:
-        path = job.out / f"{name}_{what}{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+    def __init__(self, job: Job, problem: Problem, name: str) -> None:
+        self.job, self.problem, self.name = job, problem, name
+        self.written: list[Path] = []
 
-    image, mean = problem.finish(result.image)[0], problem.finish(result.mean)[0]
-    pictures = {at("restored"): image}
-    if job.samples > 1:
-        pictures[at("mean")] = mean
-        pictures |= {at(f"sample_{i:02d}"): problem.finish(s)[0] for i, s in enumerate(result.samples, start=1)}
-    for path, picture in pictures.items():
-        if problem.array:
-            write_array(path, picture, problem.complex, problem.value_range)
+    def sample(self, i: int, x: Tensor) -> None:
+        """Write sample `i` as it is drawn: none of them stays in memory."""
+        self._picture(f"sample_{i + 1:02d}", self.problem.finish(x)[0])
+
+    def finish(self, result: Restoration, row: Row) -> None:
+        """Write all the rest: the picture, the mean, the standard deviation, and all of them side by side."""
+        job, problem = self.job, self.problem
+        image, mean = problem.finish(result.image)[0], problem.finish(result.mean)[0]
+        samples, self.written = self.written, []
+        self._picture("restored", image)
+        if job.samples > 1:
+            self._picture("mean", mean)
+        self.written += samples
+
+        def seen(x: Tensor) -> Tensor:
+            return visible(x[None], problem.complex)[0]
+
+        score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
+        panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
+        if result.std is not None:
+            std = problem.finish(result.std)[0]
+            write_heat_map(self._at("std", ".png"), std)
+            psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
+            panels += [(f"mean of {job.samples}{psnr}", seen(mean)), ("standard deviation", std.mean(0))]
+        if problem.truth is not None:
+            panels.insert(0, ("truth", seen(problem.truth[0])))
+        write_side_by_side(self._at("compare", ".png"), [panels])
+
+    def _picture(self, what: str, x: Tensor) -> None:
+        if self.problem.array:
+            write_array(self._at(what, ".npy"), x, self.problem.complex, self.problem.value_range)
         else:
-            write_picture(path, picture, job.kind)
-    written = list(pictures)
+            write_picture(self._at(what, SUFFIX[self.job.kind]), x, self.job.kind)
 
-    def seen(x: Tensor) -> Tensor:
-        return visible(x[None], problem.complex)[0]
-
-    score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
-    panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
-    if result.std is not None:
-        std = problem.finish(result.std)[0]
-        write_heat_map(at("std", ".png"), std)
-        written.append(at("std", ".png"))
-        psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
-        panels += [(f"mean of {job.samples}{psnr}", seen(mean)), ("standard deviation", std.mean(0))]
-    if problem.truth is not None:
-        panels.insert(0, ("truth", seen(problem.truth[0])))
-    write_side_by_side(at("compare", ".png"), [panels])
-    return [*written, at("compare", ".png")]
-
-
-def result_names(files: Sequence[Path], root: Path) -> list[str]:
-    """Names of the results, below the output folder like the pictures below `root`, and different from each other."""
-    stems = [path.relative_to(root).with_suffix("").as_posix() for path in files]
-    return [
-        stem if stems.count(stem) == 1 else path.relative_to(root).as_posix().replace(".", "_")
-        for stem, path in zip(stems, files, strict=True)
-    ]
+    def _at(self, what: str, ending: str) -> Path:
+        path = self.job.out / f"{self.name}_{what}{ending}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.written.append(path)
+        return path
