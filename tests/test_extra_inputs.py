@@ -127,10 +127,12 @@ def test_saved_and_loaded(tmp_path):
     assert torch.equal(a, b)
     quick = firm.fast(again, "float32").posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
     torch.testing.assert_close(quick, a, rtol=1e-4, atol=1e-5)
+    whole = firm.tiled(again, tile=8, overlap=2).posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
+    torch.testing.assert_close(whole, a)  # one tile
 
 
 def test_wrong_ones_are_refused():
-    with pytest.raises(ValueError, match=r"extra is out of previous, context, iteration, got \['contxt'\]"):
+    with pytest.raises(ValueError, match=r"extra is a list out of previous, context, iteration, got \('contxt',\)"):
         UNet(3, extra=("contxt",), **TINY)
     with pytest.raises(ValueError, match="blocks must be one number or one a level"):
         UNet(3, **TINY | {"blocks": (1, 2, 3)})

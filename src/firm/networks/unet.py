@@ -83,7 +83,11 @@ class UNet(nn.Module):
         super().__init__()
         kind = type(self).__name__
         channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
-        side, groups, ch = whole(kind, "side", side, 65536), whole(kind, "groups", groups, 65536), whole(kind, "ch", ch, 8192)
+        side, groups, ch = (
+            whole(kind, "side", side, 65536),
+            whole(kind, "groups", groups, 65536),
+            whole(kind, "ch", ch, 8192),
+        )
         mult, attention = wholes(kind, "mult", mult, 64, 12), wholes(kind, "attention", attention, 65536, 32)
         one = not isinstance(blocks, list | tuple)
         each = (whole(kind, "blocks", blocks, 100),) * len(mult) if one else wholes(kind, "blocks", blocks, 100, 12)
@@ -96,9 +100,8 @@ class UNet(nn.Module):
             raise ValueError(f"{kind}: mult must not be empty, ch even, and noise_level true or false: {self.config}")
         if len(each) != len(mult):
             raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
-        unknown = extra if isinstance(extra, str) else [name for name in extra if name not in EXTRA]
-        if unknown:
-            raise ValueError(f"{kind}: extra is out of {', '.join(EXTRA)}, got {short(unknown)}")
+        if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
+            raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
         if extra:
             self.config["extra"] = tuple(extra)  # the paper's networks are saved without it, as before
         self.images = type(self).images + sum(EXTRA[name] for name in extra)

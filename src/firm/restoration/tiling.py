@@ -46,19 +46,20 @@ class Tiled(nn.Module):
         """The network to save: tiles are a way to call it."""
         return self.estimator
 
-    def forward(self, x: Tensor, x_t: Tensor, *scalars: Tensor) -> Tensor:
-        """As the estimator: images (B, C, H, W), t and perhaps sigma (B,)."""
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        """As the estimator: images (B, C, H, W) first, then t, sigma and the like, (B,)."""
         H, W = x.shape[-2:]
-        pair = _pad(torch.cat([x, x_t], dim=1), self.stride)
-        rows, columns = (_starts(n, self.tile, self.overlap, self.stride) for n in pair.shape[-2:])
-        height, width = (min(n, self.tile) for n in pair.shape[-2:])
+        images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
+        joined = _pad(torch.cat(images, dim=1), self.stride)
+        rows, columns = (_starts(n, self.tile, self.overlap, self.stride) for n in joined.shape[-2:])
+        height, width = (min(n, self.tile) for n in joined.shape[-2:])
         window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
-        total = torch.zeros_like(pair[:, : x.shape[1]])
+        total = torch.zeros_like(joined[:, : x.shape[1]])
         weight = torch.zeros_like(total[:1, :1])
         for top in rows:
             for left in columns:
-                part = pair[..., top : top + height, left : left + width]
-                out = self.estimator(*part.chunk(2, dim=1), *scalars)
+                part = joined[..., top : top + height, left : left + width]
+                out = self.estimator(*part.chunk(len(images), dim=1), *scalars)
                 total[..., top : top + height, left : left + width] += window * out
                 weight[..., top : top + height, left : left + width] += window
         return (total / weight)[..., :H, :W]
