@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint test-gpu clean
+.PHONY: demo test lint test-gpu torture mutate clean
 
 demo: $(READY)
 	$(BIN)/firm reproduce portrait --out outputs/portrait
@@ -14,6 +14,13 @@ test: $(READY)
 # On a machine with a GPU: the tests that need one (they are skipped elsewhere).
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -k "cuda or triton"
+
+# Attack the library on purpose (under 30 minutes on 2 cores), and break it line by line to see whether the tests notice.
+torture: $(READY)
+	$(BIN)/python tests/reliability/torture.py --out outputs/torture.json
+
+mutate: $(READY)
+	$(BIN)/python tests/reliability/mutate.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

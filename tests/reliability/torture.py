@@ -375,6 +375,7 @@ def main(words: list[str]) -> int:
         for line in wrong[:10]:
             print(f"    {line[:400]}")
         if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(results, indent=1))
     return int(failed)
 
