@@ -61,6 +61,12 @@ def make(config_file, tmp_path):
 
 
 @pytest.fixture
+def short(make):
+    """A run of four steps with checkpoints after 2 and 4."""
+    return make("epochs=1", "val_images=0", "steps_per_epoch=4", "checkpoint_every=2", "log_every=1")
+
+
+@pytest.fixture
 def interrupted(monkeypatch):
     """Train, break off after some steps as a crash does, and go on; returns what the second run tells."""
 

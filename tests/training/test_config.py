@@ -163,6 +163,7 @@ def test_no_traceback_for_what_is_not_a_model_or_a_file(config_file, tmp_path):
         (config_file, [f"init_from={cut}"], "damaged, cut short or another format"),
         (config_file, [f"init_from={config_file}"], "another format"),
         (config_file, [f"init_from={spoilt}"], "NaN or infinite"),
+        (config_file, ["mixture=[{name: fourier, lines: 1000}]"], "lines must be between 1 and the width 16"),
         (config_file, ["network={blocks: 10000000}"], "from 1 to 100"),
         (config_file, ["network={mult: [200], ch: 8192}", "size=16"], "network: UNet("),  # 2.4e13 weights
     ):

@@ -45,7 +45,11 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)
-    log = _begin(trainer, out) if ranks.main else None
+    problems: list[TrainingError] = []  # of the main process, which alone writes; the others shall stop with it
+    log = None
+    with _told(problems, out):
+        log = _begin(trainer, out) if ranks.main else None
+    _stop_together(problems, ranks, out)
     before, start = trainer.elapsed, time.monotonic()
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
@@ -61,7 +65,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             losses.append(loss.detach().clone())
             now = time.monotonic()
             trainer.elapsed = largest(before + now - start - trainer.recording, ranks.device)
-            stopping = bool(largest(len(stop), ranks.device))
+            stopping = bool(largest(len(stop) + len(problems), ranks.device))
             done = trainer.progress >= 1
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
@@ -76,7 +80,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
                     row["error"] = trainer.loss.balance.mean_error()
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 if log is not None:
-                    with _room(out):
+                    with _told(problems, out):
                         log.write(row)
                 told = "error" if "error" in row else "loss"
                 bar.set_postfix({told: f"{row[told]:.4f}", "img_s": f"{speed:.0f}"}, refresh=False)
@@ -84,18 +88,19 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
             bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
             due = config.validate_every and trainer.step % config.validate_every == 0
             if ranks.main and len(held_out) and (done or due):
-                with _room(out):
+                with _told(problems, out):
                     result |= _validate(trainer, out, held_out, log)
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
-                trainer.check_finite()  # or what is kept would be pushed out
-                with _room(out):
+                with _told(problems, out):
+                    trainer.check_finite()  # or what is kept would be pushed out
                     checkpoints.save(trainer.state())
                     trainer.save(out / "model.safetensors")
                 last_save = now
             if stopping:
                 break
+    _stop_together(problems, ranks, out)
     result["finished"] = trainer.progress >= 1
     result["step"], result["steps_now"] = trainer.step, trainer.step - first
     return result
@@ -131,23 +136,31 @@ def _begin(trainer: Trainer, out: Path) -> Log:
         for path in folder.glob(".*.tmp"):
             if re.fullmatch(r"\..+\.\d+\.tmp", path.name):  # as `write_atomically` names them
                 path.unlink(missing_ok=True)
-    with _room(out):
-        write_atomically(out / "config.yaml", dump_config(trainer.config))
-        if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
-            trainer.save(out / "model.safetensors")
-        return Log(out, trainer.step)
+    write_atomically(out / "config.yaml", dump_config(trainer.config))
+    if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
+        trainer.save(out / "model.safetensors")
+    return Log(out, trainer.step)
 
 
 @contextlib.contextmanager
-def _room(out: Path) -> Iterator[None]:
-    """Say in a sentence that the run's folder cannot be written to: the disk is full, most often."""
+def _told(problems: list[TrainingError], out: Path) -> Iterator[None]:
+    """Keep what goes wrong in writing, a full disk most often, until the processes can stop together."""
     try:
         yield
+    except TrainingError as error:
+        problems.append(error)
     except OSError as error:
-        raise TrainingError(
+        about = (
             f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: "
             "once there is room, or access, the same command goes on from the last checkpoint"
-        ) from error
+        )
+        problems.append(TrainingError(about))
+
+
+def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> None:
+    """Raise the first of the main process's problems, in every process."""
+    if largest(len(problems), ranks.device):
+        raise problems[0] if problems else TrainingError(f"the main process cannot go on with {out}")
 
 
 def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> dict[str, Any]:

@@ -228,6 +228,7 @@ class Trainer:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     try:
+        task.operator()  # validation's: what it refuses shall not wait for the end of the run
         op = task.draw_operator(Rows(1, 0, 1), device)
         dot_test(op, (1, channels, *task.shape), device=device)
     except (ValueError, RuntimeError) as error:
