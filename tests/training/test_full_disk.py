@@ -1,12 +1,7 @@
-"""Full disks and early interrupts: a sentence, or nothing, and never half a file."""
+"""Full disks: a sentence, or nothing, and never half a file."""
 
 import contextlib
-import os
 import resource
-import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -89,33 +84,3 @@ def test_a_log_of_something_else_has_no_rows(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'[1]\n3\n"a"\n{"loss": 1}\n{"step": "x"}\n\xff\xfe\n{"step": 4}\n' + b"[" * 100_000)
     assert read_log(tmp_path) == [{"step": 4}]
-
-
-def test_an_interrupt_during_imports_leaves_no_traceback(tmp_path):
-    """Ctrl-C while torch is imported, here one that waits for it."""
-    (tmp_path / "torch.py").write_text(
-        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(5)\nraise SystemExit(7)\n"
-    )
-    path = os.pathsep.join([str(tmp_path), str(Path(firm.__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, "-m", "firm", "train", "c.yaml"], env={**os.environ, "PYTHONPATH": path}, capture_output=True,
-        text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == -signal.SIGINT
-    assert done.stderr == ""
-
-
-def test_an_interrupt_of_a_command_is_an_exception_again(config_file, monkeypatch):
-    def interrupted(*_):
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("firm.training.config.load_config", interrupted)
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)  # as `firm` starts
-    try:
-        done = call("train", config_file)
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert done.exit_code in (1, 130)
-    assert isinstance(done.exception, SystemExit)
-    assert "Traceback" not in done.output
