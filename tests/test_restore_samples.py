@@ -1,5 +1,7 @@
 """`firm.restore` with several samples: as if drawn one by one, whatever the operator, within a bound on memory."""
 
+import time
+
 import pytest
 import torch
 from torch import nn
@@ -117,6 +119,30 @@ def test_a_repeated_operator_keeps_what_the_solve_asks_of_it():
     mask = masks(2).repeat(3, 1, 1, 1)
     for g in (gamma, 2.0, torch.tensor(2.0)):
         torch.testing.assert_close(closed.prox_l2(z, y, g), (g * mask * y + z) / (g * mask + 1))
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7])
+def test_statistics_without_keeping_the_samples(samples, monkeypatch):
+    monkeypatch.setattr(_restore, "AT_ONCE", 3 * 8 * 8)
+    model, y, seen = firm.Firm(Recorder(), firm.Solver(K=1)), torch.rand(1, 2, 8, 8), []
+    kept = firm.restore(model, Identity(), y, 2, samples, sigma=0.1)
+    found = firm.restore(
+        model, Identity(), y, 2, samples, sigma=0.1, keep=False, on_sample=lambda i, x: seen.append((i, x.clone()))
+    )
+    assert [i for i, _ in seen] == list(range(samples))
+    assert torch.equal(torch.stack([x for _, x in seen]), kept.samples)
+    assert torch.equal(found.image, kept.image)
+    torch.testing.assert_close(found.mean, kept.mean)
+    assert (found.std is None) == (kept.std is None) == (samples == 1)
+    if kept.std is not None:
+        torch.testing.assert_close(found.std, kept.std, rtol=1e-4, atol=1e-6)
+    assert (found.samples.shape, found.nfe) == ((0, 1, 2, 8, 8), kept.nfe)
+
+
+def test_time_away_does_not_count():
+    model, y = firm.Firm(Recorder(), firm.Solver(K=1)), torch.rand(1, 2, 8, 8)
+    found = firm.restore(model, Identity(), y, 1, 2, sigma=0.1, on_sample=lambda i, x: time.sleep(0.4))
+    assert found.seconds < 0.7
 
 
 def test_no_samples():

@@ -149,6 +149,13 @@ BAD = [
     (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels lost"),
     (["--task", "denoising", "--width", "3"], "--width belongs to --simulate"),
     (["--simulate", "stroke-inpainting", "--strokes", "0"], "number of strokes"),
+    (["--simulate", "super-resolution", "--scale", "0"], "must be 1 or more, got 0"),
+    (["--simulate", "super-resolution", "--scale", str(10**20)], "is larger than the picture's sides"),
+    (["--task", "super-resolution", "--scale", "0"], "scale must be from 1 to 8, got 0"),
+    (["--simulate", "denoising", "--seed", str(10**20)], "--seed must be a whole number of 64 bits"),
+    (["--simulate", "denoising", "--set", "b"], "--set takes key=value, got 'b'"),
+    (["--task", "denoising", "--max-megapixels", "0.001"], "megapixels, more than the limit of 0.001"),
+    (["--task", "denoising", "--max-megapixels", "-1"], "-1"),
 ]
 
 
@@ -160,6 +167,34 @@ def test_bad_input_is_named_and_nothing_is_written(folder, model_file, tmp_path,
     assert result.exit_code == 2
     assert says(result.output, message), result.output
     assert not list(out.glob("*"))
+
+
+def test_results_need_a_folder(folder, model_file, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    result = call(folder, "--task", "denoising", "--model", model_file, "--out", tmp_path / "file")
+    assert result.exit_code == 2
+    assert says(result.output, "is a file; results need a folder")
+
+
+def test_samples_are_written_as_they_are_drawn(folder, model_file, tmp_path, monkeypatch):
+    """And not kept: mean, deviation and files are those of the samples all the same."""
+    from firm.restoration import run
+
+    kept, real = [], run.restore
+    monkeypatch.setattr(run, "restore", lambda *a, **k: kept.append(real(*a, **k)) or kept[-1])
+    result = call(
+        folder / "000.png", "--task", "denoising", "--sigma", 0.1, "--samples", 3, "--steps", 1, "--format", "npy",
+        "--precision", "float32", "--model", model_file, "--out", tmp_path / "out",
+    )  # fmt: skip
+    assert result.exit_code == 0, result.output
+    assert kept[0].samples.shape == (0, 1, 3, 36, 44)
+    problem = picture_problem(folder / "000.png", "denoising", sigma=0.1)
+    model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
+    r = firm.restore(model, problem.op, problem.y, 1, 3, sigma=0.1)
+    for i, sample in enumerate(r.samples, start=1):
+        written = torch.from_numpy(np.load(tmp_path / "out" / f"000_sample_{i:02d}.npy")).permute(2, 0, 1)
+        assert torch.equal(written, (sample[0] + 1) / 2)
+    torch.testing.assert_close(kept[0].std, r.std, rtol=1e-4, atol=1e-6)
 
 
 def test_a_missing_picture_is_named(model_file, tmp_path):

@@ -93,6 +93,8 @@ def restore(
         )
     if task is not None and own:
         raise typer.BadParameter("--set belongs to --simulate")
+    if not -(2**63) <= seed < 2**63:
+        raise typer.BadParameter(f"--seed must be a whole number of 64 bits, got {seed}")
 
     def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
         if task is not None:
@@ -102,8 +104,7 @@ def restore(
                 max_megapixels=max_megapixels, **given(settings),
             )  # fmt: skip
         assert simulate is not None
-        chosen = {**given({"sigma": sigma, **settings}), **parse(own or [])}
-        return simulated_problem(path, simulate, chosen, seed, channels, values, max_megapixels)
+        return simulated_problem(path, simulate, degradation, seed, channels, values, max_megapixels)
 
     root = pictures if pictures.is_dir() else pictures.parent
     try:
@@ -111,6 +112,7 @@ def restore(
             _refuse_simulated(task, settings)
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
+        degradation = {**given({"sigma": sigma, **settings}), **parse(own or [])}
         files = _files(pictures, out)
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
 MAX_SIDE = 65_535  # the most that a JPEG can have
-STRIP = 2**20  # pixels that are converted at a time
+STRIP = 2**17  # pixels that are converted at a time
 # What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
 # and ICO, ICNS and the like, which hold whole pictures of other sizes.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")

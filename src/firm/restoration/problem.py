@@ -164,6 +164,8 @@ def simulated_problem(
     try:
         task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
+        if task.settings().get("factor", 1) > max(task.shape):
+            raise ValueError(f"{path}: a factor of {task.settings()['factor']} is larger than the picture's sides")
         check_sigma(task.sigma)
         op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
     except ValueError as error:

@@ -1,0 +1,192 @@
+"""Files that are small on disk and large in memory: refused from their header; what is read is not held too often."""
+
+import io
+import struct
+import threading
+import time
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageFile
+
+from firm.data import ArrayError, PictureError, read_image, read_picture, resident
+from firm.data.folder import Pictures
+
+
+def gif(path, width, height, frames=3):
+    """A few bytes for a screen of any size, of which a corner is drawn."""
+    small = [Image.new("L", (8, 8), 40 * i) for i in range(frames)]
+    small[0].save(path, save_all=True, append_images=small[1:])
+    data = bytearray(path.read_bytes())
+    data[6:10] = struct.pack("<HH", width, height)
+    path.write_bytes(data)
+    return path
+
+
+def png(path, width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
+    return path
+
+
+@pytest.fixture
+def undecoded(monkeypatch):
+    """Any decoding is an error."""
+
+    def load(self):
+        raise AssertionError("the picture was decoded")
+
+    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
+
+
+@pytest.mark.parametrize(("make", "name"), [(gif, "bomb.gif"), (png, "bomb.png")])
+def test_a_bomb_is_refused_from_its_header(make, name, tmp_path, undecoded):
+    start = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # also Pillow's own, which the user may have made errors
+        for side in (8001, 13000, 30000):  # below, between and above Pillow's two limits
+            with pytest.raises(PictureError, match=rf"{name}: {side}x{side} .* megapixels.*--max-megapixels"):
+                read_picture(make(tmp_path / name, side, side))
+    assert time.perf_counter() - start < 2
+    with pytest.raises(PictureError, match="megapixels"):
+        resident([tmp_path / name], 16, progress=False)
+    with pytest.raises(PictureError, match="megapixels"):
+        Pictures([tmp_path / name], 16)[0]
+
+
+def test_extreme_shapes_are_refused(tmp_path, undecoded):
+    Image.new("RGB", (40, 131_100)).save(tmp_path / "tall.tif", compression="tiff_adobe_deflate")
+    with pytest.raises(PictureError, match="40x131100 pixels; a side may have at most 65,535"):
+        read_picture(tmp_path / "tall.tif", max_megapixels=10_000)
+
+
+def test_the_limit_is_a_choice(tmp_path):
+    Image.new("RGB", (300, 200)).save(tmp_path / "a.png")
+    assert read_picture(tmp_path / "a.png", max_megapixels=0.06).shape == (3, 200, 300)
+    for limit in (0.0599, 0, float("nan")):
+        with pytest.raises(PictureError, match=r"0\.1 megapixels, more than the limit"):
+            read_picture(tmp_path / "a.png", max_megapixels=limit)
+        with pytest.raises(PictureError, match="megapixels"):
+            read_image(tmp_path / "a.png", max_megapixels=limit)
+
+
+def test_pillows_own_limit_is_neither_used_nor_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2**17)
+    Image.new("RGB", (600, 600)).save(tmp_path / "a.png")  # more than twice that, which Pillow refuses
+    seen = []
+
+    def watch():
+        for _ in range(20):
+            seen.append(Image.MAX_IMAGE_PIXELS)
+            time.sleep(0.001)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(resident([tmp_path / "a.png"] * 9, 8, crop=8, progress=False)[0]) == 9
+        assert read_picture(tmp_path / "a.png").shape == (3, 600, 600)
+    watcher.join()
+    assert set(seen) == {2**17}
+
+
+def test_only_the_first_frame_is_decoded(tmp_path, monkeypatch):
+    decoded = []
+    real = ImageFile.ImageFile.load
+    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: decoded.append(self.tell()) or real(self))
+    frames = [Image.new("RGB", (20, 20), (50 * i, 0, 0)) for i in range(4)]
+    for name in ("a.gif", "a.png", "a.webp", "a.tif"):
+        frames[0].save(tmp_path / name, save_all=True, append_images=frames[1:])
+        read_picture(tmp_path / name)
+    assert set(decoded) == {0}
+
+
+def test_formats_that_run_programs_or_hold_other_pictures(tmp_path):
+    eps = io.BytesIO()
+    Image.new("RGB", (9, 9)).save(eps, "EPS")
+    ico = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(ico, "ICO")
+    for data in (eps.getvalue(), ico.getvalue()):
+        (tmp_path / "x.png").write_bytes(data)
+        with pytest.raises(PictureError, match="no picture in a format"):
+            read_picture(tmp_path / "x.png")
+
+
+def resident_bytes(what):
+    """VmRSS, the memory of this process now, or VmHWM, its peak since `forget_peak`; tracemalloc misses Pillow's."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(what))
+    return 1024 * int(line.split()[1])
+
+
+def forget_peak():
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        pytest.skip("the system does not tell the peak of memory")
+
+
+@pytest.mark.parametrize("name", ["a.png", "alpha.png", "a.jpg", "deep.png", "turned.png"])
+def test_memory_while_reading_is_at_most_three_times_the_pixels(name, tmp_path):
+    """As floats in [-1, 1]: 4 megapixels are 48 MB."""
+    picture = Image.fromarray(np.zeros((2000, 2000, 3), np.uint8))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    if name == "alpha.png":
+        picture = picture.convert("RGBA")
+    elif name == "deep.png":
+        picture = Image.fromarray(np.zeros((2000, 2000), np.uint16))
+    options = {"progressive": True, "subsampling": 0} if name == "a.jpg" else {"compress_level": 1}
+    picture.save(tmp_path / name, **options, **({"exif": exif} if name == "turned.png" else {}))
+    del picture
+    before = resident_bytes("VmRSS")
+    forget_peak()
+    x = read_picture(tmp_path / name)
+    assert 1 < (resident_bytes("VmHWM") - before) / (4 * x.numel()) < 2
+
+
+def npy_header(shape):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    return file.getvalue()
+
+
+def test_arrays_are_refused_from_their_header(tmp_path, monkeypatch):
+    side = 20_000
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x.npy", npy_header((3, side, side)) + bytes(1000))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", (3, side, side), "f4", compression="gzip", chunks=(1, 100, 100))
+    with h5py.File(tmp_path / "blocks.h5", "w") as file:  # small, in a block that is unpacked whole
+        file.create_dataset("x", (8, 8), "f4", maxshape=(None, None), chunks=(side, side))
+    with open(tmp_path / "a.npy", "wb") as file:
+        file.write(npy_header((3, side, side)))
+        file.truncate(file.tell() + 12 * side * side)  # a hole: nothing on the disk
+    torch.save(torch.zeros(1).expand(3, side, side), tmp_path / "a.pt")
+    monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *a: pytest.fail("the array was read"))
+    start = time.perf_counter()
+    for name in ("a.npz", "a.h5", "a.npy", "a.pt", "blocks.h5"):
+        with pytest.raises(ArrayError, match=rf"{name}: .*larger than 64 megapixels"):
+            read_image(tmp_path / name)
+    assert time.perf_counter() - start < 2
+
+
+def test_many_channels_and_compressed_tensors_count_too(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros((9, 100, 100), np.float32))
+    assert read_image(tmp_path / "a.npy", max_megapixels=0.03)[0].shape == (9, 100, 100)
+    with pytest.raises(ArrayError, match=r"9 x 100 x 100 values .* larger than 0\.02 megapixels"):
+        read_image(tmp_path / "a.npy", max_megapixels=0.02)
+    torch.save(torch.zeros(3, 100, 100), tmp_path / "plain.pt")
+    with zipfile.ZipFile(tmp_path / "plain.pt") as plain, zipfile.ZipFile(tmp_path / "a.pt", "w", 8) as packed:
+        for member in plain.infolist():
+            packed.writestr(member.filename, plain.read(member))
+    with pytest.raises(ArrayError, match=r"a\.pt: holds 0 MB, more than"):
+        read_image(tmp_path / "a.pt", max_megapixels=0.001)
