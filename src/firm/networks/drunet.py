@@ -37,7 +37,7 @@ class DRUNet(nn.Module):
         widths = wholes("DRUNet", "widths", widths, 65536, 12)
         self.config: dict[str, Any] = dict(channels=channels, widths=widths, blocks=blocks)
         if not widths:
-            raise ValueError(f"DRUNet: widths must not be empty: {self.config}")
+            raise ValueError(f"DRUNet: widths must hold at least 1 size: {self.config}")
         self.stride = 2 ** (len(widths) - 1)
         self.head = nn.Conv2d(channels + 1, widths[0], 3, padding=1, bias=False)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
