@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.ndimage import correlate1d
 from scipy.stats import wasserstein_distance
 
+import firm
 from firm.metrics import coverage, lpips, pixel_std, psnr, scores, ssim, wasserstein
 
 
@@ -129,3 +130,12 @@ def test_pixel_std():
     samples = torch.randn(4000, 1, 3, 2, 2, generator=g) * torch.tensor([[0.1, 1.0], [2.0, 0.0]])
     torch.testing.assert_close(pixel_std(samples)[0], torch.tensor([[0.1, 1.0], [2.0, 0.0]]), rtol=0.05, atol=0)
     assert math.isclose(float(pixel_std(samples)[0, 1, 1]), 0)
+
+
+def test_ssim_of_a_large_picture_is_taken_in_strips(monkeypatch):
+    x = torch.rand(2, 3, 61, 40, dtype=torch.float64) * 2 - 1
+    truth = (x + 0.1 * torch.randn_like(x)).clamp(-1, 1)
+    whole = firm.metrics.ssim(x, truth)
+    for pixels in (40, 300, 2000):  # strips of 1, 7 and 50 rows
+        monkeypatch.setattr("firm.metrics._ssim.WHOLE", pixels)
+        torch.testing.assert_close(firm.metrics.ssim(x, truth), whole, rtol=1e-12, atol=0)
