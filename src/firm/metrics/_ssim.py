@@ -30,9 +30,11 @@ def ssim(x: Tensor, truth: Tensor) -> Tensor:
     if H * W <= WHOLE:
         return _similarity(a, b, kernel).flatten(1).mean(1)
     rows = max(1, WHOLE // W)  # a large picture strip by strip: the convolutions take fifteen times its memory
-    tops = range(0, H, rows)
-    sums = [_similarity(*(v[..., top : top + rows + 10, :] for v in (a, b)), kernel).flatten(1).sum(1) for top in tops]
-    return torch.stack(sums).sum(0) / x[0].numel()
+    total = x.new_zeros(len(x))
+    for top in range(0, H, rows):
+        strip = slice(top, top + rows + 10)
+        total += _similarity(a[..., strip, :], b[..., strip, :], kernel).flatten(1).sum(1)
+    return total / x[0].numel()
 
 
 def _similarity(a: Tensor, b: Tensor, kernel: Tensor) -> Tensor:
