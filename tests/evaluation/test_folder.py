@@ -43,8 +43,10 @@ def held_by_another(folder):
     folder.mkdir(exist_ok=True)
     holder = replace(locks._myself("firm evaluate of somebody else"))
     (folder / locks.NAME).write_text(json.dumps(asdict(holder)))
-    yield
-    (folder / locks.NAME).unlink()
+    try:
+        yield
+    finally:
+        (folder / locks.NAME).unlink()
 
 
 def test_models_of_the_same_file_name_have_folders_of_their_own(pictures, tmp_path, monkeypatch):
@@ -216,8 +218,13 @@ def test_restore_and_train_and_reproduce_stop_too(pictures, tmp_path):
     save_model(tmp_path / "m" / "model.safetensors", 0)
     settings = tmp_path / "c.yaml"
     settings.write_text(
+<<<<<<< HEAD
         f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nbatch: 2\nepochs: 1\n"
         f"warm_epochs: 0\nout: {tmp_path / 'o'}\n"
+=======
+        f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nbatch: 2\nepochs: 1\nwarm_epochs: 0\n"
+        f"out: {tmp_path / 'o'}\n"
+>>>>>>> rcli
         "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
     )
     model = ["--model", tmp_path / "m" / "model.safetensors", "--out", tmp_path / "o"]
@@ -286,3 +293,25 @@ def test_only_what_is_missing_is_computed(pictures, tmp_path):
     (tmp_path / "images.csv").write_text("\n".join([*lines[:2], *lines[3:]]) + "\n")
     evaluate(evaluation, [NamedMethod("m", method, fingerprint="a")], tmp_path, progress=False)
     assert sum(calls) == 7
+
+
+def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
+    seen = []
+
+    def record(evaluation, methods, out, **_):
+        seen.append((evaluation.seed, evaluation.convention, evaluation.device))
+        raise ValueError("far enough")
+
+    monkeypatch.setattr("firm.evaluation.run.evaluate", record)
+    monkeypatch.setattr("firm._util.device.choose_device", lambda name: torch.device(name or "cpu"))
+    common = ["evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising", "--out", tmp_path]
+    assert says(call(*common, "--seed", 7, "--convention", "text", "--device", "meta").output, "far enough")
+    assert seen == [(7, "text", torch.device("meta"))]
+
+
+def test_the_library_locks_too(pictures, tmp_path):
+    images = load_images("folder", pictures, size=SIZE, progress=False)
+    evaluation = Evaluation(images, [firm.Task("denoising", SIZE)])
+    with held_by_another(tmp_path), pytest.raises(locks.LockedError):
+        evaluate(evaluation, plain_methods(), tmp_path, progress=False)
+    assert not list(tmp_path.iterdir())

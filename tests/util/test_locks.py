@@ -82,7 +82,9 @@ with folder_lock({str(tmp_path)!r}, "firm evaluate face-128"):
     ):
         pass
     process.send_signal(signal.SIGKILL)
+    deadline = time.monotonic() + 10
     while locks._alive(process.pid, json.loads((tmp_path / NAME).read_text())["started"]):
+        assert time.monotonic() < deadline
         time.sleep(0.01)
     with folder_lock(tmp_path):  # it has not even been waited for
         assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
