@@ -72,12 +72,14 @@ def bench(
     return results
 
 
-def measure_speed(config: TrainConfig, seconds: float, device: torch.device) -> tuple[dict[str, Any], Tensor]:
+def measure_speed(
+    config: TrainConfig, seconds: float, device: torch.device | None = None
+) -> tuple[dict[str, Any], Tensor]:
     """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
 
     Returns the numbers, and the gradient of the first step as one vector on the CPU.
     """
-    config = replace(config, warm_epochs=0, ema_from_epoch=0)
+    config, device = replace(config, warm_epochs=0, ema_from_epoch=0), device or default_device()
     side = config.read_size or config.size
     shape = (64, config.channels, side, side)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
