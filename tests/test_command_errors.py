@@ -54,7 +54,7 @@ def test_plot_of_a_log_without_records(data, tmp_path):
 
 
 def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
-    assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "is no log of a training run")
+    assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "no metrics.jsonl with training records")
     assert says(told("plot", tmp_path / "no"), "no metrics.jsonl")
     run = log(tmp_path / "run", GOOD)
     assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture ends in .png")

@@ -21,7 +21,7 @@ from firm.cli import app
 from firm.restoration.advice import advice
 from firm.restoration.problem import simulated_problem
 from firm.tasks import BaseTask, Rows
-from firm.training.checkpoint import load_checkpoint, save_checkpoint
+from firm.training.checkpoint import Checkpoints
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"
@@ -228,9 +228,9 @@ def test_loading_a_file_never_runs_code_that_it_names(evil, name):
         assert not (evil / "ran").exists(), command
     found = advice(card, simulated_problem(evil / "one.npy", "denoising", {}, channels=1))
     assert "not trained for denoising" in found[0]
-    save_checkpoint(evil / "checkpoints", {"step": 1, "network": {"class": name}}, keep=1)
+    Checkpoints(evil / "checkpoints", {}, keep=1).save({"step": 1, "network": {"class": name}})
     with pytest.warns(UserWarning, match="another network"):
-        assert load_checkpoint(evil / "checkpoints", {}) is None
+        assert Checkpoints(evil / "checkpoints", {}, keep=1).latest(lambda state: None) is None
     assert not (evil / "ran").exists()
     assert not [module for module in sys.modules if "evil" in module]
 

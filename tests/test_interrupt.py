@@ -13,7 +13,12 @@ from firm.cli import app
 
 def start(*arguments):
     command = [sys.executable, "-X", "importtime", "-m", "firm", *arguments]  # tells on stderr what it loads
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_sigint)
+
+
+def _hear_sigint():
+    """What a shell starts in the background ignores SIGINT, and so do its children: undo that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("module", ["numpy", "torch._utils", "firm.operators.base"])

@@ -157,7 +157,7 @@ def test_settings_of_the_wrong_type_are_refused_in_words(tmp_path):
             else:
                 accepted.append((place, wrong))
                 assert model.posterior_mean(Identity(), zeros, 0.5, zeros).shape == zeros.shape
-            assert time.perf_counter() - start < 2, (place, wrong)
+            assert time.perf_counter() - start < 30, (place, wrong)
     # Only where another value may be right as well:
     free = {("card",), ("card", "trained_for"), ("card", "trained_for", 0), ("card", "trained_for", 0, "name"),
             ("card", "trained_for", 0, "sigma"), ("card", "value_range"), ("card", "value_range", 0),

@@ -34,11 +34,7 @@ def training_rows(run: Path) -> list[dict[str, Any]]:
     """The rows of a run's log that hold numbers; an error if there are none."""
     from firm.training.logs import read_log
 
-    try:
-        found: list[Any] = read_log(run)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{run / 'metrics.jsonl'} is no log of a training run: it is not even text") from error
-    rows = [{k: v for k, v in row.items() if is_number(v)} for row in found if isinstance(row, dict)]
+    rows = [{k: v for k, v in row.items() if is_number(v)} for row in read_log(run)]
     rows = [row for row in rows if "step" in row and len(row) > 1]
     if not rows:
         raise ValueError(f"{run}: no metrics.jsonl with training records")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import math
+import types
 import typing
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,8 @@ def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
 def _check_argument(key: str, value: Any, kind: Any, need: Any) -> None:
     """An argument of one of our networks, before it is built: its type, and a size that can be meant."""
     most = MOST_OF_NETWORK.get(key, 8192)
+    if typing.get_origin(kind) is types.UnionType:  # one number, or one for each level
+        kind = typing.get_args(kind)[isinstance(value, list | tuple)]
     if kind is bool:
         need(isinstance(value, bool), f"network: {key} must be true or false, got {value!r}")
     elif kind is float:
@@ -129,7 +132,7 @@ def _check_argument(key: str, value: Any, kind: Any, need: Any) -> None:
         whole = isinstance(value, int) and not isinstance(value, bool)
         need(whole and 1 <= value <= most, f"network: {key} must be a whole number from 1 to {most}, got {value!r}")
     elif typing.get_origin(kind) is tuple:
-        few = isinstance(value, list | tuple) and len(value) <= 12 and (len(value) > 0 or key == "attention")
+        few = isinstance(value, list | tuple) and len(value) <= 12 and (len(value) > 0 or key in ("attention", "extra"))
         need(few, f"network: {key} must be a list of at most 12 whole numbers such as [1, 2], got {value!r}")
         for item in value:
             _check_argument(key, item, typing.get_args(kind)[0], need)
