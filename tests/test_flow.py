@@ -93,3 +93,13 @@ def test_balanced_loss_makes_all_times_count_alike():
     share = (z.grad * (z - x_1)).flatten(1).sum(1).detach()  # of each sample in the loss
     assert float(share.max() / share.min()) < 4
     assert "error" in balance.state_dict()
+
+
+def test_strata_come_in_random_order():
+    """A batch that takes a part of a run must not see early times only."""
+    times = firm.stratified_times(4 * 64, strata=64, generator=torch.Generator().manual_seed(0)).reshape(4, 64)
+    strata = ((times - 1e-3) / (0.995 - 1e-3) * 64).long()
+    assert (strata.sort(1).values == torch.arange(64)).all()  # each once in every run
+    orders = [row.tolist() for row in strata]
+    assert all(order != sorted(order) for order in orders)
+    assert len({tuple(order) for order in orders}) == 4
