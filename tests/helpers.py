@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:
@@ -37,6 +38,25 @@ def dense_solve(op, z: Tensor, y: Tensor, rho) -> Tensor:
 
 def relative_error(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm() / b.double().norm())
+
+
+class Watch(TorchDispatchMode):
+    """Notes every operation of torch within it; `waits` are those that read values back from the device.
+
+    A CUDA graph cannot hold those: it needs every shape beforehand, and nothing may wait.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.seen.add(function._schema.name)
+        return function(*args, **(kwargs or {}))
+
+    def waits(self) -> set[str]:
+        reading = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "is_nonzero")
+        return self.seen & {f"aten::{name}" for name in reading}
 
 
 def says(output: str, message: str) -> bool:

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import relative_error, save_pictures
+from helpers import Watch, relative_error, save_pictures
 from torch import nn
 from torch.nn import functional as F
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 import firm.training.step
@@ -219,20 +218,13 @@ def test_the_step_trains_in_bfloat16():
 
 def test_the_step_does_not_wait_for_the_device():
     """Nothing is read back, forward or backward: a CUDA graph can hold it."""
-    waits = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero"}
-    seen = set()
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.add(function._schema.name)
-            return function(*args, **(kwargs or {}))
-
+    watch = Watch()
     net = GradientStep(**SMALL)
     x, sigma = images_and_levels(dtype=torch.float32)
-    with Watch():
+    with watch:
         net(x, sigma).square().mean().backward()
-    assert "aten::convolution_backward" in seen
-    assert not seen & waits
+    assert "aten::convolution_backward" in watch.seen
+    assert not watch.waits()
 
 
 def test_the_change_of_variables_is_exact_for_gaussian_images():

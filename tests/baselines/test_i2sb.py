@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import save_pictures
+from helpers import Watch, save_pictures
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm._util.distributed import Ranks
@@ -282,22 +281,15 @@ def test_without_holes_the_error_is_zero_and_finite(config):
 
 
 def test_the_loss_does_not_wait_and_stays_precise_in_bf16(config):
-    waits = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal", "aten::is_nonzero"}
-    seen = set()
-
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            seen.add(function._schema.name)
-            return function(*args, **(kwargs or {}))
-
+    watch = Watch()
     tasks, net = config.make_tasks(), Counted()
     batch = Batch(torch.rand(8, 3, 16, 16), torch.linspace(0, 0.99, 8), [Rows(2, 0, 2)] * 4, tasks)
     objective = Bridge(config)
     objective.loss(net, batch)  # operators that are the same every time are made once
-    with Watch(), torch.autocast("cpu", torch.bfloat16):
+    with watch, torch.autocast("cpu", torch.bfloat16):
         error, _ = objective.loss(net, batch)
-    assert "aten::masked_fill" in seen or "aten::masked_fill_" in seen
-    assert not seen & waits
+    assert "aten::masked_fill" in watch.seen or "aten::masked_fill_" in watch.seen
+    assert not watch.waits()
     assert net.calls[-1][0].dtype == error.dtype == torch.float32
 
 

@@ -19,7 +19,7 @@ from firm.acceleration._fast import Precision
 from firm.baselines import d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
 from firm.baselines._common import begin
 from firm.baselines._denoiser import as_denoiser
-from firm.baselines.settings import TASKS, settings
+from firm.baselines.settings import settings
 from firm.baselines.weights import load_weights
 from firm.evaluation.methods import NamedMethod
 from firm.operators import LinearOperator
@@ -48,12 +48,9 @@ class Baseline:
     calls: Callable[[dict[str, Any]], Calls | None]  # from the settings; None where it depends on the image
     fixed: dict[str, Any] = field(default_factory=dict)  # settings of this row in all tasks
     gradients: bool = False  # whether gradients pass through the network, which is then left as it is, in float32
-    tasks: tuple[str, ...] = TASKS
 
     def settings(self, task: BaseTask) -> dict[str, Any] | None:
         """Keyword arguments in a task, None where the method does not do it."""
-        if task.name in TASKS and task.name not in self.tasks:
-            return None
         found = settings(self.method, task.name, min(task.shape))
         return None if found is None else found | self.fixed
 
@@ -105,10 +102,9 @@ BASELINES = {
     for row in (
         Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "face-gradient-step", _gradient_step, gradients=True),
         Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, partial(_stepped, usual=24)),
-        Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1),
-                 tasks=TASKS[1:4]),
+        Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1)),
         Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped),
-        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB), tasks=TASKS[1:]),
+        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB)),
         Baseline("ot-ode", "OT-ODE", "ot-ode", ot_ode, PRIOR, _guided, gradients=True),
         Baseline("d-flow", "D-Flow", "d-flow", d_flow, PRIOR, lambda _: None, gradients=True),
         Baseline("flow-priors", "Flow-Priors", "flow-priors", flow_priors, PRIOR, _climbing, gradients=True),

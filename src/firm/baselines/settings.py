@@ -54,7 +54,7 @@ CELEBA: dict[str, Table] = {
     ),
     "pnp-hqs": _HQS,
     "diffpir": _DIFFPIR,
-    "ista-net": _same(),
+    "ista-net": {task: {} for task in TASKS[1:4]},
     "i2sb": _I2SB,
 }
 AFHQ: dict[str, Table] = {
@@ -73,7 +73,7 @@ AFHQ: dict[str, Table] = {
     ),
     "pnp-hqs": _HQS,
     "diffpir": _DIFFPIR,
-    "ista-net": _same(),
+    "ista-net": {task: {} for task in TASKS[1:4]},
     "i2sb": _I2SB,
 }
 

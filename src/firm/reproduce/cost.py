@@ -56,17 +56,17 @@ def run(
     task, device = Task("deblurring", 128), device or default_device()
     if wrong := [mode for mode in modes if mode not in MODES]:
         raise ValueError(f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
-    for name in baseline_names(methods):
-        baseline_methods(name, Networks("cpu", "float32", weights))[0].on(
-            task
-        )  # what is missing is said before any work
+    for method in baseline_methods(methods, Networks("cpu", "float32", weights)):
+        method.on(task)  # loads the networks: what is missing is said before any work
     pictures = load_images("celeba", data, "test", size=128, limit=max(images, *batches, 1))
     rows: list[dict[str, Any]] = []
     results: dict[str, Any] = {
         "task": task.name, "images": images, "model": model, "machine": describe_machine(device), "rows": rows
     }  # fmt: skip
     work = [(mode, "FIRM", N) for mode in modes for N in steps]
-    work += [(mode, name, 0) for mode in modes for name in baseline_names(methods) if (mode, name) not in _pairs(skip)]
+    work += [
+        (mode, name, 0) for mode in modes for name in baseline_names(methods) if mode == "fast" or name not in skip
+    ]
     for mode, name, N in tqdm(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(mode, name, N, model, weights, task, device)
@@ -82,10 +82,6 @@ def run(
     console.print(_table(results))
     console.print(f"results are in {out / 'cost.md'} and cost.json")
     return results
-
-
-def _pairs(skip: Sequence[str]) -> set[tuple[str, str]]:
-    return {("plain", name) for name in skip}
 
 
 def _prepare(

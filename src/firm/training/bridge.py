@@ -7,20 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Generator, Tensor, nn
+from torch import Tensor, nn
 
-from firm._sampling import Generators, noise_like
+from firm._sampling import Generators
 from firm.baselines._i2sb import INTERVALS, degraded_image, i2sb, marginal, mode_of, schedule, times
 from firm.data.images import Images
-from firm.evaluation import Evaluation, NamedMethod
-from firm.metrics import psnr, visible
+from firm.evaluation import NamedMethod
 from firm.networks import PriorUNet
 from firm.operators import LinearOperator
 from firm.operators.base import per_sample
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
-from firm.training.validation import SHOWN, restored_chunks, save_grid, task_names
+from firm.training.validation import mean, scored
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -59,28 +58,13 @@ class Bridge(Objective):
     @torch.no_grad()
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """PSNR of the restored images, averaged over the tasks first, then for each; a picture of the first ones."""
-        tasks = self.config.make_tasks(mask="shared")
-        evaluation = Evaluation(images, tasks)
-        values: list[float] = []
-        rows: list[Tensor] = []
 
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
             return i2sb(net, op, y, sigma, steps=STEPS, generator=generator)
 
-        method, device = NamedMethod("I2SB", run, STEPS), next(net.parameters()).device
-        for task in tasks:
-            found: list[Tensor] = []
-            for r in restored_chunks(evaluation, task, method, device):
-                truth, x = (visible(v, images.complex) for v in (r.truth, r.x))
-                found.append(psnr(x, truth))
-                if len(found) == 1:
-                    degraded, _ = degraded_image(r.op, r.y, noise_like(r.x, Generator().manual_seed(0)))
-                    rows += torch.stack([truth, visible(degraded, images.complex), x], dim=1)[:SHOWN]
-            values.append(round(float(torch.cat(found).mean()), 4))
-        if picture is not None:
-            save_grid(rows, picture)
-        scores = {f"psnr {name}": value for name, value in zip(task_names(tasks), values, strict=True)}
-        return {"psnr": round(sum(values) / len(values), 4), **scores}
+        device = next(net.parameters()).device
+        values = scored(NamedMethod("I2SB", run, STEPS), self.config, images, device, picture)
+        return {"psnr": mean(values), **{f"psnr {name}": value for name, value in values.items()}}
 
 
 @torch.no_grad()

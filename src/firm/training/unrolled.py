@@ -9,13 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from firm.data.images import Images
-from firm.evaluation import Evaluation, NamedMethod, degraded
-from firm.metrics import psnr, visible
+from firm.evaluation import NamedMethod
 from firm.networks import ISTANet
 from firm.operators import Identity
 from firm.training.batch import Batch
 from firm.training.objectives import Objective
-from firm.training.validation import SHOWN, restored_chunks, save_grid
+from firm.training.validation import mean, scored
 
 SYMMETRY = 0.01  # weight of the symmetry residuals
 
@@ -38,22 +37,7 @@ class Unrolled(Objective):
         return Identity(), torch.zeros(batch, c.channels, c.size, c.size, device=device), True
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """PSNR of the restored images, averaged over the tasks too where there are several.
-
-        Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
-        """
+        """PSNR of the restored images, averaged over the tasks too where there are several."""
         method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
-        evaluation = Evaluation(images, self.config.make_tasks(mask="shared"))
         device = next(net.parameters()).device
-        values: list[Tensor] = []
-        rows: list[Tensor] = []
-        for task in evaluation.tasks:
-            for k, restored in enumerate(restored_chunks(evaluation, task, method, device)):
-                truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
-                values.append(psnr(x, truth))
-                if k == 0:
-                    given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
-                    rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
-        if picture is not None:
-            save_grid(rows, picture)
-        return {"psnr": round(float(torch.cat(values).mean()), 4)}
+        return {"psnr": mean(scored(method, self.config, images, device, picture))}

@@ -1,4 +1,4 @@
-"""Validation of FIRM: PSNR of the averaged model on held-out images, and a picture of the first few."""
+"""Validation: PSNR of a method on held-out images in every task of a run, and a picture of the first few."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from firm._model import Firm
 from firm._util.files import write_atomically
 from firm.data.images import Images
-from firm.evaluation import Evaluation, NamedMethod, firm_method, plain_methods
+from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
 from firm.evaluation.run import Measured, Restored, restore_chunk
 from firm.metrics import psnr, visible
 from firm.tasks import BaseTask
@@ -32,28 +32,44 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
 
     Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
     """
-    tasks = config.make_tasks(mask="shared")
-    names = task_names(tasks)
-    evaluation, device = Evaluation(images, tasks), next(model.parameters()).device
     result: dict[str, float] = {}
-    rows: list[Tensor] = []
+    device = next(model.parameters()).device
     for N in config.val_steps:
-        method, values = firm_method(model, N), {}
-        for name, task in zip(names, tasks, strict=True):
-            scores = []
-            for restored in restored_chunks(evaluation, task, method, device):
-                shown = [visible(v, images.complex) for v in (restored.truth, restored.x)]
-                scores.append(psnr(shown[1], shown[0]))
-                if config.val_steps[0] == N and len(scores) == 1:
-                    degraded = plain_methods()[0].run(restored.op, restored.y, 0.0, None)
-                    rows += torch.stack([shown[0], visible(degraded, images.complex), shown[1]], dim=1)[:SHOWN]
-            values[name] = round(float(torch.cat(scores).mean()), 4)
-        result[f"psnr N={N}"] = round(sum(values.values()) / len(values), 4)
-        if len(tasks) > 1:
+        shown = picture if config.val_steps[0] == N else None
+        values = scored(firm_method(model, N), config, images, device, shown)
+        result[f"psnr N={N}"] = mean(values)
+        if len(values) > 1:
             result |= {f"psnr N={N} {name}": value for name, value in values.items()}
+    return result
+
+
+def scored(
+    method: NamedMethod, config: TrainConfig, images: Images, device: torch.device, picture: Path | None
+) -> dict[str, float]:
+    """PSNR of a method in every task of a configuration, by the task's name; and a picture of the first images.
+
+    A row of the picture is truth, measurement, restoration.
+    """
+    tasks = config.make_tasks(mask="shared")
+    values: dict[str, float] = {}
+    rows: list[Tensor] = []
+    for name, task in zip(task_names(tasks), tasks, strict=True):
+        scores: list[Tensor] = []
+        for restored in restored_chunks(Evaluation(images, tasks), task, method, device):
+            truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
+            if not scores:
+                given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
+                rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
+            scores.append(psnr(x, truth))
+        values[name] = round(float(torch.cat(scores).mean()), 4)
     if picture is not None:
         save_grid(rows, picture)
-    return result
+    return values
+
+
+def mean(values: dict[str, float]) -> float:
+    """Over the tasks."""
+    return round(sum(values.values()) / len(values), 4)
 
 
 def restored_chunks(
