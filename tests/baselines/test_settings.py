@@ -70,6 +70,8 @@ def test_the_settings_are_the_published_ones(size, published):
         for i, task in enumerate(TASKS):
             cells = {key: text.split()[i] for key, text in columns.items()}
             expected = None if "-" in cells.values() else {key: value(text) for key, text in cells.items()}
+            if method == "ista-net" and task in ("denoising", "box-inpainting"):  # it has no setting to write a - in
+                expected = None
             assert settings(method, task, size) == expected, (method, task)
 
 

@@ -36,8 +36,6 @@ class DRUNet(nn.Module):
         channels, blocks = whole("DRUNet", "channels", channels, 4096), whole("DRUNet", "blocks", blocks, 100)
         widths = wholes("DRUNet", "widths", widths, 65536, 12)
         self.config: dict[str, Any] = dict(channels=channels, widths=widths, blocks=blocks)
-        if not widths:
-            raise ValueError(f"DRUNet: widths must hold at least 1 size: {self.config}")
         self.stride = 2 ** (len(widths) - 1)
         self.head = nn.Conv2d(channels + 1, widths[0], 3, padding=1, bias=False)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()

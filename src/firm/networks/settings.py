@@ -10,16 +10,19 @@ def whole(kind: str, name: str, value: Any, high: int) -> int:
     """`value`, or ValueError unless it is a whole number from 1 to `high`."""
     if not is_whole(value, 1, high):
         raise ValueError(
-            f"{kind}: every size must be at least 1, and {name} a whole number of at most {high}, got {short(value)}"
+            f"{kind}: every size must be at least 1; {name} must be a whole number from 1 to {high}, got {short(value)}"
         )
     return int(value)
 
 
-def wholes(kind: str, name: str, values: Any, high: int, most: int) -> tuple[int, ...]:
-    """`values` as a tuple, or ValueError unless they are at most `most` whole numbers from 1 to `high`."""
-    if not isinstance(values, Sequence) or isinstance(values, str) or len(values) > most:
-        raise ValueError(f"{kind}: {name} must be a list of at most {most} whole numbers, got {short(values)}")
-    return tuple(whole(kind, f"every entry of {name}", value, high) for value in values)
+def wholes(kind: str, name: str, values: Any, high: int, most: int, least: int = 1) -> tuple[int, ...]:
+    """`values` as a tuple, or ValueError unless they are `least` to `most` whole numbers from 1 to `high`."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or not least <= len(values) <= most:
+        raise ValueError(
+            f"{kind}: {name} must be a list of at most {most} whole numbers and at least {least}, such as [1, 2], "
+            f"got {short(values)}"
+        )
+    return tuple(whole(kind, name, value, high) for value in values)
 
 
 def require_number(kind: str, name: str, value: Any, high: float) -> None:

@@ -83,21 +83,21 @@ class UNet(nn.Module):
         super().__init__()
         kind = type(self).__name__
         channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
-        side, groups, ch = (
-            whole(kind, "side", side, 65536),
-            whole(kind, "groups", groups, 65536),
-            whole(kind, "ch", ch, 8192),
-        )
-        mult, attention = wholes(kind, "mult", mult, 64, 12), wholes(kind, "attention", attention, 65536, 32)
+        side, ch = whole(kind, "side", side, 65536), whole(kind, "ch", ch, 8192)
+        groups = whole(kind, "groups", groups, 65536)
+        mult = wholes(kind, "mult", mult, 256, 12)
+        attention = wholes(kind, "attention", attention, 65536, 32, least=0)
         one = not isinstance(blocks, list | tuple)
         each = (whole(kind, "blocks", blocks, 100),) * len(mult) if one else wholes(kind, "blocks", blocks, 100, 12)
         require_number(kind, "time_scale", time_scale, 1e6)
+        if ch % 2:
+            raise ValueError(f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
+        if not isinstance(noise_level, bool):
+            raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
         self.config: dict[str, Any] = dict(
             channels=channels, side=side, ch=ch, mult=mult, blocks=blocks if one else each, attention=attention,
             groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
-        if not mult or ch % 2 or not isinstance(noise_level, bool):
-            raise ValueError(f"{kind}: mult must not be empty, ch even, and noise_level true or false: {self.config}")
         if len(each) != len(mult):
             raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
         if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
