@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -38,6 +38,45 @@ def dense_solve(op, z: Tensor, y: Tensor, rho) -> Tensor:
 
 def relative_error(a: Tensor, b: Tensor) -> float:
     return float((a.double() - b.double()).norm() / b.double().norm())
+
+
+def stirred(net, scale=0.1):
+    """The network with every weight disturbed: some are almost 0 at the start."""
+    for p in net.parameters():
+        p.data += scale * torch.randn_like(p)
+    return net
+
+
+def images_and_levels(batch=2, side=8, dtype=torch.float64):
+    return torch.rand(batch, 3, side, side, dtype=dtype) * 2 - 1, torch.linspace(0.05, 0.25, batch, dtype=dtype)
+
+
+# DRUNet
+
+
+class Counted(nn.Module):
+    """A network that counts its calls: ``forwards``, and ``backwards``, the times a gradient went back through one.
+
+    On a GPU, where steps are recorded and replayed, it counts what was recorded; count on the CPU.
+    """
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.config: dict = getattr(net, "config", {})
+        self.stride = getattr(net, "stride", 1)
+        self.forwards = self.backwards = 0
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Call the network."""
+        self.forwards += 1
+        out: Tensor = self.net(*inputs)
+        if out.requires_grad:
+            out.register_hook(self._back)
+        return out
+
+    def _back(self, gradient: Tensor) -> None:
+        self.backwards += 1
 
 
 class Watch(TorchDispatchMode):

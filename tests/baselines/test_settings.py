@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from helpers import Counted
 
 import firm
-from firm.baselines._counted import Counted
 from firm.baselines.methods import BASELINES, GROUPS, Calls, baseline_names
 from firm.baselines.settings import TASKS, settings
 from firm.networks import GradientStep, ISTANet, PriorUNet

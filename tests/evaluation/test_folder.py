@@ -17,6 +17,7 @@ from firm.cli import app
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
 from firm.evaluation.folder import folder_name
+from firm.evaluation.report import summarise, tables
 
 SIZE = 16
 
@@ -310,3 +311,13 @@ def test_the_library_locks_too(pictures, tmp_path):
     with held_by_another(tmp_path), pytest.raises(locks.LockedError):
         evaluate(evaluation, plain_methods(), tmp_path, progress=False)
     assert not list(tmp_path.iterdir())
+
+
+def test_calls_that_depend_on_the_image_are_a_dash(pictures, tmp_path):
+    images = load_images("folder", pictures, size=SIZE, progress=False)
+    evaluation = Evaluation(images, [firm.Task("denoising", SIZE)])
+    method = NamedMethod("mine", lambda op, y, sigma, generator: y, nfe=None, fingerprint="a")
+    first, again = (evaluate(evaluation, [method], tmp_path, progress=False) for _ in range(2))
+    assert [row["nfe"] for row in first] == [row["nfe"] for row in again] == [None] * len(images)
+    (table,) = tables(summarise(again), "tables")
+    assert list(table.columns[4].cells) == ["-"]

@@ -1,4 +1,4 @@
-"""The rows of the paper's tables: which function, which network, how many calls. To add a method, add a row."""
+"""The rows of the paper's tables: function, network, number of calls. To add one: its settings, and a row here."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _settled(row: Baseline, networks: Networks, task: BaseTask) -> NamedMethod |
         return row.function(net, op, y, sigma, generator=generator, **values)
 
     about = json.dumps([row.name, weights, values], sort_keys=True)
-    return NamedMethod(row.label, run, 0 if calls is None else calls.forward, fingerprint(None, about))
+    return NamedMethod(row.label, run, None if calls is None else calls.forward, fingerprint(None, about))
 
 
 def _unsettled(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:

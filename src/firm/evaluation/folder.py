@@ -108,10 +108,11 @@ def _row(line: dict[Any, Any], files: Sequence[str]) -> Row:
         raise ValueError("too many or too few values")
     present = [key for key in ("psnr", "ssim", "lpips", "seconds", "peak_mb") if line[key]]  # some are not defined
     numbers = {key: float(line[key]) for key in present}
-    index, nfe = int(line["index"]), int(line["nfe"])
+    index, nfe = int(line["index"]), int(line["nfe"]) if line["nfe"] else None
     if not {"psnr", "seconds", "peak_mb"} <= numbers.keys() or any(map(math.isnan, numbers.values())):
         raise ValueError("a number is missing")
-    if not 0 <= index < len(files) or files[index] != line["file"] or nfe < 0 or not line["task"] or not line["method"]:
+    named = line["task"] and line["method"] and (nfe or 0) >= 0
+    if not named or not 0 <= index < len(files) or files[index] != line["file"]:
         raise ValueError("no image of this evaluation")
     words = {key: line[key] for key in ("task", "method", "fingerprint", "file")}
     return {**words, **numbers, "index": index, "nfe": nfe}

@@ -26,7 +26,7 @@ class NamedMethod:
 
     label: str
     run: Method
-    nfe: int = 0
+    nfe: int | None = 0  # None where it depends on the image
     fingerprint: str = ""
     settle: Callable[[BaseTask], NamedMethod | None] | None = None  # where settings depend on the task: see `on`
 

@@ -62,7 +62,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
                     f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-"
                     for m, d in zip(METRICS, (2, 3, 3), strict=True)
                 ),
-                str(v["nfe"]),
+                "-" if v["nfe"] is None else str(v["nfe"]),
                 f"{v['seconds']:.4f}",
                 f"{v['peak_mb']:.0f}",
             )
