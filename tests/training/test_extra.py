@@ -30,6 +30,27 @@ def test_a_grown_network_computes_the_same(unshuffle):
     torch.testing.assert_close(a, b)
 
 
+@pytest.mark.parametrize("fine", [(4,), (4, 8)])
+def test_fine_levels_are_added_around_a_network_that_computes_the_same(fine):
+    less = UNet(3, noise_level=True, unshuffle=4, **SMALL)
+    for p in less.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    more = UNet(3, noise_level=True, unshuffle=4, extra=ALL, fine=fine, **SMALL)
+    more.load_state_dict(grown(less.state_dict(), more.state_dict()))
+    x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
+    torch.testing.assert_close(more(x, x + 1, x, x, x, t, t, t), less(x, x + 1, t, t))
+    # Both joints are reached by gradients, so what was zero learns.
+    more(x, x + 1, x, x, x, t, t, t).square().sum().backward()
+    for joint in (more.fine.head.conv, more.fine.fold[-1]):
+        assert joint.weight.grad.abs().sum() > 0
+    again = UNet(3, noise_level=True, unshuffle=4, fine=fine, **SMALL)
+    for p in again.parameters():
+        torch.nn.init.normal_(p, std=0.2)
+    wider = UNet(3, noise_level=True, unshuffle=4, extra=ALL, fine=fine, **SMALL)
+    wider.load_state_dict(grown(again.state_dict(), wider.state_dict()))
+    torch.testing.assert_close(wider(x, x + 1, x, x, x, t, t, t), again(x, x + 1, t, t))
+
+
 def test_other_networks_do_not_grow():
     less, other = UNet(3, **SMALL), UNet(3, **SMALL | {"ch": 16}, extra=ALL)
     weights = grown(less.state_dict(), other.state_dict())

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from firm.acceleration.compiled import COMPILED
-from firm.networks.unet import Stem
+from firm.networks.blocks import Stem
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from firm.networks.norm_swish import GroupNorm, NormSwish
+from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
+from firm.networks.fine import Fine
 from firm.networks.settings import require_number, short, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
@@ -25,7 +24,6 @@ PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
 
 
 EXTRA = {"previous": 1, "context": 2, "iteration": 0}  # what a network may see beside x^{k+1} and x_t: images of it
-ITERATIONS = 8  # of the solver that a network tells apart; later ones count as the last
 
 
 class UNet(nn.Module):
@@ -60,10 +58,18 @@ class UNet(nn.Module):
     extra
         What else it sees, beyond the paper: "previous", the iterate z^k before this one; "context", two images that
         tell what was measured, (A'A + rho I)^-1 A'y and (A'A + rho I)^-1 A'A 1; "iteration", the number k.
+    fine
+        Beyond the paper too: widths of thin levels around an unshuffled network, the first at full resolution (`Fine`).
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
-    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
+    adamw_only = (
+        "stem.",
+        "head.",
+        "conditioning.",
+        "fine.stem.",
+        "fine.head.",
+    )  # no maps between features: parameters that Muon leaves to AdamW
 
     def __init__(
         self,
@@ -79,6 +85,7 @@ class UNet(nn.Module):
         time_scale: float = 1.0,
         noise_level: bool = False,
         extra: tuple[str, ...] = (),
+        fine: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         kind = type(self).__name__
@@ -102,8 +109,11 @@ class UNet(nn.Module):
             raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
         if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
             raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
-        if extra:
-            self.config["extra"] = tuple(extra)  # the paper's networks are saved without it, as before
+        fine = wholes(kind, "fine", fine, 8192, 6, least=0)
+        if unshuffle % 2 ** len(fine):
+            raise ValueError(f"{kind}: {len(fine)} fine levels need unshuffle to be a multiple of {2 ** len(fine)}")
+        beyond = {"extra": tuple(extra), "fine": fine}
+        self.config.update({name: value for name, value in beyond.items() if value})  # the paper's are saved without
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
@@ -135,7 +145,9 @@ class UNet(nn.Module):
                 resolution *= 2
 
         self.head = Head(h, pixels, groups, unshuffle)
+        self.fine = Fine(self.images * channels, channels, fine, ch, h, unshuffle, groups) if fine else None
         widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
+        widths += [*fine, *fine]  # on the way down, on the way up
         self.conditioning = Conditioning(ch, widths, time_scale, noise_level, "iteration" in extra)
         _initialise(self)
 
@@ -167,8 +179,14 @@ class UNet(nn.Module):
         self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
     ) -> Tensor:
         self._check(images[0], sigma)
-        shifts = iter(self.conditioning(t, sigma, k))  # one a block, in the order of the blocks
+        every = self.conditioning(t, sigma, k)  # one a block, in the order of the blocks; those of the fine levels last
+        n = len(self.config.get("fine", ()))
+        shifts, down, up = iter(every), every[len(every) - 2 * n : len(every) - n], every[len(every) - n :]
         h = self.stem(*images)
+        levels: list[Tensor] = []
+        if self.fine is not None:
+            joined, levels = self.fine.descend(images, down)
+            h = h + joined
         skips = [h]
         for layer in self.down:
             h = layer(h, next(shifts)) if isinstance(layer, Block) else layer(h)
@@ -178,7 +196,7 @@ class UNet(nn.Module):
         for layer in self.up:
             h = layer(h, next(shifts), skips.pop()) if isinstance(layer, Block) else layer(h)
         out: Tensor = self.head(h)
-        return out
+        return out if self.fine is None else out + self.fine.ascend(h, levels, up)
 
     def _check(self, x: Tensor, sigma: Tensor | None) -> None:
         kind = type(self).__name__
@@ -212,156 +230,11 @@ class PriorUNet(UNet):
         return self._run((x,), t, sigma)
 
 
-class Conditioning(nn.Module):
-    """What t, and the noise level where the network takes it, add between the convolutions of every block.
-
-    The blocks' linear maps are one matrix: one product serves all blocks.
-    """
-
-    def __init__(
-        self, ch: int, widths: list[int], time_scale: float, noise_level: bool, iteration: bool = False
-    ) -> None:
-        super().__init__()
-        self.ch, self.widths, self.time_scale = ch, widths, time_scale
-        self.time = _embedding(ch, 4 * ch)
-        self.noise = _embedding(ch, 4 * ch) if noise_level else None
-        self.iteration = nn.Parameter(torch.zeros(ITERATIONS, 4 * ch)) if iteration else None  # one row for each k
-        self.project = nn.Linear(4 * ch, sum(widths))
-
-    def forward(self, t: Tensor, sigma: Tensor | None, k: Tensor | None = None) -> tuple[Tensor, ...]:
-        """Map t, sigma and the iteration k, all (B,), to one shift (B, width, 1, 1) a block."""
-        embedding: Tensor = self.time(_sinusoid(t * self.time_scale, self.ch))
-        if self.noise is not None and sigma is not None:
-            level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
-            embedding = embedding + self.noise(_sinusoid(level * self.time_scale, self.ch))
-        if self.iteration is not None and k is not None:
-            embedding = embedding + self.iteration[k.long().clamp(max=ITERATIONS - 1)]
-        shifts: Tensor = self.project(F.silu(embedding))
-        return shifts[:, :, None, None].split(self.widths, dim=1)
-
-
-class Block(nn.Module):
-    """Residual block with a shift added between its two convolutions, and attention after it where asked."""
-
-    def __init__(self, inputs: int, outputs: int, groups: int, attend: bool = False) -> None:
-        super().__init__()
-        self.outputs = outputs
-        self.norm1, self.conv1 = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm2, self.conv2 = NormSwish(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
-        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-        self.attention = Attention(outputs, groups) if attend else nn.Identity()
-
-    def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
-        """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
-        x = x if skip is None else torch.cat([_dense_gradient(x), _dense_gradient(skip)], dim=1)
-        h = self.conv1(self.norm1(x))
-        h = self.conv2(self.norm2(h, shift))
-        out: Tensor = self.attention(self.shortcut(x) + h)
-        return out
-
-
-class _DenseGradient(torch.autograd.Function):
-    """The identity. Its backward pass copies the gradient out of that of a concatenation.
-
-    Compiled, the copy is part of the kernel that makes the gradient; without it, views with holes are handed to the
-    blocks before, which copy and add them slowly.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return the input."""
-        last = x.is_contiguous(memory_format=torch.channels_last)
-        ctx.layout = torch.channels_last if last else torch.contiguous_format
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        """Return the gradient in memory of its own, in the input's layout."""
-        return grad.contiguous(memory_format=ctx.layout)
-
-
-def _dense_gradient(x: Tensor) -> Tensor:
-    out: Tensor = _DenseGradient.apply(x)  # type: ignore[no-untyped-call]
-    return out
-
-
-class Attention(nn.Module):
-    """Single-head self-attention over the pixels, residual."""
-
-    def __init__(self, channels: int, groups: int) -> None:
-        super().__init__()
-        self.norm = GroupNorm(channels, groups)
-        self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, H, W) to the same shape."""
-        h = self.norm(x)
-        q, k, v = (f(h).flatten(2).transpose(1, 2)[:, None] for f in (self.query, self.key, self.value))
-        h = F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
-        out: Tensor = x + self.project(h)
-        return out
-
-
-class Upsample(nn.Module):
-    """Nearest-neighbour doubling and a convolution."""
-
-    def __init__(self, channels: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, H, W) to (B, C, 2H, 2W)."""
-        B, C, H, W = x.shape
-        if torch.compiler.is_compiling():  # by broadcasting: a sum in the backward pass, where an index scatters
-            x = x[:, :, :, None, :, None].expand(B, C, H, 2, W, 2).reshape(B, C, 2 * H, 2 * W)
-        else:
-            x = F.interpolate(x, scale_factor=2)
-        out: Tensor = self.conv(x)
-        return out
-
-
-class Stem(nn.Module):
-    """The first convolution, on all images together, with their pixels folded into channels."""
-
-    def __init__(self, inputs: int, outputs: int, unshuffle: int) -> None:
-        super().__init__()
-        self.conv, self.unshuffle = nn.Conv2d(inputs, outputs, 3, padding=1), unshuffle
-
-    def forward(self, *images: Tensor) -> Tensor:
-        """Map one or two batches (B, C, H, W) to features."""
-        joined = images[0] if len(images) == 1 else torch.cat(images, dim=1)
-        out: Tensor = self.conv(F.pixel_unshuffle(joined, self.unshuffle))
-        return out
-
-
-class Head(nn.Module):
-    """Normalisation, Swish, and the convolution to the output's channels, unfolded into pixels."""
-
-    def __init__(self, inputs: int, outputs: int, groups: int, unshuffle: int) -> None:
-        super().__init__()
-        self.norm, self.conv = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.unshuffle = unshuffle
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map features to images (B, C, H, W)."""
-        return F.pixel_shuffle(self.conv(self.norm(x)), self.unshuffle)
-
-
-def _embedding(ch: int, width: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(ch, width), nn.SiLU(), nn.Linear(width, width))
-
-
-def _sinusoid(t: Tensor, width: int) -> Tensor:
-    """Sines and cosines of `t` (B,) at width/2 frequencies from 1 down to 1e-4, (B, width)."""
-    half = width // 2
-    k = torch.arange(half, device=t.device, dtype=torch.float32)
-    phase = t.float()[:, None] * torch.exp(-k * (math.log(10_000) / max(half - 1, 1)))
-    return torch.cat([phase.sin(), phase.cos()], dim=1).to(t.dtype)
-
-
 def _initialise(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
     last = {net.head.conv}
+    if net.fine is not None:
+        last |= {net.fine.head.conv, net.fine.fold[-1]}
     for module in net.modules():
         if isinstance(module, Block):
             last.add(module.conv2)
