@@ -1,4 +1,4 @@
-"""Gaussian deblurring, with periodic boundaries."""
+"""Gaussian deblurring, with periodic boundaries as in the paper or unknown surroundings as in a photograph."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm.operators import Blur, LinearOperator, gaussian_kernel
+from firm.tasks._blurs import valid_blur
 from firm.tasks.base import BaseTask, Degraded
 from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
@@ -24,10 +25,15 @@ class Deblurring(BaseTask):
         low=0, above=True, drawn="uniform",
     )  # fmt: skip
     kernel_size = Parameter(int, "side of the kernel, in pixels", 61, low=1, option="")
+    boundary = Parameter(
+        str, "circular, the paper's; valid: only pixels whose blur comes from within the image are measured",
+        "circular", choices=("circular", "valid"), option="",
+    )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Blur:
         """The blur."""
-        return Blur(gaussian_kernel(self.kernel_size, self.blur))
+        kernel = gaussian_kernel(self.kernel_size, self.blur)
+        return Blur(kernel) if self.boundary == "circular" else valid_blur(kernel)
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """A kernel for every sample where the width is a range."""
@@ -36,7 +42,8 @@ class Deblurring(BaseTask):
         offsets = torch.arange(self.kernel_size, device=device) - self.kernel_size // 2
         row = torch.exp(-offsets.square() / (2 * self.sample("blur", rows, device)[:, None].square()))
         row = row / row.sum(1, keepdim=True)
-        return Blur((row[:, :, None] * row[:, None, :])[:, None], check=False)
+        kernels = (row[:, :, None] * row[:, None, :])[:, None]
+        return Blur(kernels, check=False) if self.boundary == "circular" else valid_blur(kernels)
 
     @classmethod
     def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
