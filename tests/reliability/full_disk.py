@@ -19,9 +19,9 @@ from commands import Result, command_line, environment, pictures, tiny_config, t
 from outcome import Outcome, broken, difference, evaluated, restored, trained
 
 
-def full_disk(folder: Path, rng: random.Random, count: int = 6) -> Result:
+def full_disk(folder: Path, rng: random.Random, count: int = 4) -> Result:
     """Each command, on `count` disks that are too small."""
-    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 6, 24, rng)
+    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 4, 24, rng)
     config = tiny_config(folder / "training", rng)
     evaluation = ["--data", data, "--size", 16, "--tasks", "denoising", "--steps", 1, "--images", 2]
     restoration = ["--task", "denoising", "--sigma", 0.1, "--model", model, "--samples", 2]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import random
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
@@ -60,14 +62,14 @@ def training(folder: Path, rng: random.Random, count: int = 40) -> Result:
 
 def restoring(folder: Path, rng: random.Random, count: int = 20) -> Result:
     """SIGKILL at random moments of `firm restore` on a folder, with samples."""
-    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 12, 24, rng)
+    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 5, 24, rng)
     options = ["--task", "denoising", "--sigma", 0.1, "--samples", 3, "--model", model]
     return _series(folder, lambda out: ["restore", data, *options, "--out", out], restored, rng, count)
 
 
 def evaluating(folder: Path, rng: random.Random, count: int = 20) -> Result:
     """SIGKILL at random moments of `firm evaluate`: what it had is not computed again, and no line is there twice."""
-    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 40, 20, rng)
+    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 12, 20, rng)
     options = ["--data", data, "--size", 16, "--tasks", "denoising,deblurring", "--steps", "1,2", "--images", 2]
     return _series(folder, lambda out: ["evaluate", model, *options, "--out", out], evaluated, rng, count)
 
@@ -79,13 +81,12 @@ def _series(
     """Kill a command while it works, one run in four twice; then let it end, and compare with one that was not."""
     whole = folder / "whole"
     process = begin(command(whole))
-    seconds = _at_work(process, whole)
-    process.wait()
-    seconds = time.monotonic() - seconds
-    assert process.returncode == 0
-    wanted, wrong = outcome(whole), []
+    start = _at_work(process, whole)
+    assert process.wait() == 0
+    seconds, wanted = time.monotonic() - start, outcome(whole)
+    wrong, held = [], 0
     for i in range(count):
-        out = folder / f"run{i}"
+        out, before = folder / f"run{i}", len(wrong)
         for _ in range(1 + (i % 4 == 0)):
             process = begin(command(out))
             _at_work(process, out)
@@ -93,22 +94,32 @@ def _series(
             process.send_signal(signal.SIGKILL)
             process.wait()
             wrong += [f"run {i}, killed, leaves {name} half" for name in broken(out)]
-        done = firm_command(*command(out))
-        if done.returncode:
-            wrong.append(f"run {i} did not go on: {(done.stdout + done.stderr)[-300:]}")
-            continue
-        found = difference(wanted, outcome(out))
-        if found:
-            wrong.append(f"run {i} ends with another {found}")
-        left = [path.name for path in out.rglob(".*")]
-        if left:
-            wrong.append(f"run {i} leaves {left}")
+        wrong += [f"run {i} {problem}" for problem in _ending(command(out), out, outcome, wanted)]
+        held += len(wrong) == before
         shutil.rmtree(out)
-    return count - len({line.split(",")[0].split(" ")[1] for line in wrong}), count, wrong
+    return held, count, wrong
+
+
+def _ending(command: list[object], out: Path, outcome: Callable[[Path], Outcome], wanted: Outcome) -> Iterator[str]:
+    """What is wrong when the command is given once more."""
+    done = firm_command(*command)
+    if done.returncode:
+        yield f"did not go on: {(done.stdout + done.stderr)[-300:]}"
+        return
+    found = difference(wanted, outcome(out))
+    if found:
+        yield f"ends with another {found}"
+    left = [path.name for path in out.rglob(".*")]
+    if left:
+        yield f"leaves {left}"
 
 
 def _at_work(process: subprocess.Popen[bytes], out: Path) -> float:
     """Wait until a command holds its folder; the time when it does."""
-    while process.poll() is None and not (out / ".firm-lock").exists():
+    lock = out / ".firm-lock"
+    while process.poll() is None:
+        with contextlib.suppress(OSError, ValueError):  # not there yet, or half written
+            if json.loads(lock.read_text())["pid"] == process.pid:  # and not that of the one killed before
+                break
         time.sleep(0.005)
     return time.monotonic()

@@ -40,13 +40,13 @@ def threads(folder: Path, rng: random.Random, count: int = 16) -> Result:
     return count - len(wrong), count, wrong
 
 
-def two_commands(folder: Path, rng: random.Random, count: int = 5) -> Result:
+def two_commands(folder: Path, rng: random.Random, count: int = 4) -> Result:
     """A second command in the folder of one that runs is refused in words, and the first loses nothing.
 
     Of each command: the second one comes while the first is stopped in the middle; then `count` - 1 times, both start
     at once, and a later one may find the first done.
     """
-    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 12, 24, rng)
+    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 5, 24, rng)
     config = tiny_config(folder / "training", rng)
     evaluation = ["--data", data, "--size", 16, "--tasks", "denoising", "--steps", 1]
     restoration = ["--task", "denoising", "--sigma", 0.1, "--model", model]
