@@ -13,7 +13,7 @@ test: $(READY)
 
 # On a machine with a GPU: the tests that need one (they are skipped elsewhere).
 test-gpu: $(READY)
-	$(BIN)/python -m pytest -k "cuda or triton"
+	$(BIN)/python -m pytest -m cuda -n 0
 
 # Attack the library on purpose (under 30 minutes on 2 cores), and break it line by line to see whether the tests notice.
 torture: $(READY)

@@ -26,6 +26,14 @@ def declare_torchvision_operators() -> None:
 declare_torchvision_operators()
 
 
+def pytest_collection_modifyitems(items):
+    """Skip the tests that need a GPU where there is none; where there is one, warnings of its drivers are no errors."""
+    missing = pytest.mark.skip(reason="needs a GPU: run `make test-gpu` on a machine that has one")
+    for item in items:
+        if item.get_closest_marker("cuda") is not None:
+            item.add_marker(pytest.mark.filterwarnings("default") if torch.cuda.is_available() else missing)
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -51,7 +51,15 @@ def images_and_levels(batch=2, side=8, dtype=torch.float64):
     return torch.rand(batch, 3, side, side, dtype=dtype) * 2 - 1, torch.linspace(0.05, 0.25, batch, dtype=dtype)
 
 
-# DRUNet
+def rand(*size, seed=0):
+    return torch.rand(size, generator=torch.Generator().manual_seed(seed))
+
+
+class Shrink(nn.Module):
+    """An estimator that needs no training."""
+
+    def forward(self, x, x_t, t):
+        return 0.9 * x + 0.05 * x_t
 
 
 class Counted(nn.Module):

@@ -2,8 +2,8 @@
 
     python experiments/photo/run.py --data PHOTOS/test [--model photo --steps 1,2,4,10 --limit 68]
 
-Writes results.json beside this file (or to --out): means, and the numbers of every picture. Pictures are cut to 480x320,
-and to 480x312 for x3. With --classical, BM3D (`pip install bm3d`) and biharmonic inpainting (`pip install scikit-image`)
+Writes results.json beside this file (or to --out): means and the numbers of every picture. Pictures are cut to 480x320,
+to 480x312 for x3. With --classical, BM3D (`pip install bm3d`) and biharmonic inpainting (`pip install scikit-image`)
 are measured beside.
 """
 

@@ -113,7 +113,7 @@ def test_beyond_the_border_the_edge_is_repeated():
     torch.testing.assert_close(out, images)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 def test_crops_in_a_cuda_graph():
     data = torch.randint(0, 256, (9, 2, 40, 50), dtype=torch.uint8, device="cuda")
 

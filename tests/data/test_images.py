@@ -1,20 +1,14 @@
-"""Images by index, every data set through one entry, and sets that are mapped, not held in memory."""
+"""Images by index, and every data set through one entry."""
 
-import os
 import re
-import sys
-import time
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from firm.data import Images, PictureError, folder_files, load_images, read_image, read_picture, resident, to_float
-from firm.data.cache import map_npy, write_npy
 from firm.data.picture import to_tensor
 
 
@@ -28,15 +22,6 @@ def pictures(root, n, side=16):
 
 def load(dataset, root, **options):
     return load_images(dataset, root, **{"size": 16, "progress": False, **options})
-
-
-def is_mapped(x):
-    """Whether the memory of a tensor is that of a file."""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        start, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if start <= x.data_ptr() < end:
-            return ".npy" in line
-    return False
 
 
 # Images
@@ -199,221 +184,6 @@ def test_one_image_of_either_kind(tmp_path):
         read_image(tmp_path / "absent.png")
     np.save(tmp_path / "x.npy", np.array([[0, 255]], np.uint8))
     assert read_image(tmp_path / "x.npy")[0].tolist() == [[[-1, 1]]]
-
-
-# Mapped sets
-
-
-class Largest(TorchDispatchMode):
-    """Bytes of the largest tensor that torch makes anew."""
-
-    bytes = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        inputs = {x.untyped_storage().data_ptr() for x in args if isinstance(x, torch.Tensor)}
-        if isinstance(out, torch.Tensor) and out.untyped_storage().data_ptr() not in inputs:
-            self.bytes = max(self.bytes, out.untyped_storage().nbytes())
-        return out
-
-
-def peak(action):
-    """What it returns, and the most bytes that numpy, Python and torch held in it (torch: in one tensor)."""
-    tracemalloc.start()
-    try:
-        with Largest() as largest:
-            out = action()
-        return out, max(tracemalloc.get_traced_memory()[1], largest.bytes)
-    finally:
-        tracemalloc.stop()
-
-
-SIDE = 64
-SETS = {  # name: bytes of an image as the set keeps it, in memory or in the file
-    "pictures": 3 * SIDE**2,
-    "float32.npy": 3 * 4 * SIDE**2,
-    "float64.npy": 3 * 4 * SIDE**2,
-    "complex.npy": 6 * 4 * SIDE**2,
-    "uint16.npy": 3 * 4 * SIDE**2,
-    "range.npy": 3 * 4 * SIDE**2,
-    "bytes.npy": 3 * SIDE**2,
-    "float32.pt": 3 * 4 * SIDE**2,
-    "float64.h5": 3 * 4 * SIDE**2,
-    "files": 3 * 4 * SIDE**2,
-}
-
-
-def make(kind, root, n):
-    """A set of n images; the data set's name, its root, options."""
-    root.mkdir()
-    if kind == "pictures":
-        return "folder", pictures(root / "set", n, SIDE), {}
-    x = np.random.default_rng(1).uniform(-0.5, 0.5, (n, 3, SIDE, SIDE))
-    if kind == "files":
-        for i in range(n):
-            np.save(root / f"{i:03}.npy", x[i])
-        return "folder", root, {}
-    path, options = root / f"x{Path(kind).suffix}", {}
-    if kind.startswith("complex"):
-        x = x + 1j * x[::-1]
-    elif kind.startswith("range"):
-        x, options = np.round(1000 * x).astype(np.int16), {"value_range": (-500, 500)}
-    elif kind.startswith(("bytes", "uint16")):
-        x = np.round(100 + 100 * x).astype(np.uint8 if kind.startswith("bytes") else np.uint16)
-    elif kind.startswith("float32"):
-        x = x.astype(np.float32)
-    if path.suffix == ".npy":
-        np.save(path, x)
-    elif path.suffix == ".pt":
-        torch.save(torch.from_numpy(x), path)
-    else:
-        with pytest.importorskip("h5py").File(path, "w") as file:
-            file["x"] = x
-    return "arrays", path, options
-
-
-@pytest.mark.parametrize("kind", SETS)
-def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("firm.data.array_values.BLOCK", 4 * SETS[kind])
-    used = []
-    for n in (20, 80):
-        dataset, root, options = make(kind, tmp_path / str(n), n)
-        cache = tmp_path / f"cache{n}"
-
-        def read(dataset=dataset, root=root, options=options, cache=cache):
-            images = load(dataset, root, size=SIDE, cache=cache, mapped=True, **options)
-            return images, images.batch(range(7, 9))
-
-        (images, batch), most = peak(read)
-        used.append(most)
-        held = load(dataset, root, size=SIDE, **options)
-        assert torch.equal(images.data, held.data)
-        assert torch.equal(batch, held.batch(range(7, 9)))
-        assert (images.names, images.complex) == (held.names, held.complex)
-        assert is_mapped(images.data)
-        assert not is_mapped(held.data)
-        assert not list(cache.glob(".*"))
-        (again, _), _ = peak(read)
-        assert torch.equal(again.data, held.data)
-    assert used[1] < used[0] + 30 * SETS[kind]  # 60 images more
-    assert used[1] < 50 * SETS[kind]
-
-
-@pytest.mark.parametrize("kind", ["pictures", "float64.npy", "files", "float32.npy"])
-def test_mapped_sets_are_converted_or_checked_once(kind, tmp_path, monkeypatch):
-    read = []
-    module = sys.modules["firm.data._resident"]
-    real_picture, real_values = module.decode_array, sys.modules["firm.data.arrays"].to_values
-    monkeypatch.setattr(module, "decode_array", lambda *a, **k: read.append(1) or real_picture(*a, **k))
-    monkeypatch.setattr("firm.data.arrays.to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
-    dataset, root, _ = make(kind, tmp_path / "set", 3)
-    counts = []
-    for options in ({}, {}, {"size": 8}, {"limit": 2}, {}):
-        read.clear()
-        load(dataset, root, cache=tmp_path / "cache", mapped=True, **options)
-        counts.append(len(read))
-    assert counts[0] > 0
-    assert counts[1] == counts[4] == 0
-    assert counts[2] > 0
-    assert counts[3] > 0
-    file = root if root.is_file() else next(path for path in sorted(root.rglob("*")) if path.is_file())
-    os.utime(file, ns=(1, 1))  # changed
-    load(dataset, root, cache=tmp_path / "cache", mapped=True)
-    assert len(read) > 0
-
-
-def test_another_range_is_another_cache(tmp_path):
-    _, root, _ = make("range.npy", tmp_path / "set", 2)
-    a, b = (load("arrays", root, cache=tmp_path, mapped=True, value_range=r) for r in ((-500, 500), (-1000, 1000)))
-    torch.testing.assert_close(a.data, 2 * b.data)
-
-
-def test_a_plain_npy_is_mapped_as_it_is(tmp_path):
-    for shape, whole in (((5, 20, 24), (5, 1, 20, 24)), ((20, 24), (1, 1, 20, 24)), ((5, 2, 20, 24), (5, 2, 20, 24))):
-        for order in "CF":
-            x = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
-            np.save(tmp_path / "x.npy", np.asarray(x, order=order))
-            images = load("arrays", tmp_path / "x.npy", size=None, mapped=True)  # no cache needed
-            assert images.data.shape == whole
-            assert is_mapped(images.data)
-            assert torch.equal(images.data, torch.from_numpy(x).reshape(whole))
-            crop = load("arrays", tmp_path / "x.npy", size=16, mapped=True, limit=1)
-            assert torch.equal(crop.data, images.data[:1, :, 2:18, 4:20])
-            images.data.fill_(7)  # stays in this process
-            assert np.array_equal(np.load(tmp_path / "x.npy"), x)
-
-
-def test_what_cannot_be_mapped_as_it_is_needs_a_cache(tmp_path):
-    for kind in ("float64.npy", "complex.npy", "files", "range.npy"):
-        dataset, root, options = make(kind, tmp_path / kind, 1)
-        with pytest.raises(ValueError, match=r"must be converted before it can be mapped .* cache=DIR"):
-            load(dataset, root, mapped=True, **options)
-    np.savez(tmp_path / "x.npz", np.zeros((2, 16, 16)))
-    with pytest.raises(ValueError, match=r"x\.npz: \.npz files cannot be mapped into memory: save the array as \.npy"):
-        load("arrays", tmp_path / "x.npz", mapped=True, cache=tmp_path)
-
-
-def test_tensors_are_mapped_while_they_are_converted(tmp_path, monkeypatch):
-    _, root, _ = make("float32.pt", tmp_path / "set", 1)
-    asked, real = [], torch.load
-    monkeypatch.setattr(torch, "load", lambda *a, **k: asked.append(k["mmap"]) or real(*a, **k))
-    load("arrays", root, mapped=True, cache=tmp_path)
-    load("arrays", root)
-    assert asked == [True, False]
-
-
-def test_pictures_are_decoded_only_a_few_ahead(tmp_path, monkeypatch):
-    module, decoded = sys.modules["firm.data._resident"], []
-    real = module.decode_array
-    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
-    files = folder_files(pictures(tmp_path, 60))
-    blocks = module._decode_all(files, 16, None, 3, "refuse", False)
-    next(blocks)
-    time.sleep(0.2)  # the threads go on while nobody takes
-    assert len(decoded) <= 2 * min(8, os.cpu_count() or 1) < 60
-    assert len(list(blocks)) == 59
-    assert sorted(decoded) == files
-
-
-def test_a_cache_of_another_shape_or_type_is_made_anew(tmp_path):
-    dataset, root, _ = make("float64.npy", tmp_path / "set", 2)
-    expected = load(dataset, root).data
-    for wrong in (np.zeros((2, 3, 16, 17), np.float32), np.zeros((1, 3, 16, 16), np.float32), np.zeros((2, 3, 16, 16))):
-        assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
-        (path,) = (tmp_path / "cache").glob("*.npy")
-        path.unlink()
-        np.save(path, wrong)
-    assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
-
-
-def test_a_conversion_that_fails_leaves_nothing(tmp_path):
-    def blocks():
-        yield [0], np.zeros((1, 1, 4, 4), np.float32)
-        raise OSError("no space left on device")
-
-    with pytest.raises(OSError, match="no space"):
-        write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 4), np.dtype(np.float32))
-    assert not list((tmp_path / "cache").iterdir())
-    with pytest.raises(ValueError, match=r"a block \(1, 4, 4\) float32 in a file of \(1, 4, 5\) float32"):
-        write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 5), np.dtype(np.float32))
-    assert not list((tmp_path / "cache").iterdir())
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="about the memory of Linux")
-def test_files_larger_than_the_memory_can_be_mapped(tmp_path):
-    path = tmp_path / "x.npy"
-    n = 2 + 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    write_npy(path, [(range(1), np.ones((1, 1, 512, 512), np.float32))], (1, 512, 512), np.dtype(np.float32))
-    header = path.read_bytes()[:256].replace(b"(1, 1, 512, 512)", f"({n}, 1, 512, 512)".encode())
-    try:
-        with open(path, "r+b") as file:
-            file.write(header[:10] + header[10:].rstrip().ljust(245) + b"\n")
-            file.truncate(256 + n * 2**20)  # sparse
-    except OSError:
-        pytest.skip("no sparse files of that size here")
-    x = torch.from_numpy(map_npy(path))
-    assert x.shape == (n, 1, 512, 512)
-    assert (float(x[0].min()), float(x[n - 1].max())) == (1, 0)
 
 
 def test_the_python_of_the_page_runs(tmp_path, monkeypatch):

@@ -3,13 +3,14 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.ndimage import correlate1d
 from scipy.stats import wasserstein_distance
 
 import firm
 from firm.metrics import coverage, lpips, pixel_std, psnr, scores, ssim, wasserstein
+
+hypothesis = pytest.importorskip("hypothesis")
+st = hypothesis.strategies
 
 
 def images(n=2, size=40, seed=0):
@@ -91,8 +92,8 @@ def test_small_or_unequal_images():
         lpips(x, x)
 
 
-@settings(deadline=None)
-@given(n=st.integers(1, 12), m=st.integers(1, 12), seed=st.integers(0, 100))
+@hypothesis.settings(deadline=None)
+@hypothesis.given(n=st.integers(1, 12), m=st.integers(1, 12), seed=st.integers(0, 100))
 def test_wasserstein_against_scipy(n, m, seed):
     g = torch.Generator().manual_seed(seed)
     a, b = torch.randn(n, 3, generator=g).double(), torch.randn(m, 3, generator=g).double().round()

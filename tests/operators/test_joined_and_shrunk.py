@@ -162,7 +162,7 @@ def test_fits_into_a_cuda_graph(make, shape, rho):
     torch.testing.assert_close((grad_z, grad_y), expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("key", [key for key in ALL if key != "as-real-coils"])  # whose maps stay on the CPU
 @pytest.mark.parametrize("per_sample", [False, True])
 def test_is_captured_by_a_cuda_graph(key, per_sample):

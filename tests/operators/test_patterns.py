@@ -1,7 +1,5 @@
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from firm.operators import (
     box_mask,
@@ -14,6 +12,9 @@ from firm.operators import (
     stroke_mask,
 )
 from firm.operators.patterns import draw_strokes
+
+hypothesis = pytest.importorskip("hypothesis")
+st = hypothesis.strategies
 
 
 def generator(seed=0):
@@ -51,7 +52,7 @@ def test_cartesian_mask_of_the_paper():
     assert mask[0, -10:].all()
 
 
-@given(W=st.integers(2, 40), lines=st.integers(1, 40), center=st.floats(0, 1), seed=st.integers(0, 5))
+@hypothesis.given(W=st.integers(2, 40), lines=st.integers(1, 40), center=st.floats(0, 1), seed=st.integers(0, 5))
 def test_cartesian_masks_are_symmetric_and_keep_the_asked_number(W, lines, center, seed):
     if lines > W or (lines % 2 == 0 and W % 2 == 1):
         with pytest.raises(ValueError, match="cartesian_mask"):

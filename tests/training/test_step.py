@@ -114,6 +114,15 @@ def test_the_schedule_and_the_averaging(make):
     assert trainer.rate() == pytest.approx(1e-5)
 
 
+def test_gradients_are_clipped_and_their_size_is_told(make):
+    config = make("clip=1e-3", "rate=1e-9", "rate_end=0")
+    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+    _, norm = trainer.advance()
+    left = torch.stack([p.grad.norm() for p in trainer.params]).norm()
+    assert float(norm) > 0.01
+    assert float(left) == pytest.approx(1e-3, rel=1e-3)
+
+
 def test_warm_start_then_the_solver(make, monkeypatch):
     """One call a step in the first epoch, K after it."""
     config = make()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -19,6 +22,19 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftovers(folders: Iterable[Path]) -> None:
+    """Delete what `write_atomically` leaves in these folders when its process is killed; nobody may be writing."""
+    for folder in folders:
+        for path in folder.glob(".*.tmp"):
+            if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
+                path.unlink(missing_ok=True)
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether writing failed because the disk, or what the user may have of it, is full."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_folder(path: str | Path) -> Path:

@@ -6,8 +6,10 @@ import typer
 from typer.core import TyperGroup
 
 from firm._util import interrupt
+from firm._util.files import is_full
 from firm._util.locks import LockedError
 from firm.cli import bench, evaluate, info, plot, reproduce, restore, train
+from firm.cli.checks import told
 
 
 class Commands(TyperGroup):
@@ -23,6 +25,10 @@ class Commands(TyperGroup):
             raise typer.Exit(interrupt.CODE) from error
         except LockedError as error:
             raise typer.BadParameter(str(error)) from error
+        except OSError as error:
+            if not is_full(error):
+                raise
+            raise typer.BadParameter(told(error)) from error
 
 
 app = typer.Typer(

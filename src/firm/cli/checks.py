@@ -30,6 +30,18 @@ SEED = _seed  # callbacks of options
 SECONDS = _seconds
 
 
+def told(error: Exception) -> str:
+    """An error as a sentence for the user; what the system says of a full disk does not say what to do."""
+    from firm._util.files import is_full
+
+    if not is_full(error):
+        return str(error)
+    return (
+        "there is no room left on the disk for the results. What was written before is whole: "
+        "make room, then give the same command again"
+    )
+
+
 @contextmanager
 def in_words(out: Path | None = None) -> Iterator[None]:
     """Tell what the user can mend in a sentence, without a traceback; hold the folder `out` meanwhile."""
@@ -40,7 +52,7 @@ def in_words(out: Path | None = None) -> Iterator[None]:
         with folder_lock(out):
             yield
     except (ValueError, OSError, EvaluationError) as error:
-        raise typer.BadParameter(str(error)) from error
+        raise typer.BadParameter(told(error)) from error
     except (MemoryError, RuntimeError) as error:
         if not _lacks_memory(error):
             raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device
+from firm.cli.checks import Device, told
 from firm.cli.choices import Format, Precision
 from firm.cli.settings import given, task_names, with_task_options
 
@@ -120,7 +120,7 @@ def restore(
             job = Job(tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind)
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
-        raise typer.BadParameter(shown(str(error))) from error
+        raise typer.BadParameter(shown(told(error))) from error
     if not r.main:
         return
     console = Console(markup=False)  # names may hold what looks like it

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firm._util.files import write_atomically
+from firm._util.files import remove_leftovers, write_atomically
 
 if TYPE_CHECKING:
     from firm.evaluation.run import Evaluation
@@ -28,7 +28,8 @@ def folder_name(name: str, fingerprint: str, card: dict[str, Any] | None = None)
 
 
 def claim(out: Path, evaluation: Evaluation) -> None:
-    """Write what `out` is for, or check that it is for this evaluation."""
+    """Write what `out` is for, or check that it is for this evaluation; clear away what a killed run left half."""
+    remove_leftovers([out])
     config = {
         "files": list(evaluation.files),
         "size": list(evaluation.images.shape),

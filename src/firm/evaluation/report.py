@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import statistics
 from collections.abc import Sequence
@@ -110,16 +111,17 @@ def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMe
                 name = ("measurement" if seen else "A'y") if method.run is degraded else method.label
                 axes[0, column].set_title(name, fontsize=9)
         error = (results[-1].x[k] - truth).abs().mean(0).cpu()
-        picture = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
+        shown = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
         axes[k, -1].set(xticks=[], yticks=[])
         axes[k, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
     axes[0, 0].set_title("truth", fontsize=9)
     axes[0, -1].set_title(f"|error| of {methods[-1].label}", fontsize=9)
-    figure.colorbar(picture, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
+    figure.colorbar(shown, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
     figure.suptitle(f"{task.name}: PSNR / SSIM / LPIPS (convention {evaluation.convention})", fontsize=10)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=110, format="png")
     plt.close(figure)
+    write_atomically(path, picture.getvalue())
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:

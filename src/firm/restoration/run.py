@@ -18,7 +18,7 @@ from tqdm import tqdm
 from firm._model import Firm
 from firm._restore import Restoration, restore
 from firm._util.distributed import Ranks
-from firm._util.files import write_atomically
+from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
@@ -51,6 +51,10 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     A picture that cannot be restored has a row with an "error", and the others go on.
     """
     names = result_names(files, root)
+    if ranks.main:
+        remove_leftovers({(job.out / name).parent for name in names})
+    if ranks.world > 1:
+        dist.barrier()  # nobody writes before that
     mine = list(zip(files, names, strict=True))[ranks.rank :: ranks.world]
     report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"))
     try:
@@ -102,6 +106,8 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     except (PictureError, ArrayError, ProblemError) as error:
         return {"error": str(error)}
     except Exception as error:
+        if is_full(error):
+            raise  # the others would find no room either
         return {"error": f"{path}: {type(error).__name__}: {error}"}
 
 

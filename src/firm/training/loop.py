@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
 import signal
 import time
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from firm._util.distributed import Ranks, average, largest
-from firm._util.files import write_atomically
+from firm._util.files import remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
@@ -132,10 +131,7 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
 
 def _begin(trainer: Trainer, out: Path) -> Log:
     """Put the folder in order: no leftovers of a killed process, the settings, the checkpoint's model, the log."""
-    for folder in (out, out / "checkpoints", out / "validation"):
-        for path in folder.glob(".*.tmp"):
-            if re.fullmatch(r"\..+\.\d+\.tmp", path.name):  # as `write_atomically` names them
-                path.unlink(missing_ok=True)
+    remove_leftovers([out, out / "checkpoints", out / "validation"])
     write_atomically(out / "config.yaml", dump_config(trainer.config))
     if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
         trainer.save(out / "model.safetensors")

@@ -1,0 +1,92 @@
+"""On a GPU the baselines record their steps as CUDA graphs: the same images as step by step."""
+
+import pytest
+import torch
+from helpers import stirred
+
+from firm.acceleration import replay
+from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
+from firm.networks import GradientStep, PriorUNet
+from firm.operators import Blur, Identity, Mask, gaussian_kernel
+
+pytestmark = pytest.mark.cuda
+DEVICE = "cuda"
+SMALL = dict(side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=())
+SIGMA = 0.15
+METHODS = {
+    "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
+    "flower": (flower, dict(steps=3, averages=2, gamma=1)),
+    "ot_ode": (ot_ode, dict(steps=5, start=0.4)),
+    "pnp_hqs": (pnp_hqs, dict(steps=3)),
+    "diffpir": (diffpir, dict(steps=3)),
+    "pnp_gs": (pnp_gs, dict(steps=3)),
+    "d_flow": (d_flow, dict(outer=1, inner=3)),
+    "flow_priors": (flow_priors, dict(steps=4, updates=2)),
+    "i2sb": (i2sb, dict(steps=4, beta_max=0.3)),
+}
+
+
+def network(name):
+    torch.manual_seed(1)
+    kind = GradientStep if name == "pnp_gs" else PriorUNet
+    net = stirred(kind(2, **SMALL).double(), 0.2).requires_grad_(False).eval().to(DEVICE)
+    return as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net
+
+
+def operators():
+    mask = (torch.rand(8, 8, generator=torch.Generator().manual_seed(2)) < 0.5).double()
+    return {"blur": Blur(gaussian_kernel(5, 0.8).double()), "mask": Mask(mask)}
+
+
+@pytest.mark.parametrize("operator", ["blur", "mask"])
+@pytest.mark.parametrize("name", METHODS)
+def test_recorded_is_step_by_step(name, operator, monkeypatch):
+    """In float64, where both round alike; twice, because the second time other measurements are replayed."""
+    recordings, record = [], replay.record
+    monkeypatch.setattr(replay, "record", lambda *a, **k: recordings.append(1) or record(*a, **k))
+    method, settings = METHODS[name]
+    net, op = network(name), operators()[operator].to(DEVICE)
+    for seed in (5, 6):
+        x = torch.rand(2, 2, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2 - 1
+        y = op.A(x.to(DEVICE))
+
+        def restored(net=net, op=op, y=y):
+            generators = [torch.Generator().manual_seed(n) for n in (1, 2)]
+            return method(net, op, y, SIGMA, generator=generators, **settings).clone()
+
+        found = restored()
+        made = len(recordings)
+        with replay.eagerly():
+            expected = restored()
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+        assert made > 0
+        assert len(recordings) == made
+
+
+def test_a_recorded_step_follows_its_inputs_and_takes_gradients():
+    weight = torch.tensor([2.0, 3.0], device=DEVICE)
+
+    def slope(x, t):
+        x = x.detach().requires_grad_()
+        return torch.autograd.grad(((x * weight) ** 2).sum() * t, x)[0]
+
+    step = replay.replayed(slope, torch.device(DEVICE))
+    assert isinstance(step, replay.Replayed)
+    for value, t in ((1.0, 0.5), (-2.0, 1.0)):
+        x = torch.full((2,), value, device=DEVICE)
+        out = step(x, torch.tensor(t, device=DEVICE))
+        torch.testing.assert_close(out, 2 * t * value * weight**2)
+    with replay.eagerly():
+        assert replay.replayed(slope, torch.device(DEVICE)) is slope
+
+
+def test_measurements_are_the_same_on_every_device():
+    import firm
+
+    x = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    for name in ("denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting", "fourier"):
+        task = firm.Task(name, 16)
+        here, there = (task.measure(v, seed=3, index=7)[1] for v in (x, x.to(DEVICE)))
+        assert there.device.type == DEVICE
+        torch.testing.assert_close(there.cpu(), here, rtol=1e-5, atol=1e-5)
+    assert Identity().to(DEVICE).A(x.to(DEVICE)).device.type == DEVICE
