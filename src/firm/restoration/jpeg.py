@@ -67,10 +67,9 @@ def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
 
 
 _ADVICE = {
-    "denoising": "the noise estimate does not see blocks; a given --sigma of 0.1 to 0.2 smooths those of strong "
-    "compression (quality below 40), and only blurs a better picture",
-    "deblurring": "sharpening shows the blocks too; give a larger --sigma than estimated, such as 0.05, to hold them back",
-    "super-resolution": "the blocks are enlarged with the picture; give a larger --sigma than estimated, such as 0.05, "
-    "to hold them back",
-    "inpainting": "the holes are filled, and the blocks around them stay; use a PNG or TIFF original if there is one",
+    "denoising": "the noise estimate does not see it, but --sigma 0.1 smooths the blocks; lost detail stays lost",
+    "deblurring": "the noise estimate does not see it, and sharpening shows the blocks: --sigma 0.1 holds them back",
+    "super-resolution": "the noise estimate does not see it, and the blocks grow with the picture: --sigma 0.1 holds "
+    "them back",
+    "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
 }

@@ -84,7 +84,7 @@ def picture_problem(
 ) -> Problem:
     """A degraded picture to restore as it is.
 
-    Without `sigma` the noise level is estimated (`estimate_noise`), and without `blur` the blur's width (`estimate_blur`).
+    Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` the blur's width (`estimate_blur`).
 
     Parameters
     ----------
