@@ -12,6 +12,7 @@ from firm.tasks import built_in
 
 PICTURE = "What is wrong with the pictures"  # panels of the help
 SIMULATION = "Simulation: degrade clean pictures first"
+ESTIMATED = {"blur": " Estimated if not given with --task."}
 
 
 def task_options() -> dict[str, tuple[str, type, str]]:
@@ -22,7 +23,7 @@ def task_options() -> dict[str, tuple[str, type, str]]:
         for parameter in task.parameters.values():
             if parameter.option and parameter.name != "sigma":
                 users.setdefault(parameter.option, []).append(task.name)
-                about = f"{', '.join(users[parameter.option])}: {parameter.about}."
+                about = f"{', '.join(users[parameter.option])}: {parameter.about}.{ESTIMATED.get(parameter.option, '')}"
                 found[parameter.option] = (parameter.name, parameter.kind, about)
     return found
 

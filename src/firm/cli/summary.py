@@ -37,23 +37,41 @@ def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
     """What was done and how to look at it, in one line."""
     if not done:
         return f"none of the {_pictures(len(rows))} could be restored"
+    look = next(p for row in done for p in row["written"] if p.endswith("_compare.png"))
+    return f"{_done(done)}; {_degradation(done)}; see before and after in {look}; results are in {out}"
+
+
+def _done(done: Sequence[Row]) -> str:
+    """How many pictures were restored now, and how many before."""
     earlier = sum(bool(row.get("earlier")) for row in done)
     seconds = sum(row["seconds"] for row in done if not row.get("earlier"))
-    new = f"{_pictures(len(done) - earlier)} restored in {seconds:.1f} s" if earlier < len(done) else "nothing to do"
-    before = f", {earlier} of an earlier run left as they are (--force does them again)" if earlier else ""
-    look = next(p for row in done for p in row["written"] if p.endswith("_compare.png"))
-    return f"{new}{before}: {_what(done)}; before and after are side by side in {look}; results are in {out}"
+    task = done[0]["task"]
+    if not earlier:
+        return f"{_pictures(len(done))} restored by {task} in {seconds:.1f} s"
+    if earlier == len(done):
+        return f"nothing to do: {_pictures(earlier)} restored by {task} in an earlier run (--force does that again)"
+    return (
+        f"{_pictures(len(done) - earlier)} restored by {task} in {seconds:.1f} s, {earlier} by an earlier run "
+        "(--force does them again)"
+    )
 
 
-def _what(done: Sequence[Row]) -> str:
-    """The task, its noise, its blur."""
+def _degradation(done: Sequence[Row]) -> str:
+    """The noise in both units, and the blur where it was estimated."""
     from firm._util.text import in_both_units
 
     levels = [row["sigma"] for row in done]
-    how = "estimated noise" if any(row["estimated"] for row in done) else "noise"
-    blur = [row for row in done if "blur_error" in row]
-    width = f", estimated blur {blur[0]['blur']:.2f} ± {blur[0]['blur_error']:.2f} pixels" if len(blur) == 1 else ""
-    return f"{done[0]['task']}, {how} {in_both_units(min(levels), max(levels))}{width}"
+    noise = f"{'estimated noise' if any(row['estimated'] for row in done) else 'noise'} {in_both_units(*_ends(levels))}"
+    widths = [row["blur"] for row in done if "blur_error" in row]
+    if not widths:
+        return noise
+    if len(done) == 1:
+        return f"{noise}, estimated blur {widths[0]:.2f} ± {done[0]['blur_error']:.2f} pixels"
+    return f"{noise}, estimated blur {min(widths):.2f} to {max(widths):.2f} pixels"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
 
 
 def _pictures(n: int) -> str:

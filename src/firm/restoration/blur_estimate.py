@@ -10,8 +10,8 @@ from torch import Tensor
 
 from firm.restoration.noise import estimate_noise
 
-# Sharp photographs have power spectra C / f^a, a = 2.4 +- 0.4 (150 photographs of shared/data/photos/train), and scatter
-# around that by a quarter to a half of an e-fold in a ring of frequencies, the more so if something is in them.
+# Sharp photographs have power spectra C / f^a with a = 2.4 +- 0.4 (150 photographs), and a ring of frequencies lies
+# around that by a factor of 1.3 up or down; a little more makes the errors that are stated those that occur.
 SLOPE, SLOPE_SPREAD, SCATTER = 2.4, 0.4, 0.5
 LOWEST, HIGHEST, RINGS = 0.03, 0.5, 24  # frequencies in cycles a pixel: below, the subject decides, not the blur
 LARGEST = 1024  # pixels: of larger pictures the middle is used

@@ -19,6 +19,7 @@ from firm._util.files import write_atomically
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
+SUFFIXES = (".png", ".npy")  # of results
 
 
 class EarlierResultsError(ValueError):
@@ -30,6 +31,7 @@ class Plan:
     """What is left to do in a folder."""
 
     done: dict[str, Row] = field(default_factory=dict)  # by the name of the results
+    replaced: dict[str, Row] = field(default_factory=dict)  # what was there, where all is done again
     others: list[Row] = field(default_factory=list)  # rows of pictures that this run does not have
 
 
@@ -52,7 +54,7 @@ def plan(
     rows = {str(row.get("name")): row for row in read_rows(out / "restore.json")}
     others = [row for name, row in rows.items() if name not in pictures]
     if force:
-        return Plan({}, others)
+        return Plan(replaced={name: row for name, row in rows.items() if name in pictures}, others=others)
     begun, done, clashes = _begun(out), {}, []
     for name, path in pictures.items():
         row = rows.get(name, {"error": "no row"})
@@ -64,7 +66,7 @@ def plan(
             clashes.append((there[0], path, row))
     if clashes:
         raise EarlierResultsError(_sentence(clashes))
-    return Plan(done, others)
+    return Plan(done, others=others)
 
 
 def _results(out: Path, name: str, row: Row) -> list[Path]:
@@ -108,6 +110,18 @@ def fingerprint(settings: str, inputs: Sequence[Path]) -> str:
 def hashed(settings: Mapping[str, Any]) -> str:
     """A hash of a run's settings."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def remove_replaced(out: Path, before: Row, now: Row) -> None:
+    """Delete what the earlier run of a picture wrote and this one did not: another format, more samples."""
+    if "error" in now:
+        return
+    place = (out / f"{now['name']}_").resolve()
+    for text in set(map(str, before.get("written", []))) - set(now["written"]):
+        path = Path(text)
+        # A file may say anything: only what is called like a result of this picture, in this folder, is deleted.
+        if path.parent.resolve() == place.parent and path.name.startswith(place.name) and path.suffix in SUFFIXES:
+            path.unlink(missing_ok=True)
 
 
 def begin(out: Path, pictures: Mapping[str, Path], settings: str) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from firm.data.picture import open_picture
 
-GOOD = 90  # quality: above, compression does less harm than anything that is restored
+GOOD = 85  # quality: above, smoothing the blocks costs more detail than they do
 BLOCKY = (
     0.3  # how much larger the steps between blocks are than others; at most 0.26 on 49 of 50 uncompressed photographs
 )

@@ -25,7 +25,7 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import scores, visible
 from firm.restoration.advice import advice
-from firm.restoration.earlier import EarlierResultsError, Plan, begin, end, fingerprint, hashed, plan
+from firm.restoration.earlier import EarlierResultsError, Plan, begin, end, fingerprint, hashed, plan, remove_replaced
 from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError
@@ -71,6 +71,8 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
         for name, path in tqdm(mine, unit="picture", disable=not job.bars or len(mine) < 2):
             rows.append({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
             report.add(rows[-1])
+            if name in before.replaced:
+                remove_replaced(job.out, before.replaced[name], rows[-1])
     except BaseException:  # interrupted
         with suppress(OSError):
             report.write()
