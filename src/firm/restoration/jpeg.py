@@ -30,7 +30,10 @@ def jpeg_quality(path: str | Path) -> int | None:
         return None
     if not tables:
         return None
-    scale = 100 * sum(next(iter(tables.values()))) / sum(STANDARD)
+    known = [(value, usual) for value, usual in zip(next(iter(tables.values())), STANDARD, strict=True) if value < 255]
+    if not known:  # 255 is the most that fits: those entries could be anything
+        return 1
+    scale = 100 * sum(value for value, _ in known) / sum(usual for _, usual in known)
     quality = (200 - scale) / 2 if scale <= 100 else 5000 / scale  # as libjpeg scales its tables
     return max(1, min(100, round(quality)))
 
