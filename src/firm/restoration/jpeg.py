@@ -71,8 +71,8 @@ def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
 
 _ADVICE = {
     "denoising": "the noise estimate does not see it, but --sigma 0.1 smooths the blocks; lost detail stays lost",
-    "deblurring": "the noise estimate does not see it, and sharpening shows the blocks: --sigma 0.1 holds them back, but "
-    "below quality 60 the picture may be better as it is",
+    "deblurring": "the noise estimate does not see it, and sharpening shows the blocks: --sigma 0.1 holds them back, "
+    "but below quality 60 the picture may be better as it is",
     "super-resolution": "the noise estimate does not see it, and the blocks grow with the picture: --sigma 0.1 holds "
     "them back",
     "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
