@@ -127,3 +127,4 @@ def run_two_processes(config_file: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run([*torchrun, *local], env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it

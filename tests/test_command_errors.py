@@ -141,6 +141,8 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
         ["evaluate", "degraded", "--data", pictures, *some],
         ["bench", "sample", model],
         ["bench", "train", settings],
+        ["train", settings],
+        ["reproduce", "toy", *some],
         ["reproduce", "portrait", *some],
         ["reproduce", "celeba", "--data", pictures, *some],
         ["reproduce", "cost", "--data", pictures, *some],
@@ -153,6 +155,23 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
     done = ["evaluate", "degraded", "--data", pictures, "--size", 16, "--tasks", "denoising", *some, "--device", "cpu"]
     assert CliRunner().invoke(app, [str(a) for a in done]).exit_code == 0
     assert "gpu" not in json.loads((tmp_path / "o" / "results.json").read_text())["machine"]
+
+
+def test_pictures_that_are_too_large(pictures, model, tmp_path):
+    settings = tmp_path / "c.yaml"
+    settings.write_text(
+        f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nval_images: 0\nout: {tmp_path / 'o'}\n"
+    )
+    commands = [
+        ["restore", pictures, "--simulate", "denoising", "--model", model, "-o", tmp_path / "o"],
+        ["evaluate", "degraded", "--data", pictures, "-o", tmp_path / "o"],
+        ["train", settings],
+        ["info", pictures / "000.png"],
+    ]
+    for command in commands:
+        output = told(*command, "--max-megapixels", "0.0001")
+        assert says(output, "more than the limit of 0.0001"), command
+    assert CliRunner().invoke(app, ["info", str(pictures / "000.png"), "--max-megapixels", "0.001"]).exit_code == 0
 
 
 def test_devices_by_name(monkeypatch):

@@ -1,13 +1,17 @@
 """``firm models`` and ``firm info``."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 from helpers import save_pictures, says
+from PIL import Image, ImageFilter
 from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
+from firm.data._portrait import portrait_file
 
 
 def shown(*arguments):
@@ -61,6 +65,54 @@ def test_info_of_a_picture(tmp_path):
     assert code == 0
     for fact in ("PNG", "40", "30", "RGB", "noise", "of 255"):
         assert fact in text
+
+
+def test_info_of_pictures_of_all_kinds(tmp_path):
+    """Compression, transparency, blur and saved floats."""
+    with Image.open(portrait_file()) as picture:
+        portrait = picture.convert("RGB")
+    portrait.save(tmp_path / "a.jpg", quality=30)
+    portrait.filter(ImageFilter.GaussianBlur(2)).save(tmp_path / "b.png")
+    portrait.convert("RGBA").save(tmp_path / "c.png")
+    np.save(tmp_path / "d.npy", np.asarray(portrait, np.float32) / 255)
+    np.save(tmp_path / "e.npy", np.full((2, 5, 7), 3 + 4j, np.complex64))
+    with Image.open(tmp_path / "a.jpg") as once:
+        once.save(tmp_path / "f.png")
+    facts = {
+        name: shown("info", str(tmp_path / name)) for name in ("a.jpg", "b.png", "c.png", "d.npy", "e.npy", "f.png")
+    }
+    assert all(code == 0 for code, _ in facts.values()), facts
+    assert "JPEG of quality 30" in facts["a.jpg"][1]
+    assert re.search(r"blur +(1\.9|2\.)\d* ± 0\.\d+ pixels", facts["b.png"][1])
+    assert "transparency" in facts["c.png"][1]
+    assert "transparency" not in facts["b.png"][1]
+    assert "--format npy" in facts["d.npy"][1]
+    assert re.search(r"width +128", facts["d.npy"][1])
+    assert "2 x 5 x 7" in facts["e.npy"][1]
+    assert "5 to 5, mean 5" in facts["e.npy"][1]
+    assert "was a JPEG once" in facts["f.png"][1]
+
+
+def test_info_of_restored_pictures(tmp_path):
+    rows = [{"name": "a", "task": "denoising", "N": 2, "samples": 1, "sigma": 0.1, "psnr": 30.0},
+            {"name": "b", "task": "denoising", "N": 2, "samples": 1, "sigma": 0.2, "psnr": 31.0},
+            {"name": "c", "error": "broken"}]  # fmt: skip
+    (tmp_path / "restore.json").write_text(json.dumps(rows))
+    code, text = shown("info", str(tmp_path))
+    assert code == 0
+    for fact in ("denoising", "0.1 to 0.2 in [-1, 1] = 12.8/255 to 25.5/255", "30.50 dB"):
+        assert fact in text
+    assert re.search(r"pictures +2\b", text)
+    assert re.search(r"failed +1\b", text)
+    assert "not finished" not in text
+    (tmp_path / ".firm-restore.json").write_text("{}")
+    assert "not finished" in shown("info", str(tmp_path))[1]
+
+
+def test_a_card_is_shown_without_brackets():
+    text = shown("info", "face-128")[1]
+    assert "{" not in text
+    assert "denoising, FIRM N=2: psnr 32.98" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

@@ -67,11 +67,9 @@ def restore(
     start = time.perf_counter()
     generator = Generator().manual_seed(seed)
     like = op.A_adjoint(y)
-    size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     drawn: list[Tensor] = []
-    spread, away = _Spread(), 0.0
-    for first in range(0, samples, size):
-        n = min(size, samples - first)
+    spread, away, first = _Spread(), 0.0, 0
+    for n in batches(like, samples):
         x_0 = torch.cat([noise_like(like, generator) for _ in range(n)])
         many = y.repeat(n, *[1] * (y.ndim - 1))
         level = None if sigma is None else vector(sigma, like).repeat(n)
@@ -87,6 +85,7 @@ def restore(
                 left = time.perf_counter()
                 on_sample(i, one)
                 away += time.perf_counter() - left
+        first += n
     nfe = samples * model.calls(steps, method)
     if not keep:
         seconds = time.perf_counter() - start - away
@@ -100,6 +99,12 @@ def restore(
         nfe=nfe,
         seconds=time.perf_counter() - start - away,
     )
+
+
+def batches(like: Tensor, samples: int) -> list[int]:
+    """How many samples of images `like` (B, C, H, W) go through the network together, one number a batch."""
+    size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
+    return [min(size, samples - first) for first in range(0, samples, size)]
 
 
 class _Spread:

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
+from firm.networks import PRESETS
 from firm.training.config import ConfigError, TrainConfig, dump_config, load_config
 from firm.training.estimate import estimate
 
@@ -61,6 +62,10 @@ def test_a_dump_loads_again(tmp_path):
     [
         ("learning_rate=1", "no setting 'learning_rate'"),
         ("bacth=3", "did you mean 'batch'"),
+        ("lr=3", "no setting 'lr'; did you mean 'rate'"),
+        ("batch_size=3", "did you mean 'batch'"),
+        ("network.chs=8", "did you mean 'ch'"),
+        ("batch.x=8", "'batch' has no parts"),
         ("batch=many", "batch must be a whole number, got 'many'"),
         ("batch=2.5", "batch must be a whole number"),
         ("batch=0", "batch must be at least 1"),
@@ -187,3 +192,23 @@ MEASURED = [  # peak GiB on one H200, docs/performance.md
 def test_the_estimate_of_memory_is_what_was_measured(name, overrides, gib):
     estimated = estimate(load_config(CONFIGS / f"{name}.yaml", overrides))["GB of memory"]
     assert estimated * 1e9 / 2**30 == pytest.approx(gib, rel=0.07)
+
+
+def test_parts_of_the_network_are_changed_one_by_one(make):
+    """Of the arguments in the file, and of a preset."""
+    config = make("network.ch=16", "network.blocks=2")
+    assert (config.network["ch"], config.network["blocks"], config.network["mult"]) == (16, 2, [1, 2])
+    preset = load_config(None, ["network=afhq-deblurring", "network.ch=64", "size=256"])
+    assert preset.network == {**PRESETS["afhq-deblurring"], "ch": 64}
+    assert load_config(None, ["network.ch=64"]).network == {**PRESETS["celeba"], "ch": 64}  # the default's
+    assert load_config(None, ["network.ch=64", "network=celeba"]).network == "celeba"  # the last word counts
+
+
+def test_what_others_call_a_setting_is_one_of_ours():
+    from dataclasses import fields
+
+    from firm.training.overrides import ALIASES
+
+    known = {field.name for field in fields(TrainConfig)}
+    assert set(ALIASES.values()) <= known
+    assert not set(ALIASES) & known

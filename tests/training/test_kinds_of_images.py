@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm._util.distributed import Ranks
+from firm._util.sheet import GAP, TEXT
 from firm.cli import app
 from firm.data import Images
 from firm.metrics import visible
@@ -72,7 +73,8 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     result = train(load_config(tmp_path / "c.yaml", [*data, f"out={tmp_path / 'run'}"]), RANK, progress=False)
     assert np.isfinite(result["psnr N=2"])
     with Image.open(next((tmp_path / "run" / "validation").iterdir())) as picture:
-        assert picture.size == (3 * 32, 4 * 32)  # truth, measurement, restored; two images in two tasks
+        # truth, measurement, restored; two images in two tasks, enlarged by 7, with titles
+        assert picture.size == (3 * 7 * 32 + 4 * GAP, 4 * (7 * 32 + TEXT + 2 * GAP) + GAP)
     model_file = tmp_path / "run" / "model.safetensors"
     card = firm.load(model_file).card
     assert (card["channels"], card["complex"]) == (channels, kind == "complex")

@@ -147,6 +147,7 @@ def run_two_processes(config, tmp_path):
     arguments = [*torchrun, *local, *command(config, tmp_path)[1:]]
     result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
+    assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it
 
 
 def test_two_processes_give_the_weights_of_one(make, tmp_path):

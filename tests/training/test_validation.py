@@ -21,6 +21,26 @@ KINDS = {
 }
 
 
+LABELS = {
+    "velocity": ["truth", "denoising: measurement", "FIRM N=1: ", "random-inpainting: measurement"],
+    "denoiser": ["truth", "noisy, sigma = 0.2", "denoised: "],
+    "prior": ["sample 1", "sample 12"],
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_the_pictures_have_labels(kind, make, tmp_path, monkeypatch):
+    drawn = []
+    real = validation.sheet
+    monkeypatch.setattr(validation, "sheet", lambda rows: drawn.extend(rows) or real(rows))
+    images = Images(torch.zeros(3, 3, 16, 16), ["x"] * 3)
+    Trainer(make(*KINDS[kind]), RANK, images).validate(images, tmp_path / "grid.png")
+    titles = [title for row in drawn for title, _ in row]
+    for label in LABELS[kind]:
+        assert any(title.startswith(label) for title in titles), (label, titles)
+    assert all(" dB" in row[2][0] for row in drawn) == (kind != "prior")
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make, tmp_path, monkeypatch):
     images = Images(torch.rand(18, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1, ["x"] * 18)

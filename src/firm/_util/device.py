@@ -7,6 +7,10 @@ import re
 import torch
 
 
+class DeviceError(ValueError):
+    """A device that is not there, or cannot be chosen; the message says why."""
+
+
 def default_device() -> torch.device:
     """The GPU if there is one."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -17,16 +21,16 @@ def choose_device(name: str | None) -> torch.device:
     if name is None:
         return default_device()
     if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", name):
-        raise ValueError(f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}")
+        raise DeviceError(f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}")
     device = torch.device(name)
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if count == 0:
             why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
-            raise ValueError(f"--device {name}: {why}; leave the option out, or give --device cpu")
+            raise DeviceError(f"--device {name}: {why}; leave the option out, or give --device cpu")
         if device.index is not None:
             if device.index >= count:
-                raise ValueError(f"--device {name}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}")
+                raise DeviceError(f"--device {name}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}")
             torch.cuda.set_device(device)  # memory is counted, and graphs are recorded, on the current one
     return device
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.device import choose_device
+from firm._util.device import DeviceError, choose_device
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def ranks(device_name: str | None = None) -> Iterator[Ranks]:
         yield Ranks(0, 1, choose_device(device_name))
         return
     if device_name not in (None, "cpu"):
-        raise ValueError(
+        raise DeviceError(
             f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
         )
     cuda = torch.cuda.is_available() and device_name is None

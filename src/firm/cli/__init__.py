@@ -35,7 +35,6 @@ app = typer.Typer(
     name="firm",
     cls=Commands,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 

@@ -25,7 +25,7 @@ def train(
     batches: Annotated[str, typer.Option(help="Batch sizes to try, comma-separated.")] = "32,64,128",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 5.0,
-    out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
     """Images a second, milliseconds a step and peak memory of training, on random pictures."""
@@ -52,7 +52,7 @@ def sample(
     precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 3.0,
-    out: Annotated[Path | None, typer.Option(help="Write the numbers as JSON.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
     """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""

@@ -26,6 +26,9 @@ def _seconds(value: float) -> float:
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda or cuda:N (the N-th GPU, from 0); default: the GPU if there is one.")
 ]
+MaxMegapixels = Annotated[
+    float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
+]
 SEED = _seed  # callbacks of options
 SECONDS = _seconds
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, in_words
+from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
 from firm.cli.choices import Convention, Dataset, Precision, Split
 from firm.cli.settings import task_names
 
@@ -48,7 +48,9 @@ def evaluate(
     mask: Annotated[
         str, typer.Option(help="Random masks: shared (the protocol's) or fresh for each image.")
     ] = "shared",
-    out: Annotated[Path | None, typer.Option(help="Folder for the results; continued if it has some.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the results; continued if it has some.")
+    ] = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
     value_range: Annotated[
@@ -62,6 +64,7 @@ def evaluate(
     ] = "float32",
     seed: Annotated[int, typer.Option(help="Of measurements and starting noise.", callback=SEED)] = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
+    max_megapixels: MaxMegapixels = 64,
     device: Device = None,
 ) -> None:
     """Restore the images of a data set in every task; print a table per task, write images.csv and results.json."""
@@ -96,6 +99,7 @@ def evaluate(
             pictures = load_images(
                 dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
                 broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
+                max_megapixels=max_megapixels,
             )  # fmt: skip
             chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}

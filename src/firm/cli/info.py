@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from firm.cli.checks import MaxMegapixels
+from firm.cli.complete import model_names
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -44,12 +48,22 @@ def models() -> None:
 
 
 def info(
-    what: Annotated[str, typer.Argument(help="A model (name or file), a training run, an evaluation, or a picture.")],
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="PICTURE|MODEL|RUN",
+            help="A picture or array, a model (name or file), or the folder of a training run, of an evaluation or of "
+            "restored pictures.",
+            autocompletion=model_names,
+        ),
+    ],
+    max_megapixels: MaxMegapixels = 64,
 ) -> None:
-    """Show what is known of a model, a training run's folder, an evaluation's folder, or a picture."""
+    """Show what is known of a picture, a model, or the folder that another command wrote."""
     from rich.console import Console
 
     from firm._model import find
+    from firm.cli.picture_facts import picture_facts
 
     path = Path(what)
     try:
@@ -58,7 +72,7 @@ def info(
         elif path.suffix == ".safetensors" or not path.exists():
             facts = model_facts(find(what))
         else:
-            facts = picture_facts(path)
+            facts = picture_facts(path, max_megapixels)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(_table(facts))
@@ -84,7 +98,7 @@ def model_facts(path: Path) -> Facts:
 
 
 def folder_facts(path: Path) -> Facts:
-    """A training run or an evaluation, by the files that are there."""
+    """A training run, an evaluation or restored pictures, by the files that are there."""
     from firm.training.logs import read_log
 
     if (path / "config.yaml").is_file():
@@ -100,6 +114,8 @@ def folder_facts(path: Path) -> Facts:
         files = sorted(p.name for p in path.glob("*.safetensors"))
         steps = sorted(p.stem for p in (path / "checkpoints").glob("step_*.pt"))
         settings = {key: config[key] for key in keys if config.get(key)}
+        if "mixture" in settings:
+            settings.pop("task", None)  # has no effect beside a mixture
         return {"training run": str(path), **settings, "last record": last, "validation": scores,
                 "checkpoints": ", ".join(steps) or "none", "models": ", ".join(files) or "none"}  # fmt: skip
     if (path / "config.json").is_file():
@@ -111,22 +127,33 @@ def folder_facts(path: Path) -> Facts:
         return {"evaluation": str(path), "images": len(config.get("files", [])), "tasks": config.get("tasks"),
                 "convention": config.get("convention"), "seed": config.get("seed"),
                 "methods": ", ".join(methods) or "not finished"}  # fmt: skip
-    raise ValueError(f"{path} holds neither a training run (config.yaml) nor an evaluation (config.json)")
+    if (path / "restore.json").is_file():
+        return restored_facts(path)
+    raise ValueError(
+        f"{path} holds neither a training run (config.yaml), nor an evaluation (config.json), nor restored pictures "
+        "(restore.json)"
+    )
 
 
-def picture_facts(path: Path) -> Facts:
-    """Format, size and depth of a picture, and how noisy it looks."""
-    from PIL import Image
+def restored_facts(path: Path) -> Facts:
+    """A folder of `firm restore`, by its restore.json."""
+    from firm._util.text import in_both_units
+    from firm.restoration.earlier import BEGUN, read_rows
 
-    from firm.data.picture import read_picture
-    from firm.restoration.noise import estimate_noise
-
-    tensor = read_picture(path)
-    with Image.open(path) as image:
-        facts: Facts = {"picture": str(path), "format": image.format, "width": image.width, "height": image.height,
-                        "mode": image.mode, "frames": getattr(image, "n_frames", 1)}  # fmt: skip
-    sigma = float(estimate_noise(tensor[None]))
-    return {**facts, "noise": f"about {sigma:.3f} for pixels in [-1, 1], {127.5 * sigma:.1f} of 255"}
+    rows = read_rows(path / "restore.json")
+    done = [row for row in rows if "error" not in row]
+    facts: Facts = {"restored pictures": str(path), "pictures": len(done), "failed": len(rows) - len(done)}
+    for key in ("task", "N", "samples"):
+        facts[key] = ", ".join(dict.fromkeys(str(row[key]) for row in done if key in row))
+    levels = [row["sigma"] for row in done if isinstance(row.get("sigma"), int | float)]
+    if levels:
+        facts["noise"] = in_both_units(min(levels), max(levels))
+    scores = [row["psnr"] for row in done if isinstance(row.get("psnr"), int | float)]
+    if scores:
+        facts["mean PSNR"] = f"{sum(scores) / len(scores):.2f} dB"
+    if (path / BEGUN).is_file():
+        facts["state"] = "not finished: the same command goes on"
+    return facts
 
 
 def _product(shape: list[int]) -> int:
@@ -163,6 +190,21 @@ def _table(facts: Facts) -> Table:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list) and value and all(isinstance(v, dict) for v in value):
-        return "\n".join(", ".join(f"{k} {v}" for k, v in entry.items()) for entry in value)
+    """A value for a person: numbers short, what is nested in lines."""
+    if isinstance(value, dict):
+        return "\n".join(_lines(value))
+    if isinstance(value, list) and any(isinstance(v, dict | str) for v in value):
+        return "\n".join(_text(v) for v in value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def _lines(nested: Facts, above: str = "") -> Iterator[str]:
+    """One line for every innermost set of values, after the names that lead to it."""
+    plain = {key: value for key, value in nested.items() if not isinstance(value, dict)}
+    if plain:
+        yield f"{above}: " * bool(above) + ", ".join(f"{key} {_text(value)}" for key, value in plain.items())
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            yield from _lines(value, f"{above}, {key}" if above else str(key))

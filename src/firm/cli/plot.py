@@ -11,7 +11,7 @@ import typer
 
 def plot(
     run: Annotated[Path, typer.Argument(help="Folder of a training run.")],
-    out: Annotated[Path | None, typer.Option(help="Picture to write (default: RUN/curves.png).")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Picture to write (default: RUN/curves.png).")] = None,
 ) -> None:
     """Draw loss (or error), validation PSNR, learning rate and speed of a training run."""
     import matplotlib.pyplot as plt

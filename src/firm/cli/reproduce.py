@@ -20,22 +20,30 @@ def main() -> None:
 
 @app.command()
 def toy(
-    out: Annotated[Path, typer.Option(help="Folder for the figures, the numbers and the model.")] = Path("outputs/toy"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures, the numbers and the model.")] = Path(
+        "outputs/toy"
+    ),
     seed: Annotated[int, typer.Option(help="Seed of training and sampling.", callback=SEED)] = 0,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Training steps (default: about two minutes' worth).")
     ] = None,
+    device: Annotated[
+        str, typer.Option(help="Where to train: cpu, cuda or cuda:N; the network is so small that the CPU is quick.")
+    ] = "cpu",
 ) -> None:
-    """Posterior recovery on the Gaussian-mixture problem: train on the CPU, compare with the exact posterior."""
+    """Posterior recovery on the Gaussian-mixture problem: train a small network, compare with the exact posterior."""
+    from firm._util.device import choose_device
     from firm.reproduce import toy as experiment
 
     with in_words(out):
-        experiment.run(out, seed=seed, steps=steps or experiment.STEPS)
+        experiment.run(out, seed=seed, steps=steps or experiment.STEPS, device=choose_device(device))
 
 
 @app.command()
 def portrait(
-    out: Annotated[Path, typer.Option(help="Folder for the picture and the numbers.")] = Path("outputs/portrait"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture and the numbers.")] = Path(
+        "outputs/portrait"
+    ),
     model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N.")] = 2,
     samples: Annotated[int, typer.Option(min=2, help="Posterior samples for mean and standard deviation.")] = 8,
@@ -60,7 +68,7 @@ Weights = Annotated[Path | None, typer.Option(help="Folder of the baselines' net
 @app.command()
 def celeba(
     data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the tables; continued if it has some.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tables; continued if it has some.")] = Path(
         "outputs/celeba"
     ),
     methods: Methods = "all",
@@ -88,7 +96,7 @@ def celeba(
 @app.command()
 def cost(
     data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the table.")] = Path("outputs/cost"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the table.")] = Path("outputs/cost"),
     methods: Methods = "all",
     model: Model = "face-128",
     steps: Steps = "2,4,10,25",
@@ -118,7 +126,7 @@ def cost(
 def pareto(
     table: Annotated[Path, typer.Option(help="Folder of `firm reproduce celeba`.")] = Path("outputs/celeba"),
     times: Annotated[Path, typer.Option(help="Folder of `firm reproduce cost`.")] = Path("outputs/cost"),
-    out: Annotated[Path, typer.Option(help="The picture.")] = Path("outputs/pareto.png"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture.")] = Path("outputs/pareto.png"),
 ) -> None:
     """Quality against time: PSNR over seconds an image, all methods, all N, from the two tables."""
     from firm.reproduce import pareto as experiment

@@ -1,51 +1,81 @@
-"""``firm restore``: a degraded picture or a folder of them, or a clean one that is degraded first."""
+"""``firm restore``: degraded pictures and folders of them, or clean ones that are degraded first."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, told
+from firm.cli.checks import Device, MaxMegapixels, told
 from firm.cli.choices import Format, Precision
-from firm.cli.settings import given, task_names, with_task_options
+from firm.cli.complete import model_names, picture_tasks, simulated_tasks
+from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
 
 if TYPE_CHECKING:
-    from firm.restoration.run import Row
+    from firm.restoration import Problem
 
 
 @with_task_options
 def restore(
     pictures: Annotated[
-        Path,
-        typer.Argument(metavar="IMAGE|FOLDER", help="A picture or an array file (.npy, ...), or a folder of them."),
+        list[Path],
+        typer.Argument(
+            metavar="PICTURE|FOLDER...",
+            help="Pictures or array files (.npy, ...), or folders of them; several at once.",
+        ),
     ],
     task: Annotated[
         str | None,
         typer.Option(
-            help="What to undo in pictures that are degraded: denoising, deblurring, super-resolution, inpainting."
+            help="What to undo in pictures that are degraded: denoising, deblurring, super-resolution, inpainting.",
+            rich_help_panel=PICTURE,
+            autocompletion=picture_tasks,
         ),
     ] = None,
     simulate: Annotated[
         str | None,
         typer.Option(
             help="Degrade clean pictures first, then restore and score them: "
-            f"{task_names()}; or a task of your own, file.py:Class."
+            f"{task_names()}; or a task of your own, file.py:Class.",
+            rich_help_panel=SIMULATION,
+            autocompletion=simulated_tasks,
         ),
     ] = None,
     sigma: Annotated[
-        float | None,
-        typer.Option(help="Noise level, for pixels in [-1, 1] (2/255 of that in 0..255). Estimated if not given."),
+        str | None,
+        typer.Option(
+            metavar="S|G/255",
+            help="Noise level: for pixels in [-1, 1], such as 0.2, or in grey levels of 255, such as 25/255 (which is "
+            "0.196). Estimated if not given; a simulation has the paper's.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None,
     mask: Annotated[
         Path | None,
-        typer.Option(help="inpainting: a picture, white = missing; or a folder with one of the same name each."),
+        typer.Option(
+            help="inpainting: a picture, white = missing; or a folder with one of the same name each.",
+            rich_help_panel=PICTURE,
+        ),
     ] = None,
+    keep_known: Annotated[
+        bool,
+        typer.Option(
+            "--keep-known",
+            help="inpainting: leave all pixels outside the mask exactly as they are.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = False,
     own: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of your own task, key=value; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="A setting of your own task, key=value; may be repeated.", rich_help_panel=SIMULATION
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
+    model: Annotated[
+        str, typer.Option(help="A bundled model's name, or a .safetensors file.", autocompletion=model_names)
+    ] = "face-128",
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
     ] = None,
@@ -57,13 +87,16 @@ def restore(
         int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
     ] = 1,
     seed: Annotated[int, typer.Option(help="Of the starting noise, and of simulated measurements.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("outputs/restore"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Folder for the results; a run that was stopped goes on there.")
+    ] = Path("outputs/restore"),
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace results of an earlier run that are in the way.")
+    ] = False,
     kind: Annotated[
         Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
     ] = "png",
-    max_megapixels: Annotated[
-        float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
-    ] = 64,
+    max_megapixels: MaxMegapixels = 64,
     tile: Annotated[int, typer.Option(help="Larger pictures go through the network in tiles of this side.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
     precision: Annotated[
@@ -74,67 +107,88 @@ def restore(
 ) -> None:
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
 
-    Under torchrun, the pictures of a folder are shared among the processes.
-    """
-    from rich.console import Console
-
+    Under torchrun, the pictures are shared among the processes.
+    """  # fmt: skip
     from firm._util.distributed import ranks
+    from firm._util.text import noise_level
     from firm._util.text import settings as parse
     from firm.cli.models import channels_of, load_model, range_of
-    from firm.restoration import Problem, ProblemError, picture_problem, simulated_problem, tiled
+    from firm.cli.pictures import find_pictures
+    from firm.cli.summary import print_results
+    from firm.data.array_file import is_array_file
+    from firm.restoration import ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.names import shown
     from firm.restoration.run import Job, restore_files
 
+    _refuse_mixtures(task, simulate, mask, keep_known, own, seed)
+
+    def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
+        if task is not None:
+            return picture_problem(
+                path, task, sigma=level, mask=mask_of(path), keep_known=keep_known, channels=channels,
+                value_range=values, max_megapixels=max_megapixels, **given(settings),
+            )  # fmt: skip
+        assert simulate is not None
+        return simulated_problem(path, simulate, degradation, seed, channels, values, max_megapixels)
+
+    def mask_of(path: Path) -> Path | None:
+        if mask is None or not mask.is_dir():
+            return mask
+        return mask / Path(os.path.abspath(path)).relative_to(root)
+
+    def inputs(path: Path) -> list[Path]:
+        holes = mask_of(path)
+        return [path] if holes is None else [path, holes]
+
+    try:
+        level = None if sigma is None else noise_level(sigma)
+        if task is not None:
+            _refuse_simulated(task, settings)
+        if out.exists() and not out.is_dir():
+            raise ValueError(f"--out {out} is a file; results need a folder")
+        degradation = {**given({"sigma": level, **settings}), **parse(own or [])}
+        files, root = find_pictures(pictures, out)
+        with ranks(device) as r:
+            chosen = load_model(model, network, r.device, precision)
+            arrays = [file for file in files if is_array_file(file)]
+            reads = (channels_of(chosen), range_of(value_range, chosen.card, arrays[0] if arrays else files[0]))
+            about = {
+                "model": chosen.fingerprint(), "task": task, "simulate": simulate, "degradation": degradation,
+                "keep_known": keep_known, "value_range": reads[1], "steps": steps, "samples": samples, "seed": seed,
+                "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
+            }  # fmt: skip
+            job = Job(
+                tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind,
+                settings=about, inputs=inputs, force=force,
+            )  # fmt: skip
+            rows = restore_files(job, files, root, r)
+    except (ProblemError, ValueError, OSError) as error:
+        raise typer.BadParameter(shown(told(error))) from error
+    if not r.main:
+        return
+    if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
+        raise typer.BadParameter(shown(rows[0]["error"]))
+    print_results(rows, out)
+    if any("error" in row for row in rows):
+        raise typer.Exit(1)
+
+
+def _refuse_mixtures(
+    task: str | None, simulate: str | None, mask: Path | None, keep_known: bool, own: list[str] | None, seed: int
+) -> None:
+    """Options that do not go together."""
     if (task is None) == (simulate is None):
         raise typer.BadParameter("give either --task (the picture is degraded) or --simulate (it is clean)")
     if simulate is not None and mask is not None:
         raise typer.BadParameter(
             "--mask belongs to --task inpainting; --simulate draws its own (--missing, --box, --strokes)"
         )
+    if keep_known and task != "inpainting":
+        raise typer.BadParameter("--keep-known belongs to --task inpainting: other tasks know no pixel exactly")
     if task is not None and own:
         raise typer.BadParameter("--set belongs to --simulate")
     if not -(2**63) <= seed < 2**63:
         raise typer.BadParameter(f"--seed must be a whole number of 64 bits, got {seed}")
-
-    def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
-        if task is not None:
-            holes = mask / path.relative_to(root) if mask is not None and mask.is_dir() else mask
-            return picture_problem(
-                path, task, sigma=sigma, mask=holes, channels=channels, value_range=values,
-                max_megapixels=max_megapixels, **given(settings),
-            )  # fmt: skip
-        assert simulate is not None
-        return simulated_problem(path, simulate, degradation, seed, channels, values, max_megapixels)
-
-    root = pictures if pictures.is_dir() else pictures.parent
-    try:
-        if task is not None:
-            _refuse_simulated(task, settings)
-        if out.exists() and not out.is_dir():
-            raise ValueError(f"--out {out} is a file; results need a folder")
-        degradation = {**given({"sigma": sigma, **settings}), **parse(own or [])}
-        files = _files(pictures, out)
-        with ranks(device) as r:
-            chosen = load_model(model, network, r.device, precision)
-            reads = (channels_of(chosen), range_of(value_range, chosen.card, pictures))
-            job = Job(tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind)
-            rows = restore_files(job, files, root, r)
-    except (ProblemError, ValueError, OSError) as error:
-        raise typer.BadParameter(shown(told(error))) from error
-    if not r.main:
-        return
-    console = Console(markup=False)  # names may hold what looks like it
-    if not pictures.is_dir() and "error" in rows[0]:
-        raise typer.BadParameter(shown(rows[0]["error"]))
-    console.print(_table(rows))
-    for sentence in sorted({s for row in rows for s in row.get("advice", [])}):
-        console.print(shown(f"note: {sentence}"))
-    failed = [row for row in rows if "error" in row]
-    for row in failed:
-        console.print(shown(f"not restored: {row['error']}"))
-    console.print(shown(f"results are in {out}"))
-    if failed:
-        raise typer.Exit(1)
 
 
 def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:
@@ -147,45 +201,3 @@ def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:
     wrong = [f"--{key}" for key in given(settings) if key not in fit and key in simulated]
     if wrong:
         raise ValueError(f"{', '.join(wrong)} belongs to --simulate; a real picture's mask is given with --mask")
-
-
-def _files(pictures: Path, out: Path) -> list[Path]:
-    """The picture, or those of a folder (or its arrays, if it has no pictures), without results of another time."""
-    from firm.data import array_files, folder_files
-
-    if not pictures.is_dir():
-        return [pictures]
-    if out.resolve() == pictures.resolve():
-        raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
-    try:
-        files = folder_files(pictures)
-    except FileNotFoundError as error:
-        try:
-            files = array_files(pictures)
-        except FileNotFoundError:
-            raise error from None
-    return [file for file in files if out.resolve() not in file.resolve().parents]
-
-
-def _table(rows: list[Row]) -> Any:
-    """One line a picture."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from firm.restoration.names import shown
-
-    done = [row for row in rows if "error" not in row]
-    table = Table()
-    table.add_column("picture")
-    columns = ["sigma", "nfe", "seconds"] + (["psnr", "ssim", "lpips"] if any("psnr" in row for row in done) else [])
-    for column in columns:
-        table.add_column(
-            {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}.get(column, column), justify="right"
-        )
-    digits = {"sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
-    for row in done:
-        cells = [f"{row[c]:.{digits[c]}f}" if c in digits and c in row else str(row.get(c, "")) for c in columns]
-        if row["estimated"]:
-            cells[0] += " (est.)"
-        table.add_row(Text(shown(Path(row["picture"]).name)), *cells)
-    return table

@@ -10,6 +10,10 @@ import typer
 
 from firm.tasks import built_in
 
+PICTURE = "What is wrong with the pictures"  # panels of the help
+SIMULATION = "Simulation: degrade clean pictures first"
+ESTIMATED = {"blur": " Estimated if not given with --task."}
+
 
 def task_options() -> dict[str, tuple[str, type, str]]:
     """For every option of the built-in tasks: the setting's name, its type, and a help text that names its tasks."""
@@ -19,7 +23,7 @@ def task_options() -> dict[str, tuple[str, type, str]]:
         for parameter in task.parameters.values():
             if parameter.option and parameter.name != "sigma":
                 users.setdefault(parameter.option, []).append(task.name)
-                about = f"{', '.join(users[parameter.option])}: {parameter.about}."
+                about = f"{', '.join(users[parameter.option])}: {parameter.about}.{ESTIMATED.get(parameter.option, '')}"
                 found[parameter.option] = (parameter.name, parameter.kind, about)
     return found
 
@@ -31,12 +35,21 @@ def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
     options = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=None,
-            annotation=Annotated[kind | None, typer.Option(f"--{option}", help=about)],
+            annotation=Annotated[
+                kind | None, typer.Option(f"--{option}", help=about, rich_help_panel=_panel(option))
+            ],
         )
         for option, (name, kind, about) in task_options().items()
     ]  # fmt: skip
     command.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
     return command
+
+
+def _panel(option: str) -> str:
+    """Where the help lists an option: holes are drawn in simulations only, real pictures have a mask."""
+    tasks = [task for task in built_in().values() if option in [p.option for p in task.parameters.values()]]
+    real = any(task.picture and task.picture != "inpainting" for task in tasks)
+    return PICTURE if real else SIMULATION
 
 
 def task_names() -> str:

@@ -7,17 +7,24 @@ from typing import Annotated
 
 import typer
 
+from firm.cli.checks import Device, MaxMegapixels
+
 
 def train(
     config: Annotated[Path, typer.Argument(help="A YAML file of settings (see configs/).")],
-    overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, key=value.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="Settings to change, key=value; of the network also network.ch=96.")
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the settings and what they need; do nothing.")
     ] = False,
+    max_megapixels: MaxMegapixels = 64,
+    device: Device = None,
 ) -> None:
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
     from rich.console import Console
 
+    from firm._util.device import DeviceError
     from firm._util.distributed import ranks
     from firm.data import ArrayError, PictureError
     from firm.training.config import ConfigError, dump_config, load_config
@@ -33,9 +40,17 @@ def train(
             for key, value in estimate(resolved).items():
                 console.print(f"# {key}: {value:,}", highlight=False)
             return
-        with ranks() as r:
-            result = run(resolved, r)
-    except (ConfigError, PictureError, ArrayError, FileNotFoundError, NotADirectoryError, PermissionError) as error:
+        with ranks(device) as r:
+            result = run(resolved, r, max_megapixels=max_megapixels)
+    except (
+        ConfigError,
+        DeviceError,
+        PictureError,
+        ArrayError,
+        FileNotFoundError,
+        NotADirectoryError,
+        PermissionError,
+    ) as error:
         raise typer.BadParameter(str(error)) from error
     except TrainingError as error:
         typer.echo(f"Error: {error}", err=True)

@@ -162,7 +162,7 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
             if held > max_bytes:
                 raise ArrayError(
                     f"{path}: holds {held / 1e6:,.0f} MB, more than {max_bytes / 1e6:,.0f} "
-                    "(max_megapixels; --max-megapixels of firm restore)"
+                    "(max_megapixels; --max-megapixels on the command line)"
                 )
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except ArrayError:

@@ -68,7 +68,7 @@ def _check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> No
     if not values <= max_megapixels * 1e6:
         raise ArrayError(
             f"{path}: an image of {c} x {H} x {W} values is larger than {max_megapixels:g} megapixels in three "
-            "channels (max_megapixels; --max-megapixels of firm restore)"
+            "channels (max_megapixels; --max-megapixels on the command line)"
         )
 
 

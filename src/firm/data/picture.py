@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -92,23 +93,23 @@ def _read(
             f"channels must be 1 (grey) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
+    with picture_errors(path):
+        picture = decode(path, max_megapixels)
+        if size is None:
+            return values_of(picture, channels, dtype)
+        square = _plain(_square(picture, crop), dtype == torch.float32).resize((size, size), Image.Resampling.BILINEAR)
+        return _values(square, channels, dtype == torch.float32).expand(channels, -1, -1).contiguous()
+
+
+@contextmanager
+def picture_errors(path: Path) -> Iterator[None]:
+    """Say in words what is wrong with a file that is read within."""
     if not path.is_file():
         raise PictureError(f"{path}: no such file")
     if path.stat().st_size == 0:
         raise PictureError(f"{path}: the file is empty")
     try:
-        picture = _decode(path, max_megapixels)
-        deep = dtype == torch.float32
-        if size is None:
-            shape, parts = (picture.height, picture.width), (_plain(strip, deep) for strip in _strips(picture))
-        else:
-            square = _plain(_square(picture, crop), deep).resize((size, size), Image.Resampling.BILINEAR)
-            shape, parts = (size, size), (part for part in (square,))
-        pixels, top = torch.empty(channels, *shape, dtype=dtype), 0
-        for part in parts:
-            pixels[:, top : top + part.height] = _values(part, channels, deep)
-            top += part.height
-        return pixels
+        yield
     except PictureError:
         raise
     except UnidentifiedImageError as error:
@@ -121,10 +122,20 @@ def _read(
         raise PictureError(f"{path}: damaged or cut short ({type(error).__name__}: {error})") from error
 
 
-def _decode(path: Path, max_megapixels: float) -> Image.Image:
+def values_of(picture: Image.Image, channels: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """A decoded picture, transparency over white: bytes, or floats in [-1, 1], (channels, H, W)."""
+    pixels, top = torch.empty(channels, picture.height, picture.width, dtype=dtype), 0
+    deep = dtype == torch.float32
+    for strip in strips(picture):
+        pixels[:, top : top + strip.height] = _values(_plain(strip, deep), channels, deep)
+        top += strip.height
+    return pixels
+
+
+def decode(path: Path, max_megapixels: float) -> Image.Image:
     """Decode the first frame, upright, if its header does not say that it is too large."""
     with open(path, "rb") as file:
-        picture = _open(file)
+        picture = open_picture(file)
         check_size(path, picture.width, picture.height, max_megapixels)
         picture.load()
         upright = ImageOps.exif_transpose(picture)
@@ -133,7 +144,7 @@ def _decode(path: Path, max_megapixels: float) -> Image.Image:
     return upright
 
 
-def _open(file: IO[bytes]) -> Image.Image:
+def open_picture(file: IO[bytes]) -> Image.Image:
     """Like ``Image.open``, which has a limit of its own, warns or raises, and can only be told by a global."""
     Image.init()
     added = [name for name, (factory, _) in Image.OPEN.items() if not factory.__module__.startswith("PIL.")]
@@ -157,11 +168,11 @@ def check_size(path: Path, width: int, height: int, max_megapixels: float) -> No
     if not width * height <= max_megapixels * 1e6:
         raise PictureError(
             f"{path}: {width}x{height} pixels are {width * height / 1e6:,.1f} megapixels, more than the limit of "
-            f"{max_megapixels:g} (max_megapixels; --max-megapixels of firm restore)"
+            f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
         )
 
 
-def _strips(picture: Image.Image) -> Iterator[Image.Image]:
+def strips(picture: Image.Image) -> Iterator[Image.Image]:
     """The picture in strips of a few rows, so that conversions need no second copy of it."""
     rows = max(1, STRIP // picture.width)
     for top in range(0, picture.height, rows):
@@ -174,7 +185,7 @@ def _top(mode: str) -> float:
 
 
 def _check_range(path: Path, picture: Image.Image) -> None:
-    extremes = [(values.min(), values.max()) for values in map(np.asarray, _strips(picture))]
+    extremes = [(values.min(), values.max()) for values in map(np.asarray, strips(picture))]
     low, high = np.min([v for v, _ in extremes]), np.max([v for _, v in extremes])  # NaN, if there is one
     if not (low >= 0 and high <= _top(picture.mode)):
         raise PictureError(

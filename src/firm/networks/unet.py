@@ -232,7 +232,7 @@ class PriorUNet(UNet):
 
 def _initialise(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
-    last = {net.head.conv}
+    last: set[nn.Module] = {net.head.conv}
     if net.fine is not None:
         last |= {net.fine.head.conv, net.fine.fold[-1]}
     for module in net.modules():

@@ -42,10 +42,10 @@ PAPER: dict[int, dict[str, Any]] = {  # Table "Posterior recovery versus N"
 }
 
 
-def run(out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
+def run(out: Path, seed: int = 0, steps: int = STEPS, device: torch.device | None = None) -> dict[str, Any]:
     """Train, evaluate, print the table, and write model, figures and numbers to `out`."""
     start = time.perf_counter()
-    model = train(seed, steps)
+    model = train(seed, steps, device).cpu()
     trained = time.perf_counter() - start
     learned, exact = sweep(model, seed), sweep(toy.ExactField(), seed)
     results = {
@@ -68,14 +68,17 @@ def run(out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
     return results
 
 
-def train(seed: int, steps: int) -> Firm:
-    """Algorithm 1 on the mixture, with the paper's K, beta and rho; returns the averaged weights."""
+def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
+    """Algorithm 1 on the mixture, with the paper's K, beta and rho; returns the averaged weights.
+
+    All random numbers are drawn on the CPU, so they are the same on every device.
+    """
     torch.manual_seed(seed)  # of the initial weights
     generator = Generator().manual_seed(seed)
-    op = toy.operator()
-    model = Firm(MLP(), Solver())
+    op = toy.operator().to(device)
+    model = Firm(MLP(), Solver()).to(device)
     warm = Firm(model.estimator, Solver(K=0))
-    balance = TimeBalance()
+    balance = TimeBalance().to(device)
     optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=RATE / 100)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
@@ -84,6 +87,7 @@ def train(seed: int, steps: int) -> Firm:
         x_1 = toy.sample_prior(BATCH, generator)
         x_0 = torch.randn(BATCH, 2, generator=generator)
         y, t = toy.measure(x_1, generator), stratified_times(BATCH, generator=generator)
+        x_1, x_0, y, t = (v.to(device) for v in (x_1, x_0, y, t))
         loss = velocity_loss(warm if step < WARM_START * steps else model, op, x_1, y, x_0, t, balance=balance)
         optimiser.zero_grad()
         loss.backward()

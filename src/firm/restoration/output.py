@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,22 +15,31 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from firm._util.colours import inferno
 from firm._util.files import write_atomically
+from firm._util.sheet import Panel, sheet
+from firm.data.alpha import resized
 
 Format = Literal["png", "png16", "npy"]
 SUFFIX: dict[str, str] = {"png": ".png", "png16": ".png", "npy": ".npy"}
 
 
-def write_picture(path: Path, x: Tensor, kind: Format = "png") -> None:
-    """Write an image (C, H, W) in [-1, 1], C = 1 or 3: PNG with 8 or 16 bits, or float32 (H, W, C) in [0, 1], .npy."""
-    values = ((x.detach().cpu().float() + 1) / 2).permute(1, 2, 0).numpy()
+def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | None = None) -> None:
+    """Write an image (C, H, W) in [-1, 1], C = 1 or 3: PNG with 8 or 16 bits, or float32 (H, W, C) in [0, 1], .npy.
+
+    `alpha` (h, w), bytes with 255 = opaque, becomes a last channel; it is resized where the image has another size.
+    """
+    values = ((x.detach().cpu().float() + 1) / 2).permute(1, 2, 0)
+    if alpha is not None:
+        opaque = resized(alpha, *values.shape[:2]).float() / 255
+        values = torch.cat([values, opaque[..., None]], dim=2)
     if kind == "npy":
         buffer = io.BytesIO()
-        np.save(buffer, values.astype(np.float32))
+        np.save(buffer, values.numpy())
         write_atomically(path, buffer.getvalue())
         return
     top = 65535 if kind == "png16" else 255
-    pixels = np.round(values.clip(0, 1) * top)
+    pixels = np.round(values.numpy().clip(0, 1) * top)
     write_atomically(path, _png16(pixels.astype(">u2")) if kind == "png16" else _png8(pixels.astype(np.uint8)))
 
 
@@ -61,7 +71,7 @@ def _png16(pixels: NDArray[Any]) -> bytes:
     """A PNG of 16 bits a channel, which Pillow writes for grey only; `pixels` (H, W, C), big-endian."""
     H, W, C = pixels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row: no filter, then its values
-    header = struct.pack(">IIBBBBB", W, H, 16, 2 if C == 3 else 0, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", W, H, 16, {1: 0, 2: 4, 3: 2, 4: 6}[C], 0, 0, 0)  # grey, colour; with alpha
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 6)), (b"IEND", b""))
     body = b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
@@ -71,39 +81,14 @@ def _png16(pixels: NDArray[Any]) -> bytes:
 
 def write_heat_map(path: Path, std: Tensor) -> float:
     """Write a standard deviation (C, H, W), averaged over channels, as colours from 0 to its maximum; return that."""
-    import matplotlib
-
     values = std.detach().mean(0).cpu().numpy()
     top = max(float(values.max()), 1e-9)
-    colours = matplotlib.colormaps["inferno"](values / top)[:, :, :3]
-    write_atomically(path, _png8(np.round(colours * 255).astype(np.uint8)))
+    write_atomically(path, _png8(inferno(values / top)))
     return top
 
 
-def write_side_by_side(path: Path, rows: list[list[tuple[str, Tensor]]]) -> None:
-    """Write titled panels, one list a row: images (C, H, W) in [-1, 1], or standard deviations (H, W), with a scale."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    columns = max(len(row) for row in rows)
-    figure = Figure(figsize=(2.6 * columns, 2.75 * len(rows) + 0.15), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for i, row in enumerate(rows):
-        for j in range(columns):
-            axis = axes[i][j]
-            axis.axis("off")
-            if j >= len(row):
-                continue
-            title, panel = row[j]
-            axis.set_title(title, fontsize=9)
-            if panel.ndim == 2:
-                shown = axis.imshow(panel.cpu().numpy(), cmap="inferno", vmin=0)
-                figure.colorbar(shown, ax=axis, fraction=0.046, pad=0.02)
-            else:
-                panel = panel if len(panel) in (1, 3) else panel[:1]  # of many channels, the first
-                values = ((panel.detach().cpu().float() + 1) / 2).clamp(0, 1).permute(1, 2, 0).numpy()
-                axis.imshow(values[:, :, 0] if values.shape[2] == 1 else values, cmap="gray", vmin=0, vmax=1)
+def write_side_by_side(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
+    """Write titled panels, one list a row, as `firm._util.sheet.sheet` draws them."""
     buffer = io.BytesIO()
-    figure.savefig(buffer, dpi=110, format="png")
+    sheet(rows).save(buffer, "PNG")
     write_atomically(path, buffer.getvalue())

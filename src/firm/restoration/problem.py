@@ -11,19 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.data.array_file import is_array_file
 from firm.data.array_values import Range
-from firm.data.load import read_image
 from firm.data.picture import MAX_MEGAPIXELS, read_picture
 from firm.metrics import visible
 from firm.operators import LinearOperator
+from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
+from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.noise import estimate_noise
+from firm.restoration.reading import ProblemError as ProblemError
+from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, built_in, task_class
 from firm.tasks.base import on_device
-
-
-class ProblemError(ValueError):
-    """Settings that do not make a restoration problem; the message says what is missing or wrong."""
 
 
 @dataclass(frozen=True)
@@ -42,46 +40,34 @@ class Problem:
     complex: bool = False  # real channels, then imaginary ones
     array: bool = False  # no picture: results are arrays
     value_range: Range | None = None  # of the array
+    alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
+    known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
+    notes: tuple[str, ...] = ()  # for the user
 
     def to(self, device: torch.device) -> Problem:
         """The same on another device."""
         truth = None if self.truth is None else self.truth.to(device)
+        known = None if self.known is None else self.known.to(device)
         op = on_device(self.op, device)
-        return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth)
+        return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
 
     def finish(self, x: Tensor) -> Tensor:
-        """Cut the margin off restored images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
+        """Restored images (..., B, C, H, W) as the picture's: (..., 1, C, H, W), with the pixels that are known."""
+        x = self.together(x)
+        return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
+
+    def spread(self, std: Tensor) -> Tensor:
+        """The same for standard deviations: 0 where the pixels are known."""
+        std = self.together(std)
+        return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
+
+    def together(self, x: Tensor) -> Tensor:
+        """Cut the margin off images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
         if self.margin:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
         if self.apart:
             x = x.transpose(-3, -4)
         return x.mean(-3, keepdim=True) if self.grey else x
-
-
-@dataclass(frozen=True)
-class Reading:
-    """An image as it was read, for a model with a number of channels."""
-
-    image: Tensor  # (1, C, H, W)
-    grey: bool
-    complex: bool
-    array: bool
-
-
-def read(
-    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS
-) -> Reading:
-    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
-    if is_array_file(path):
-        image, complex_image = read_image(path, channels, value_range=value_range, max_megapixels=max_megapixels)
-        return Reading(image[None], False, complex_image, True)
-    if channels not in (1, 3):
-        raise ProblemError(
-            f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
-        )
-    picture = read_picture(path, max_megapixels=max_megapixels)[None]
-    grey = bool((picture == picture[:, :1]).all())
-    return Reading(picture, grey, False, False)
 
 
 def picture_problem(
@@ -90,12 +76,15 @@ def picture_problem(
     *,
     sigma: float | None = None,
     mask: Path | None = None,
+    keep_known: bool = False,
     channels: int = 3,
     value_range: Range | None = None,
     max_megapixels: float = MAX_MEGAPIXELS,
     **settings: Any,
 ) -> Problem:
-    """A degraded picture to restore as it is. Without `sigma` the noise level is estimated (`estimate_noise`).
+    """A degraded picture to restore as it is.
+
+    Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` the blur's width (`estimate_blur`).
 
     Parameters
     ----------
@@ -107,6 +96,8 @@ def picture_problem(
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
         For inpainting, a picture of the same size, white where pixels are missing.
+    keep_known
+        For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too.
     channels
         That the model takes.
     value_range
@@ -127,23 +118,64 @@ def picture_problem(
         if key not in names:
             raise ProblemError(f"{key} does not belong to {task}")
     given = {names[key]: value for key, value in given.items()}
-    if mask is not None and task != "inpainting":
-        raise ProblemError(f"mask does not belong to {task}")
+    if task != "inpainting" and (mask is not None or keep_known):
+        raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
     check_sigma(sigma)
     reading = read(path, channels, value_range, max_megapixels)
     seen = None if mask is None else _read_mask(mask, reading.image, max_megapixels)
+    blur = _blur(path, reading) if task == "deblurring" and "blur" not in given else None
+    if blur is not None:
+        given["blur"] = blur.width
     try:
         degraded = kinds[task][0].from_picture(reading.image, given, seen)
-        level = estimate_noise(reading.image, degraded.seen) if sigma is None else sigma
+        level = estimate_noise(reading.image, _visible_part(reading, degraded.seen)) if sigma is None else sigma
     except ValueError as error:
         raise ProblemError(f"{path}: {error}" if sigma is None and "noise" in str(error) else str(error)) from error
-    about = {"task": task, **degraded.settings, "estimated": sigma is None, "sigma": level}
+    how_sure = {} if blur is None else {"blur_error": blur.error}
+    about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
     problem = Problem(
         degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
-        complex=reading.complex, array=reading.array, value_range=value_range,
+        complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
+        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task),
     )  # fmt: skip
     return _fitted(problem, reading, channels)
+
+
+def _blur(path: Path, reading: Reading) -> BlurEstimate:
+    """The blur's width, estimated; an error that asks for it where that is not possible."""
+    try:
+        if reading.complex:
+            raise ValueError("complex images have no spectrum of photographs")
+        return estimate_blur(reading.image)
+    except ValueError as error:
+        raise ProblemError(
+            f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur; {error}"
+        ) from error
+
+
+def _visible_part(reading: Reading, seen: Tensor | None) -> Tensor | None:
+    """1 where a pixel was measured and is not wholly transparent, (H, W); None where all are."""
+    if reading.alpha is None:
+        return seen
+    opaque = (reading.alpha > 0).float()
+    return opaque if seen is None else opaque * seen
+
+
+def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
+    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a grey picture in one channel."""
+    if seen is None:
+        return None
+    image = reading.image[:, :1] if reading.grey else reading.image
+    return torch.where(seen.bool(), image, math.nan)
+
+
+def _notes(path: Path, reading: Reading, task: str) -> tuple[str, ...]:
+    """What is worth knowing of the file itself."""
+    if reading.array:
+        return ()
+    note = jpeg_note(jpeg_quality(path), has_blocks(reading.image), task)
+    return () if note is None else (note,)
 
 
 def simulated_problem(
@@ -183,6 +215,7 @@ def simulated_problem(
         complex=reading.complex,
         array=reading.array,
         value_range=value_range,
+        alpha=reading.alpha,
     )
     return _fitted(problem, reading, channels)
 
@@ -214,7 +247,11 @@ def check_sigma(sigma: float | None) -> None:
     """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255."""
     if sigma is None or (0 <= sigma <= 2):
         return
-    hint = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}" if 2 < sigma <= 255 else ""
+    hint = (
+        f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
+        if 2 < sigma <= 255
+        else ""
+    )
     raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
 
 

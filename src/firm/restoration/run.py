@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from firm._model import Firm
-from firm._restore import Restoration, restore
+from firm._restore import Restoration, batches, restore
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
@@ -24,9 +25,11 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import scores, visible
 from firm.restoration.advice import advice
+from firm.restoration.earlier import EarlierResultsError, Plan, begin, end, fingerprint, hashed, plan, remove_replaced
 from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError
+from firm.restoration.progress import tile_bar
 
 Row = dict[str, Any]
 
@@ -42,46 +45,82 @@ class Job:
     seed: int
     out: Path
     kind: Format = "png"
+    settings: Mapping[str, Any] = field(default_factory=dict)  # all that tells this run from another
+    inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
+    force: bool = False  # replace what an earlier run has written
+    bars: bool = False  # show the time left on one picture
 
 
 @locked(lambda job, files, root, ranks, *_, **__: job.out if ranks.main else None)
 def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True) -> list[Row]:
     """Restore `files`, shared among the ranks; one row a picture, on the main rank all of them, also in restore.json.
 
-    A picture that cannot be restored has a row with an "error", and the others go on.
+    A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
+    same settings has restored is left as it is: its row has "earlier". Results of other runs are never replaced, but
+    with ``job.force``: `EarlierResultsError`, before anything is restored.
     """
-    names = result_names(files, root)
+    places = dict(zip(_names(files, root), files, strict=True))
     if ranks.main:
-        remove_leftovers({(job.out / name).parent for name in names})
-    if ranks.world > 1:
-        dist.barrier()  # nobody writes before that
-    mine = list(zip(files, names, strict=True))[ranks.rank :: ranks.world]
-    report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"))
+        remove_leftovers({(job.out / name).parent for name in places})  # the others wait for the plan before they write
+    before = _agree(job, places, ranks)
+    left = {name: path for name, path in places.items() if name not in before.done}
+    mine = list(left.items())[ranks.rank :: ranks.world]
+    job = replace(job, bars=progress and ranks.main)
+    kept = [*before.others, *before.done.values()] if ranks.main else []
+    report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"), kept)
+    rows: list[Row] = []
     try:
-        for path, name in tqdm(mine, unit="picture", disable=not (progress and ranks.main) or len(mine) < 2):
-            report.add({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
+        for name, path in tqdm(mine, unit="picture", disable=not job.bars or len(mine) < 2):
+            rows.append({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
+            report.add(rows[-1])
+            if name in before.replaced:
+                remove_replaced(job.out, before.replaced[name], rows[-1])
     except BaseException:  # interrupted
         with suppress(OSError):
             report.write()
         raise
-    rows = report.rows
     if ranks.world > 1:
         gathered: list[list[Row]] = [[] for _ in range(ranks.world)]
         dist.all_gather_object(gathered, rows)
-        order = {str(path): i for i, path in enumerate(files)}
-        rows = sorted((row for part in gathered for row in part), key=lambda row: order[row["picture"]])
+        rows = [row for part in gathered for row in part]
+    found = {row["name"]: row for row in rows} | before.done
     if ranks.main:
-        Report(report.path, rows).write()
+        Report(report.path, [*before.others, *(found[name] for name in places)]).write()
+        end(job.out, list(places))
     else:
         report.path.unlink(missing_ok=True)  # the main rank has them
-    return rows
+    return [{**found[name], "earlier": True} if name in before.done else found[name] for name in places]
+
+
+def _names(files: Sequence[Path], root: Path) -> list[str]:
+    """Of the results; the same however the paths are spelled."""
+    return result_names([Path(os.path.abspath(path)) for path in files], Path(os.path.abspath(root)))
+
+
+def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
+    """What is left to do, found by the main rank for all of them; it also notes what this run begins."""
+    answer: list[Any] = [None]
+    if ranks.main:
+        settings = hashed(job.settings)
+        try:
+            inputs = {name: job.inputs(path) for name, path in places.items()}
+            answer = [plan(job.out, places, settings, inputs, job.force)]
+            begin(job.out, {name: path for name, path in places.items() if name not in answer[0].done}, settings)
+        except EarlierResultsError as error:
+            answer = [error]
+    if ranks.world > 1:
+        dist.broadcast_object_list(answer)
+    if isinstance(answer[0], EarlierResultsError):
+        raise answer[0]
+    found: Plan = answer[0]
+    return found
 
 
 class Report:
     """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had."""
 
-    def __init__(self, path: Path, rows: list[Row] | None = None) -> None:
-        self.path, self.rows = path, [] if rows is None else rows
+    def __init__(self, path: Path, rows: list[Row]) -> None:
+        self.path, self.rows = path, list(rows)
         self.next = 0.0  # when to write again
 
     def add(self, row: Row) -> None:
@@ -115,13 +154,15 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture and write ``out/name*``; returns what is known of it."""
     problem = job.problem(path).to(device)
     files = Files(job, problem, name)
-    result = restore(
-        job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
-        sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
-    )  # fmt: skip
+    with _bar(job, problem):
+        result = restore(
+            job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
+            sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
+        )  # fmt: skip
     row: Row = {
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
-        "nfe": result.nfe, "seconds": round(result.seconds, 3), "advice": advice(job.model.card, problem),
+        "nfe": result.nfe, "seconds": round(result.seconds, 3),
+        "advice": [*problem.notes, *advice(job.model.card, problem)],
     }  # fmt: skip
     truth = problem.truth if problem.truth is None or not problem.grey else problem.truth[:, :1]
     image, mean = problem.finish(result.image), problem.finish(result.mean)
@@ -133,7 +174,17 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
             row |= {f"{key} of the mean": round(float(v), 4) for key, v in found.items()}
     files.finish(result, row)
     row["written"] = [str(p) for p in files.written]
+    row["run"] = fingerprint(hashed(job.settings), job.inputs(path))
     return row
+
+
+def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
+    """The time left on this picture, where it is long."""
+    if not job.bars:
+        return nullcontext()
+    like = problem.op.A_adjoint(problem.y)
+    H, W = like.shape[-2:]
+    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples))
 
 
 def _scores(x: Tensor, truth: Tensor) -> dict[str, Any]:
@@ -170,7 +221,7 @@ class Files:
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
         panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
         if result.std is not None:
-            std = problem.finish(result.std)[0]
+            std = problem.spread(result.std)[0]
             write_heat_map(self._at("std", ".png"), std)
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), ("standard deviation", std.mean(0))]
@@ -182,7 +233,7 @@ class Files:
         if self.problem.array:
             write_array(self._at(what, ".npy"), x, self.problem.complex, self.problem.value_range)
         else:
-            write_picture(self._at(what, SUFFIX[self.job.kind]), x, self.job.kind)
+            write_picture(self._at(what, SUFFIX[self.job.kind]), x, self.job.kind, self.problem.alpha)
 
     def _at(self, what: str, ending: str) -> Path:
         path = self.job.out / f"{self.name}_{what}{ending}"

@@ -6,6 +6,8 @@ operator works (a Fourier transform has no tiles). Neighbouring tiles are blende
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -37,6 +39,12 @@ class Tiled(nn.Module):
                 f"got {tile} and {overlap}"
             )
         self.tile, self.overlap = tile, overlap
+        self.on_tile: Callable[[], None] | None = None  # called after every tile, to show progress
+
+    def count(self, height: int, width: int) -> int:
+        """How many tiles an image of this size has."""
+        padded = (n + -n % self.stride for n in (height, width))
+        return math.prod(len(_starts(n, self.tile, self.overlap, self.stride)) for n in padded)
 
     def around(self, estimator: nn.Module) -> Tiled:
         """The same tiles with another estimator inside."""
@@ -62,6 +70,8 @@ class Tiled(nn.Module):
                 out = self.estimator(*part.chunk(len(images), dim=1), *scalars)
                 total[..., top : top + height, left : left + width] += window * out
                 weight[..., top : top + height, left : left + width] += window
+                if self.on_tile is not None:
+                    self.on_tile()
         return (total / weight)[..., :H, :W]
 
 

@@ -21,6 +21,7 @@ from firm.training.checks import check, suggest
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
 from firm.training.objectives import objective_class
+from firm.training.overrides import ALIASES, override
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ class TrainConfig:
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a YAML file and apply ``key=value`` overrides; values are YAML, so ``val_steps=[1,2]`` works."""
+    """Read a YAML file and apply the overrides, ``key=value`` or ``network.key=value`` (see `override`)."""
     values: dict[str, Any] = {}
     if path is not None:
         try:
@@ -160,20 +161,13 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         if not isinstance(read, dict):
             raise ConfigError(f"{path}: expected settings, one 'key: value' a line")
         values |= {str(key): value for key, value in read.items()}
-    for override in overrides:
-        key, separator, text = override.partition("=")
-        if not separator:
-            raise ConfigError(f"{override!r}: an override has the form key=value")
-        try:
-            values[key.strip()] = yaml.safe_load(text) if text else ""
-        except yaml.YAMLError as error:
-            raise ConfigError(f"{override!r}: not valid YAML after the = sign") from error
-        if key.strip() == "task":
-            values.pop("mixture", None)  # task= picks one task out of a mixture's config
+    for text in overrides:
+        override(values, text, str(TrainConfig.network))
     hints = typing.get_type_hints(TrainConfig)
     for key in values:
         if key not in hints:
-            raise ConfigError(f"no setting {key!r}" + suggest(key, hints))
+            meant = f"; did you mean {ALIASES[key]!r}?" if key in ALIASES else suggest(key, hints)
+            raise ConfigError(f"no setting {key!r}{meant}")
     return TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
 
 

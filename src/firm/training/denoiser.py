@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._sampling import noise_like
+from firm._util.sheet import Panel
 from firm.data.images import Images
 from firm.metrics import psnr
 from firm.networks import DRUNet, GradientStep
@@ -17,7 +18,7 @@ from firm.tasks.denoising import Denoising
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
-from firm.training.validation import SHOWN, save_grid
+from firm.training.validation import labelled, save_sheet
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -72,7 +73,7 @@ class Denoiser(Objective):
         """PSNR of the denoised images at the noise of `LEVELS`, and a picture: truth, noisy, denoised."""
         device = next(net.parameters()).device
         scores: dict[str, float] = {}
-        rows: list[Tensor] = []
+        rows: list[list[Panel]] = []
         for level in _levels(self.tasks):
             generator, values = torch.Generator().manual_seed(0), []
             for first in range(0, len(images), 16):
@@ -81,10 +82,10 @@ class Denoiser(Objective):
                 denoised = net(y, torch.full((len(x),), level, device=device))
                 values.append(psnr(denoised, x))
                 if not rows:
-                    rows += torch.stack([x, y, denoised], dim=1)[:SHOWN]
+                    rows = labelled(x, y, denoised, f"noisy, sigma = {level:g}", "denoised")
             scores[f"psnr sigma={level:g}"] = round(float(torch.cat(values).mean()), 4)
         if picture is not None:
-            save_grid(rows, picture)
+            save_sheet(rows, picture)
         return scores
 
 

@@ -8,12 +8,15 @@ from firm.data.array_file import ArrayError
 from firm.data.celeba import Split
 from firm.data.images import Images
 from firm.data.load import load_images
-from firm.data.picture import PictureError
+from firm.data.picture import MAX_MEGAPIXELS, PictureError
 from firm.training.config import ConfigError, TrainConfig
 
 
-def load_sets(config: TrainConfig, progress: bool) -> tuple[Images, Images]:
-    """Training and validation images. A folder or file without ``val_data`` gives its first images to validation."""
+def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
+    """Training and validation images. A folder or file without ``val_data`` gives its first images to validation.
+
+    Images of more than `max_megapixels` are refused from their header.
+    """
     c = config
     if not c.data:
         raise ConfigError("data is not set: give the folder of the data set, data=DIR")
@@ -27,7 +30,7 @@ def load_sets(config: TrainConfig, progress: bool) -> tuple[Images, Images]:
         try:
             return load_images(
                 c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
-                mapped=c.mapped, value_range=value_range, progress=progress,
+                mapped=c.mapped, value_range=value_range, progress=progress, max_megapixels=max_megapixels,
             )  # fmt: skip
         except (ArrayError, PictureError):
             raise

@@ -21,6 +21,7 @@ from firm._util.files import remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
+from firm.data.picture import MAX_MEGAPIXELS
 from firm.training.checkpoint import Checkpoints
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
@@ -31,8 +32,13 @@ from firm.training.workers import compile_beforehand
 
 
 @locked(lambda config, ranks, *_, **__: config.out if ranks.main else None)
-def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str, Any]:
-    """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers."""
+def train(
+    config: TrainConfig, ranks: Ranks, progress: bool = True, max_megapixels: float = MAX_MEGAPIXELS
+) -> dict[str, Any]:
+    """Train to the end, or to SIGTERM or SIGINT; continues what is in ``config.out``. Returns the last numbers.
+
+    Images of more than `max_megapixels` are refused: a limit of the machine, not a setting of the run.
+    """
     out = Path(config.out)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -40,7 +46,7 @@ def train(config: TrainConfig, ranks: Ranks, progress: bool = True) -> dict[str,
     checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep)
     if checkpoints.steps():
         _refuse_another_run(out, config)
-    images, held_out = load_sets(config, progress and ranks.main)
+    images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)

@@ -17,7 +17,7 @@ from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
 from firm.training.pairing import pair
-from firm.training.validation import save_grid
+from firm.training.validation import save_sheet
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -59,7 +59,8 @@ class Prior(Objective):
             scores[f"psnr sigma={sigma}"] = round(float(torch.cat(values).mean()), 4)
         if picture is not None:
             drawn = sample_prior(net, (SAMPLES, *images.data.shape[1:]), STEPS, seed=0)
-            save_grid(list(drawn.reshape(3, SAMPLES // 3, *drawn.shape[1:])), picture)
+            titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
+            save_sheet([titled[i : i + SAMPLES // 3] for i in range(0, SAMPLES, SAMPLES // 3)], picture)
         return scores
 
 

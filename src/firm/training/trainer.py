@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 from pathlib import Path
@@ -73,8 +74,7 @@ class Trainer:
             return GraphedStep(self.loss, self.params, c.batch)
         wrapped: nn.Module = self.loss
         if r.world > 1:
-            devices = [r.device.index] if r.device.type == "cuda" else None
-            wrapped = DistributedDataParallel(self.loss, device_ids=devices, broadcast_buffers=False)
+            wrapped = _shared(self.loss, r.device)
         return eager_step(wrapped, self.params, c.accumulate, r.rank)
 
     @property
@@ -223,6 +223,14 @@ class Trainer:
             optimiser.load_state_dict(saved)
         if self.loss.balance is not None and state["balance"]:
             self.loss.balance.load_state_dict(state["balance"])
+
+
+def _shared(loss: nn.Module, device: torch.device) -> nn.Module:
+    """The loss with gradients averaged over the ranks; its buffers are equal on all of them, and need no messages."""
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # the name before 2.13
+    quiet: dict[str, Any] = {option: False}
+    return DistributedDataParallel(loss, device_ids=[device.index] if device.type == "cuda" else None, **quiet)
 
 
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:

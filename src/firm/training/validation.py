@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from firm._model import Firm
 from firm._util.files import write_atomically
+from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
 from firm.evaluation.run import Measured, Restored, restore_chunk
@@ -23,7 +22,7 @@ from firm.tasks import BaseTask
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
 
-SHOWN = 6  # images in a grid
+SHOWN = 6  # images of each task in the picture
 CHUNK = 16  # images restored at once
 
 
@@ -52,19 +51,28 @@ def scored(
     """
     tasks = config.make_tasks(mask="shared")
     values: dict[str, float] = {}
-    rows: list[Tensor] = []
+    rows: list[list[Panel]] = []
     for name, task in zip(task_names(tasks), tasks, strict=True):
         scores: list[Tensor] = []
         for restored in restored_chunks(Evaluation(images, tasks), task, method, device):
             truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
             if not scores:
                 given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
-                rows += torch.stack([truth, given, x], dim=1)[:SHOWN]
+                rows += labelled(truth, given, x, f"{name}: measurement", method.label)
             scores.append(psnr(x, truth))
         values[name] = round(float(torch.cat(scores).mean()), 4)
     if picture is not None:
-        save_grid(rows, picture)
+        save_sheet(rows, picture)
     return values
+
+
+def labelled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
+    """Rows of a sheet: truth, measurement and restoration of the first images, each (B, C, H, W), with its PSNR."""
+    first = min(SHOWN, len(truth))
+    found = psnr(x, truth)
+    return [
+        [("truth", truth[i]), (measured, given[i]), (f"{made}: {float(found[i]):.2f} dB", x[i])] for i in range(first)
+    ]
 
 
 def mean(values: dict[str, float]) -> float:
@@ -89,11 +97,8 @@ def task_names(tasks: Sequence[BaseTask]) -> list[str]:
     return [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
 
 
-def save_grid(rows: Sequence[Tensor], path: Path) -> None:
-    """Rows of images, each (n, C, H, W) in [-1, 1], as one picture; of many channels the first is shown."""
-    grid = torch.cat([torch.cat(list(row), dim=-1) for row in rows], dim=-2)
-    grid = grid if len(grid) in (1, 3) else grid[:1]
-    pixels = ((grid.clamp(-1, 1) + 1) * 127.5).round().byte().permute(1, 2, 0).cpu().numpy()
+def save_sheet(rows: Sequence[Sequence[Panel]], path: Path) -> None:
+    """Rows of titled images as one picture."""
     buffer = io.BytesIO()
-    Image.fromarray(np.repeat(pixels, 3, axis=2) if pixels.shape[2] == 1 else pixels).save(buffer, "png")
+    sheet(rows).save(buffer, "png")
     write_atomically(path, buffer.getvalue())

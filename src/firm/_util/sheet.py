@@ -1,0 +1,104 @@
+"""Pictures side by side under their titles, pixel by pixel: what was restored is not resampled to be looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from firm._util.colours import inferno
+
+Panel = tuple[str, Tensor]  # a title, and an image (C, H, W) in [-1, 1] or a standard deviation (H, W)
+
+LEAST = 200  # pixels: narrower panels are enlarged, each pixel to a square, so that titles fit
+MOST = 100e6  # pixels of a sheet: a larger one is shrunk by a whole factor
+GAP, TEXT = 8, 14  # pixels between panels, and of the letters
+BAR = 12  # width of a colour scale
+
+
+def sheet(rows: Sequence[Sequence[Panel]]) -> Image.Image:
+    """One picture of all panels, a list a row.
+
+    A pixel of a panel is a pixel of the sheet, or a square of them: small pictures are enlarged, and those of fewer
+    pixels than their neighbours (a measurement for super-resolution) to the size of these. Of images with other than
+    one or three channels the first is shown; a standard deviation is drawn in colours, with a scale.
+    """
+    pictures = [[_picture(panel, _size(rows), _factors(rows)) for _, panel in row] for row in rows]
+    columns = max(len(row) for row in rows)
+    widths = [
+        max(_width(row[j][0], pictures[i][j]) for i, row in enumerate(rows) if j < len(row)) for j in range(columns)
+    ]
+    height = max(picture.height for row in pictures for picture in row) + TEXT + 2 * GAP
+    out = Image.new("RGB", (sum(widths) + GAP * (columns + 1), height * len(rows) + GAP), "white")
+    draw = ImageDraw.Draw(out)
+    for i, row in enumerate(rows):
+        left = GAP
+        for j, (title, _) in enumerate(row):
+            draw.text((left, i * height + GAP), title, fill="black", font=_font())
+            out.paste(pictures[i][j], (left, i * height + TEXT + 2 * GAP))
+            left += widths[j] + GAP
+    return out
+
+
+def _size(rows: Sequence[Sequence[Panel]]) -> tuple[int, int]:
+    """Height and width of the largest panel."""
+    shapes = [panel.shape[-2:] for row in rows for _, panel in row]
+    return max(s[0] for s in shapes), max(s[1] for s in shapes)
+
+
+def _factors(rows: Sequence[Sequence[Panel]]) -> tuple[int, int]:
+    """By how much to enlarge, and then to shrink, the panels."""
+    H, W = _size(rows)
+    enlarged = max(1, -(-LEAST // W))
+    total = sum(len(row) for row in rows) * H * W * enlarged**2
+    return enlarged, max(1, int(np.ceil(np.sqrt(total / MOST))))
+
+
+def _picture(panel: Tensor, size: tuple[int, int], factors: tuple[int, int]) -> Image.Image:
+    """One panel, in colour."""
+    panel = panel.detach().cpu().float()
+    spread = panel.ndim == 2
+    top = max(float(panel.max()), 1e-9) if spread else 1.0
+    if spread:
+        pixels = inferno((panel / top).clamp(0, 1).numpy())
+    else:
+        shown = panel if len(panel) in (1, 3) else panel[:1]
+        bytes_ = ((shown.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
+        pixels = bytes_.expand(3, -1, -1).permute(1, 2, 0).numpy()
+    h, w = panel.shape[-2:]
+    enlarged, shrunk = factors
+    up = enlarged * max(1, min(size[0] // h, size[1] // w))
+    picture: Image.Image = Image.fromarray(np.ascontiguousarray(pixels))
+    picture = picture.resize((w * up, h * up), Image.Resampling.NEAREST) if up > 1 else picture
+    picture = picture.reduce(shrunk) if shrunk > 1 else picture
+    return _with_scale(picture, top) if spread else picture
+
+
+def _with_scale(picture: Image.Image, top: float) -> Image.Image:
+    """The picture with a bar of its colours on the right, from 0 at the foot to `top`."""
+    high, low = f"{top:.3g}", "0"
+    width = max(int(_font().getlength(text)) for text in (high, low))
+    out = Image.new("RGB", (picture.width + GAP // 2 + BAR + GAP // 2 + width, picture.height), "white")
+    out.paste(picture, (0, 0))
+    column = inferno(np.linspace(1, 0, picture.height))
+    bar = Image.fromarray(np.ascontiguousarray(np.repeat(column[:, None], BAR, axis=1)))
+    out.paste(bar, (picture.width + GAP // 2, 0))
+    draw = ImageDraw.Draw(out)
+    left = picture.width + GAP // 2 + BAR + GAP // 2
+    draw.text((left, 0), high, fill="black", font=_font())
+    draw.text((left, picture.height - TEXT), low, fill="black", font=_font())
+    return out
+
+
+def _width(title: str, picture: Image.Image) -> int:
+    return max(picture.width, int(np.ceil(_font().getlength(title))))
+
+
+@cache
+def _font() -> Any:
+    return ImageFont.load_default(TEXT)

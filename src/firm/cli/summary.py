@@ -1,0 +1,104 @@
+"""What ``firm restore`` says when it has finished: a table, notes, and one line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from firm.restoration.run import Row
+
+TITLES = {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
+DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
+
+
+def print_results(rows: Sequence[Row], out: Path) -> None:
+    """The table of all pictures, what was noticed, what failed, and where to look."""
+    from rich.console import Console
+
+    from firm.restoration.names import shown
+
+    console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
+    done = [row for row in rows if "error" not in row]
+    if done:
+        console.print(_table(done), soft_wrap=False)
+    for sentence in sorted({s for row in done for s in row.get("advice", [])}):
+        console.print(shown(f"note: {sentence}"))
+    for row in rows:
+        if "error" in row:
+            console.print(shown(f"not restored: {row['error']}"))
+    console.print(shown(_line(rows, done, out)))
+
+
+def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
+    """What was done and how to look at it, in one line."""
+    if not done:
+        return f"none of the {_pictures(len(rows))} could be restored"
+    look = next(p for row in done for p in row["written"] if p.endswith("_compare.png"))
+    return f"{_done(done)}; {_degradation(done)}; see before and after in {look}; results are in {out}"
+
+
+def _done(done: Sequence[Row]) -> str:
+    """How many pictures were restored now, and how many before."""
+    earlier = sum(bool(row.get("earlier")) for row in done)
+    seconds = sum(row["seconds"] for row in done if not row.get("earlier"))
+    task = done[0]["task"]
+    if not earlier:
+        return f"{_pictures(len(done))} restored by {task} in {seconds:.1f} s"
+    if earlier == len(done):
+        return f"nothing to do: {_pictures(earlier)} restored by {task} in an earlier run (--force does that again)"
+    return (
+        f"{_pictures(len(done) - earlier)} restored by {task} in {seconds:.1f} s, {earlier} by an earlier run "
+        "(--force does them again)"
+    )
+
+
+def _degradation(done: Sequence[Row]) -> str:
+    """The noise in both units, and the blur where it was estimated."""
+    from firm._util.text import in_both_units
+
+    levels = [row["sigma"] for row in done]
+    noise = f"{'estimated noise' if any(row['estimated'] for row in done) else 'noise'} {in_both_units(*_ends(levels))}"
+    widths = [row["blur"] for row in done if "blur_error" in row]
+    if not widths:
+        return noise
+    if len(done) == 1:
+        return f"{noise}, estimated blur {widths[0]:.2f} ± {done[0]['blur_error']:.2f} pixels"
+    return f"{noise}, estimated blur {min(widths):.2f} to {max(widths):.2f} pixels"
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    return min(values), max(values)
+
+
+def _pictures(n: int) -> str:
+    return "1 picture" if n == 1 else f"{n} pictures"
+
+
+def _table(done: Sequence[Row]) -> Table:
+    """One line a picture."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from firm.restoration.names import shown
+
+    table = Table()
+    table.add_column("picture")
+    columns = ["blur"] * any("blur" in row for row in done) + ["sigma", "nfe", "seconds"]
+    columns += ["psnr", "ssim", "lpips"] if any("psnr" in row for row in done) else []
+    for column in columns:
+        table.add_column(TITLES.get(column, column), justify="right")
+    for row in done:
+        table.add_row(Text(shown(Path(row["picture"]).name)), *(_cell(row, column) for column in columns))
+    return table
+
+
+def _cell(row: Row, column: str) -> str:
+    value: Any = row.get(column, "")
+    text = f"{value:.{DIGITS[column]}f}" if column in DIGITS and column in row else str(value)
+    if column == "blur" and "blur_error" in row:
+        return f"{text} ± {row['blur_error']:.2f} (est.)"
+    return f"{text} (est.)" if column == "sigma" and row["estimated"] else text

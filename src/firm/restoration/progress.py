@@ -1,0 +1,48 @@
+"""How long one large picture still takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tqdm import tqdm
+
+from firm._model import Firm
+from firm.restoration.tiling import Tiled
+
+PATIENCE = 2.0  # seconds before a bar appears
+
+
+@contextmanager
+def tile_bar(model: Firm, size: tuple[int, int], steps: int, batches: list[int]) -> Iterator[None]:
+    """A bar over all network calls on all tiles of a picture, with the step and the time left, on a terminal.
+
+    Parameters
+    ----------
+    model
+        With a `Tiled` estimator; of another nothing is shown.
+    size
+        Height and width of the image that is restored.
+    steps, batches
+        N, and how many samples are drawn at a time.
+    """
+    estimator = model.estimator
+    if not isinstance(estimator, Tiled):
+        yield
+        return
+    tiles, calls = estimator.count(*size), model.calls(steps)
+    total = tiles * calls * len(batches)
+
+    def advance() -> None:
+        batch, call = divmod(int(bar.n) // tiles, calls)
+        step = f"step {call * steps // calls + 1} of {steps}"
+        drawn = f"sample {sum(batches[:batch]) + 1} of {sum(batches)}, " if sum(batches) > 1 else ""
+        bar.set_description(drawn + step, refresh=False)
+        bar.update()
+
+    with tqdm(total=total, unit="tile", delay=PATIENCE, leave=False, disable=None) as bar:
+        estimator.on_tile = advance
+        try:
+            yield
+        finally:
+            estimator.on_tile = None

@@ -1,0 +1,78 @@
+"""An image file as the library restores it: pictures, arrays, and pictures that were saved as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from firm.data.alpha import read_with_alpha
+from firm.data.array_file import is_array_file, open_array
+from firm.data.array_values import Range
+from firm.data.load import read_image
+from firm.data.picture import MAX_MEGAPIXELS, check_size
+
+
+class ProblemError(ValueError):
+    """Settings that do not make a restoration problem; the message says what is missing or wrong."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An image as it was read, for a model with a number of channels."""
+
+    image: Tensor  # (1, C, H, W)
+    grey: bool = False
+    complex: bool = False
+    array: bool = False
+    alpha: Tensor | None = None  # (H, W), bytes, of pictures with transparency
+
+
+def read(
+    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS
+) -> Reading:
+    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
+    if is_array_file(path) and (value_range is not None or not is_saved_picture(path, channels)):
+        image, complex_image = read_image(path, channels, value_range=value_range, max_megapixels=max_megapixels)
+        return Reading(image[None], complex=complex_image, array=True)
+    if channels not in (1, 3):
+        raise ProblemError(
+            f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
+        )
+    if is_array_file(path):
+        image, alpha = read_saved_picture(path, max_megapixels)
+    else:
+        image, alpha = read_with_alpha(path, max_megapixels=max_megapixels)
+    picture = image[None]
+    grey = bool((picture == picture[:, :1]).all())
+    return Reading(picture, grey=grey, alpha=alpha)
+
+
+def is_saved_picture(path: Path, channels: int = 3) -> bool:
+    """Whether a file is a picture as ``--format npy`` writes them: floats (H, W, C), where arrays are (C, H, W)."""
+    if path.suffix.lower() != ".npy" or channels not in (1, 3) or not path.is_file():
+        return False
+    with open_array(path) as array:
+        shape = array.shape
+        return len(shape) == 3 and array.dtype == np.float32 and 1 <= shape[2] <= 4 and shape[0] != channels
+
+
+def read_saved_picture(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Tensor, Tensor | None]:
+    """Colours (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
+    with open_array(path) as array:
+        check_size(path, array.shape[1], array.shape[0], max_megapixels)
+        values = torch.from_numpy(np.array(array)).permute(2, 0, 1)
+    alpha = None
+    if len(values) in (2, 4):
+        alpha = (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
+        values = values[:-1]
+    low, high = float(values.min()), float(values.max())
+    if not (low >= -0.25 and high <= 1.25):  # restored values may leave [0, 1] a little; NaN is refused too
+        raise ProblemError(
+            f"{path}: an array (H, W, C) is read as a picture in [0, 1], as --format npy writes them, but its values "
+            f"go from {low:.4g} to {high:.4g}; save it as (C, H, W) in [-1, 1], or give --value-range"
+        )
+    return (2 * values - 1).expand(3, -1, -1).contiguous(), alpha

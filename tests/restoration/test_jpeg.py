@@ -1,0 +1,105 @@
+"""Pictures that were compressed as JPEG, and what the user is told."""
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from helpers import says
+from PIL import Image
+from typer.testing import CliRunner
+
+import firm
+from firm.cli import app
+from firm.data import read_picture
+from firm.data._portrait import portrait_file
+from firm.restoration import picture_problem
+from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
+from firm.restoration.output import write_picture
+
+
+@pytest.fixture(scope="module")
+def portrait():
+    with Image.open(portrait_file()) as picture:
+        return picture.convert("RGB")
+
+
+def compressed(picture, quality):
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=quality)
+    buffer.seek(0)
+    return Image.open(buffer)
+
+
+@pytest.mark.parametrize("quality", [1, 10, 30, 50, 75, 90, 100])
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_the_quality_is_read_from_the_file(portrait, tmp_path, quality, mode):
+    portrait.convert(mode).save(tmp_path / "a.jpg", quality=quality)
+    assert jpeg_quality(tmp_path / "a.jpg") == pytest.approx(quality, abs=2)
+
+
+def test_other_files_have_none(portrait, tmp_path):
+    portrait.save(tmp_path / "a.png")
+    (tmp_path / "b.jpg").write_bytes(b"no picture")
+    for path in (tmp_path / "a.png", tmp_path / "b.jpg", tmp_path / "none.jpg"):
+        assert jpeg_quality(path) is None
+
+
+def test_blocks_are_seen_in_other_formats_too(portrait, tmp_path):
+    def blocks(picture, place=(0, 0)):
+        picture.crop((*place, 128, 128)).save(tmp_path / "a.png")
+        return has_blocks(read_picture(tmp_path / "a.png")[None])
+
+    assert blocks(compressed(portrait, 20))
+    assert blocks(compressed(portrait, 20), (3, 5))  # the grid need not begin at the corner
+    assert not blocks(portrait)
+    assert not blocks(compressed(portrait, 95))
+
+
+def test_what_has_no_blocks():
+    generator = torch.Generator().manual_seed(0)
+    assert not has_blocks(torch.zeros(1, 3, 64, 64))
+    assert not has_blocks(torch.randn(1, 3, 64, 64, generator=generator))
+    assert not has_blocks(torch.rand(1, 3, 16, 64, generator=generator))
+    stripes = torch.zeros(1, 1, 64, 64)
+    stripes[..., ::8] = 1  # in one direction: a fence
+    assert not has_blocks(stripes)
+
+
+def test_the_user_is_told(portrait, model_file, tmp_path):
+    portrait.save(tmp_path / "low.jpg", quality=40)
+    portrait.save(tmp_path / "high.jpg", quality=95)
+    compressed(portrait, 15).save(tmp_path / "was.png")
+    portrait.save(tmp_path / "clean.png")
+    notes = {path.name: picture_problem(path, "denoising").notes for path in tmp_path.iterdir()}
+    assert notes["low.jpg"] == (jpeg_note(40, False, "denoising"),)
+    assert "was a JPEG once" in notes["was.png"][0]
+    assert notes["high.jpg"] == notes["clean.png"] == ()
+    arguments = [tmp_path / "low.jpg", "--task", "denoising", "--steps", 1, "--model", model_file, "-o", tmp_path / "o"]
+    result = CliRunner().invoke(app, ["restore", *map(str, arguments)])
+    assert says(result.output, "note: this is a JPEG, and its compression is not undone: the noise estimate")
+
+
+@pytest.mark.parametrize("task", ["denoising", "deblurring", "super-resolution", "inpainting"])
+def test_every_task_has_advice(task):
+    assert jpeg_note(30, False, task)
+
+
+def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
+    """What the note says, on the bundled portrait and model."""
+    truth = firm.data.portrait()
+    portrait.save(tmp_path / "a.jpg", quality=30)
+    model = firm.fast(firm.load("face-128"))
+
+    def score(sigma):
+        p = picture_problem(tmp_path / "a.jpg", "denoising", sigma=sigma)
+        x = p.finish(firm.restore(model, p.op, p.y, 1, sigma=p.sigma).image)
+        return float(firm.metrics.psnr(x.clamp(-1, 1), truth))
+
+    assert score(0.1) > score(None) + 0.5
+
+
+def test_png_that_never_was_a_jpeg(tmp_path):
+    x = torch.from_numpy(np.add.outer(np.linspace(-1, 1, 80), np.linspace(0, 0.5, 90))).float().expand(3, -1, -1)
+    write_picture(tmp_path / "a.png", x)
+    assert picture_problem(tmp_path / "a.png", "denoising").notes == ()
