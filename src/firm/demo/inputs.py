@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from firm.data.picture import PictureError, read_picture
 from firm.demo.components import Upload, painting_class, picture_class
 from firm.demo.examples import Example
+from firm.demo.folder import Workspace
 from firm.demo.models import label
-from firm.demo.pictures import GREY_LEVELS, shown, to_picture
+from firm.demo.pictures import GREY_LEVELS, save_shown
 from firm.demo.request import Limits, Request
 from firm.restoration import estimate_noise
 
@@ -98,18 +99,18 @@ def describe(upload: Upload | None, limits: Limits) -> str:
         return f"{size}."
 
 
-def canvas(upload: Upload | None, limits: Limits) -> Any:
-    """What is painted on: the picture, not larger than a browser can take; None if it cannot be read."""
+def canvas(upload: Upload | None, limits: Limits, folder: Path) -> str | None:
+    """The file to paint on: the picture, not larger than a browser can take; None if it cannot be read."""
     if upload is None:
         return None
     try:
         image = read_picture(upload.path, max_megapixels=limits.megapixels)[None]
     except PictureError:
         return None
-    return to_picture(shown(image, CANVAS))
+    return save_shown(folder / "canvas.png", image, CANVAS)
 
 
-def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Example]) -> Inputs:
+def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Example], workspace: Workspace) -> Inputs:
     """Lay the components out, with what makes them appear and go."""
     import gradio as gr
 
@@ -120,7 +121,7 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
     about = gr.Markdown("", elem_id="about-picture")
     dataset = gr.Dataset(
         label="Or an example", components=[gr.Image(visible=False, type="filepath")],
-        samples=[[str(e.file)] for e in examples], sample_labels=None, type="index", layout="gallery",
+        samples=[[str(e.file)] for e in examples], sample_labels=[e.label for e in examples], type="index", layout="gallery",
         elem_id="examples",
     )  # fmt: skip
     state = gr.Radio(
@@ -163,11 +164,13 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
         picture, state, trouble, estimated, noise, blur, scale, painting, colour, missing, strokes, model, steps,
         samples, seed,
     )  # fmt: skip
-    _connect(inputs, about, dataset, limits, examples)
+    _connect(inputs, about, dataset, limits, examples, workspace)
     return inputs
 
 
-def _connect(inputs: Inputs, about: Any, dataset: Any, limits: Limits, examples: Sequence[Example]) -> None:
+def _connect(
+    inputs: Inputs, about: Any, dataset: Any, limits: Limits, examples: Sequence[Example], workspace: Workspace
+) -> None:
     """Show what belongs to the choice, and what is known of the picture."""
     import gradio as gr
 
@@ -187,8 +190,9 @@ def _connect(inputs: Inputs, about: Any, dataset: Any, limits: Limits, examples:
     def usual(state: str, trouble: str) -> Any:
         return gr.update(value=USUAL_NOISE[trouble]) if state == CLEAN else gr.update()
 
-    def paint_on(state: str, trouble: str, upload: Upload | None) -> Any:
-        return canvas(upload, limits) if trouble == "holes" and state != CLEAN else None
+    def paint_on(state: str, trouble: str, upload: Upload | None) -> Iterator[str | None]:
+        with workspace.results() as folder:  # gradio has its own copy once it asks for the next value
+            yield canvas(upload, limits, folder) if trouble == "holes" and state != CLEAN else None
 
     def take(index: int) -> list[Any]:
         example = examples[index]

@@ -36,7 +36,7 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
         gr.Markdown(HEADER, elem_id="header")
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=320):
-                inputs = build_inputs(restorer.models.names, restorer.limits, make_examples(folder))
+                inputs = build_inputs(restorer.models.names, restorer.limits, make_examples(folder), workspace)
                 with gr.Row():
                     start = gr.Button("Restore", variant="primary", elem_id="restore")
                     cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
@@ -68,7 +68,7 @@ def _run(
 
     ready = button.click(lambda: gr.update(interactive=True), None, cancel, **QUIET)
     run = ready.then(
-        handle, [*inputs.values, *more], outputs, show_progress_on=[outputs[0]], concurrency_id="restore",
+        handle, [*inputs.values, *more], outputs, show_progress_on=[outputs[0]], scroll_to_output=True, concurrency_id="restore",
         concurrency_limit=1, **PRIVATE,
     )  # fmt: skip
     run.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)

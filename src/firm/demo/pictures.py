@@ -74,8 +74,9 @@ def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     axis = figure.subplots()
     points = [(row["lpips"], row["psnr"]) for row in rows]
     axis.plot(*zip(*points, strict=True), "o-", color="#1d4ed8")
-    for row, point in zip(rows, points, strict=True):
-        axis.annotate(f"N = {row['N']}", point, xytext=(6, 6), textcoords="offset points", fontsize=12)
+    for i, (row, point) in enumerate(zip(rows, points, strict=True)):
+        away = (-4, 10) if i % 2 else (4, -18)  # above and below in turn: neighbours may be close
+        axis.annotate(f"N = {row['N']}", point, xytext=away, textcoords="offset points", fontsize=12)
     axis.set_xlabel("LPIPS: to the left looks more real", fontsize=12)
     axis.set_ylabel("PSNR in dB: up has less error", fontsize=12)
     axis.margins(0.15)

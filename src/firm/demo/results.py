@@ -62,9 +62,9 @@ def build_result() -> ResultTab:
                 ("PNG, 8 bit", "png8"), ("PNG, 16 bit", "png16"), ("Settings, JSON", "settings"), ("Mask", "mask")
             )
         ]  # fmt: skip
-    command = gr.Code(
-        label="The same on the command line", language="shell", interactive=False, visible=False, wrap_lines=True,
-        lines=1, show_line_numbers=False, elem_id="command",
+    command = gr.Textbox(
+        label="The same on the command line", interactive=False, visible=False, lines=2, buttons=["copy"],
+        elem_id="command",
     )  # fmt: skip
     return ResultTab(status, slider, scores, gallery, mean, heat_map, *downloads, command)
 

@@ -99,14 +99,14 @@ def _launch(place: Place, restorer: Restorer, workspace: Workspace) -> Page:
 
     from firm.demo.guard import Guard
     from firm.demo.page import build_page
-    from firm.demo.theme import CSS, make_theme
+    from firm.demo.theme import HEAD, make_theme
 
     page = build_page(restorer, workspace)
     page.queue(max_size=restorer.limits.waiting, default_concurrency_limit=4, api_open=False)
     _, url, _ = page.launch(
         server_name=place.host, server_port=place.port, auth=place.auth, inbrowser=place.browser, quiet=True,
         prevent_thread_lock=True, share=False, show_error=True, max_file_size=restorer.limits.megabytes * 1_000_000,
-        theme=make_theme(), css=CSS, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
+        theme=make_theme(), head=HEAD, footer_links=[], run_history=False, enable_monitoring=False, ssr_mode=False,
         pwa=False, mcp_server=False, blocked_paths=[], allowed_paths=[], app_kwargs={"middleware": [Middleware(Guard)]},
     )  # fmt: skip
     return Page(page, url, workspace, restorer)

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-CSS = """
+# Goes into the page's head as it is (gradio's own option rewrites selectors, and loses those for narrow screens).
+# Gradio puts labels over the pictures, shows small pictures small, and gives galleries a fixed height.
+HEAD = """
+<style>
 .gradio-container {max-width: 1280px !important; margin: 0 auto !important;}
+@media (max-width: 700px) {
+  .gradio-container .row {flex-wrap: wrap;}
+  .gradio-container .row > .column {flex: 1 1 100% !important; min-width: 0 !important; width: 100%;}
+  .gradio-container .block {min-width: 0 !important; max-width: 100%;}
+  .gradio-container .fillable {padding: 12px !important;}
+  .gradio-container .grid-container {grid-template-columns: repeat(2, minmax(0, 1fr)) !important;}
+}
 #header h1 {margin-bottom: 0.2em;}
 #status, #steps-status, #trajectory-status {min-height: 3.2em;}
-#scores table, #steps-table table {width: 100%;}
-#command .cm-content {white-space: pre-wrap; word-break: break-word;}
+#scores table, #steps-table table {width: 100%; border-color: var(--border-color-primary);}
+#scores td, #scores th, #steps-table td, #steps-table th {padding: 0.4em 0.6em; border-color: #cbd5e1;}
+#mean img, #heat-map img, #steps-plot img, #picture img {width: 100%; height: 100%; object-fit: contain;}
+#mean .image-container button, #mean .image-frame {width: 100%; height: 100%;}
+#mean .image-container, #heat-map .image-container, #steps-plot .image-container {padding-top: 2.2em;}
+.gradio-container .grid-wrap {max-height: none !important; height: auto !important; min-height: 0 !important;}
+.gradio-container .gallery-container {height: auto !important; min-height: 0 !important;}
+.gradio-container .grid-container {padding-top: 2em;}
 footer {display: none !important;}
+</style>
 """
 
 
