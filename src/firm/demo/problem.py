@@ -65,8 +65,8 @@ def mask_of(request: Request, limits: Limits, folder: Path) -> Path | None:
             raise RequestError(f"no pixel of the picture is {request.colour}: nothing is missing")
     else:
         assert request.mask is not None
-        painted = Image.open(request.mask).convert("L").resize(pixels.shape[:0:-1], Image.Resampling.NEAREST)
-        missing = np.asarray(painted) > 127
+        painted = Image.fromarray(read_array(request.mask, channels=1, max_megapixels=limits.megapixels)[0])
+        missing = np.asarray(painted.resize(pixels.shape[:0:-1], Image.Resampling.NEAREST)) > 127
         if not missing.any():
             raise RequestError("nothing is painted: paint over what is missing")
     if missing.all():
