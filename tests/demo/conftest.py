@@ -1,8 +1,9 @@
-import os
+import importlib.util
 import shutil
 
 import pytest
 import torch
+from demo.served import demo
 from PIL import Image
 
 import firm
@@ -49,13 +50,12 @@ def ask(photo, tiny):
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
-    """The page with the bundled model, served to this machine."""
-    pytest.importorskip("gradio", reason='the page needs gradio: pip install "firm[demo]"')
-    from firm.demo.serve import serve
-
-    torch.set_num_threads(os.cpu_count() or 1)
-    with serve(temporary=tmp_path_factory.mktemp("page")) as served:
+    """``firm demo`` in a process of its own, as a user starts it: its address and its folder for temporary files."""
+    if importlib.util.find_spec("gradio") is None:
+        pytest.skip('the page needs gradio: pip install "firm[demo]"')
+    with demo(tmp_path_factory.mktemp("page")) as served:
         yield served
+    assert list(served.temporary.glob("firm-demo-*")) == []  # Ctrl-C leaves nothing
 
 
 @pytest.fixture(scope="session")

@@ -12,11 +12,11 @@ from firm.demo.components import Upload, painting_class, picture_class
 from firm.demo.examples import Example
 from firm.demo.folder import Workspace
 from firm.demo.models import label
-from firm.demo.pictures import GREY_LEVELS, save_shown
+from firm.demo.pictures import GREY_LEVELS, fitted, save_shown
 from firm.demo.request import Limits, Request
 from firm.restoration import estimate_noise
 
-CANVAS = 1024  # pixels of the longer side of the picture that is painted on
+CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
 TROUBLES = [
     ("Noise", "noise"), ("Blur", "blur"), ("Too small", "small"), ("Scratches and holes", "holes"),
     ("Lost pixels", "pixels"),
@@ -100,14 +100,14 @@ def describe(upload: Upload | None, limits: Limits) -> str:
 
 
 def canvas(upload: Upload | None, limits: Limits, folder: Path) -> str | None:
-    """The file to paint on: the picture, not larger than a browser can take; None if it cannot be read."""
+    """The file to paint on: the picture, made smaller or larger for it; None if it cannot be read."""
     if upload is None:
         return None
     try:
         image = read_picture(upload.path, max_megapixels=limits.megapixels)[None]
     except PictureError:
         return None
-    return save_shown(folder / "canvas.png", image, CANVAS)
+    return save_shown(folder / "canvas.png", fitted(image, CANVAS))
 
 
 def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Example], workspace: Workspace) -> Inputs:
@@ -116,7 +116,7 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
 
     picture = picture_class()(
         label="Your picture", type="filepath", image_mode=None, sources=["upload", "clipboard"], height=300,
-        elem_id="picture", buttons=["fullscreen"],
+        elem_id="picture", buttons=["fullscreen"], alt_text="Your picture",
     )  # fmt: skip
     about = gr.Markdown("", elem_id="about-picture")
     dataset = gr.Dataset(
@@ -136,8 +136,8 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
     scale = gr.Radio([("2x", 2), ("3x", 3), ("4x", 4)], value=2, label="Enlarge", visible=False, elem_id="scale")
     painting = painting_class()(
         label="Paint over what is missing", type="numpy", sources=[], transforms=[], layers=False, visible=False,
-        brush=gr.Brush(default_size="auto", colors=["#ff2d2d"], color_mode="fixed"), elem_id="painting",
-        eraser=gr.Eraser(default_size="auto"), format="png", canvas_size=(CANVAS, CANVAS), height=420,
+        brush=gr.Brush(default_size=14, colors=["#ff2d2d"], color_mode="fixed"), elem_id="painting",
+        eraser=gr.Eraser(default_size=28), format="png", canvas_size=(CANVAS, CANVAS), height=420,
     )  # fmt: skip
     colour = gr.Radio(
         ["black", "white"], value="black", label="Lost pixels are", visible=False, elem_id="colour",

@@ -30,6 +30,15 @@ def shown(x: Tensor, most: int = SHOWN) -> Tensor:
     return F.interpolate(x.float(), size=size, mode="area")
 
 
+def fitted(x: Tensor, side: int) -> Tensor:
+    """An image (1, C, H, W) in the size that its longer side has `side` pixels."""
+    if max(x.shape[-2:]) >= side:
+        return shown(x, side)
+    factor = side / max(x.shape[-2:])
+    size = (round(x.shape[-2] * factor), round(x.shape[-1] * factor))
+    return F.interpolate(x, size=size, mode="bicubic").clamp(-1, 1)
+
+
 def enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
     """A measurement (1, C, h, w) in the size of the result, its pixels as squares: nothing is made up."""
     if tuple(x.shape[-2:]) == tuple(size):

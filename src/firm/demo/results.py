@@ -49,11 +49,12 @@ def build_result() -> ResultTab:
     with gr.Row():
         mean = gr.Image(
             label="Mean of the samples", format="png", visible=False, interactive=False, elem_id="mean",
-            buttons=["fullscreen", "download"],
+            buttons=["fullscreen", "download"], alt_text="The mean of the samples",
         )  # fmt: skip
         heat_map = gr.Image(
             label="Uncertainty: bright where the samples differ", format="png", visible=False, interactive=False,
             elem_id="heat-map", buttons=["fullscreen", "download"],
+            alt_text="Heat map of the samples' standard deviation, with a scale in grey levels",
         )  # fmt: skip
     with gr.Row():
         downloads = [
@@ -62,9 +63,9 @@ def build_result() -> ResultTab:
                 ("PNG, 8 bit", "png8"), ("PNG, 16 bit", "png16"), ("Settings, JSON", "settings"), ("Mask", "mask")
             )
         ]  # fmt: skip
-    command = gr.Textbox(
-        label="The same on the command line", interactive=False, visible=False, lines=2, buttons=["copy"],
-        elem_id="command",
+    command = gr.Code(
+        label="The same on the command line", language=None, interactive=False, visible=False, wrap_lines=True,
+        lines=1, show_line_numbers=False, elem_id="command", buttons=["copy"],
     )  # fmt: skip
     return ResultTab(status, slider, scores, gallery, mean, heat_map, *downloads, command)
 
@@ -141,7 +142,7 @@ def build_steps() -> StepsTab:
     table = gr.Markdown(visible=False, elem_id="steps-table")
     plot = gr.Image(
         label="Distortion against perception", format="png", visible=False, interactive=False, elem_id="steps-plot",
-        buttons=["fullscreen"],
+        buttons=["fullscreen"], alt_text="PSNR against LPIPS, a point for every number of steps",
     )  # fmt: skip
     return StepsTab(button, status, gallery, table, plot)
 

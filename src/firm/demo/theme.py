@@ -26,6 +26,9 @@ HEAD = """
 .gradio-container .grid-wrap {max-height: none !important; height: auto !important; min-height: 0 !important;}
 .gradio-container .gallery-container {height: auto !important; min-height: 0 !important;}
 .gradio-container .grid-container {padding-top: 2em;}
+body:not(.dark) button[role=tab].selected {color: #1d4ed8 !important;}
+#slider .icon-wrap {background: #1d4ed8 !important;}
+#slider .icon {color: white !important;}
 footer {display: none !important;}
 </style>
 """
