@@ -51,18 +51,18 @@ def test_only_the_one_function_is_open_to_programs(client):
     assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/restore"]
 
 
+@pytest.mark.parametrize("marked", [True, False], ids=["as a file", "unmarked"])
 @pytest.mark.parametrize(
     ("picture", "words"),
     [
-        ("http://127.0.0.1:9/x.png", "the page takes files, not addresses"),
-        ("/etc/hostname", "Cannot move"),  # gradio: not in its folder
+        ("http://127.0.0.1:9/x.png", ("takes files, not addresses", "x.png was not uploaded")),
+        (str(portrait_file()), ("it was not uploaded by a user", "astronaut.png was not uploaded")),
     ],
 )
-def test_neither_addresses_nor_the_servers_files_are_read(page, picture, words):
-    pytest.importorskip("gradio")
-    answer = send(page.url, {"path": picture, "meta": {"_type": "gradio.FileData"}})
-    assert words in answer or "not in the" in answer or "InvalidPath" in answer
-    assert "hostname: no picture" not in answer
+def test_neither_addresses_nor_the_servers_files_are_read(page, picture, words, marked):
+    answer = send(page.url, {"path": picture} | ({"meta": {"_type": "gradio.FileData"}} if marked else {}))
+    assert words[not marked] in answer
+    assert '"success":false' in answer
 
 
 def test_the_server_fetches_no_address_for_a_browser(page):

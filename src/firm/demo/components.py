@@ -52,10 +52,10 @@ def _derived(base: Any, name: str, **members: Any) -> Any:
 
 
 def _uploaded(self: Any, payload: Any) -> Upload | None:
-    """The file as it is; gradio has checked that it lies in its folder."""
+    """The file as it is."""
     if payload is None or not payload.path:
         return None
-    path = Path(payload.path)
+    path = _inside(payload.path, self.GRADIO_CACHE)
     return Upload(path, Path(payload.orig_name or path.name).name)
 
 
@@ -66,7 +66,17 @@ def _painted_on(self: Any, payload: Any) -> Any:
     if payload.id is not None:
         stored = self.blob_storage.pop(payload.id, None)
         return None if stored is None else painted([layer for layer in stored.layers if layer])
-    return painted([Path(layer.path).read_bytes() for layer in payload.layers or []])
+    return painted([_inside(layer.path, self.GRADIO_CACHE).read_bytes() for layer in payload.layers or []])
+
+
+def _inside(name: str, folder: str) -> Path:
+    """The path of an uploaded file. A client may name any: gradio checks only those that say that they are files."""
+    import gradio as gr
+
+    path = Path(name).resolve()
+    if not path.is_relative_to(Path(folder).resolve()):
+        raise gr.Error(f"{path.name} was not uploaded to the page", print_exception=False)
+    return path
 
 
 class Paintings(OrderedDict[str, Any]):
