@@ -112,7 +112,8 @@ def _ask(url: str, folder: Path, kind: str, path: str, options: dict[str, Any], 
 
     start = time.monotonic()
     try:
-        client = Client(url, verbose=False, download_files=str(folder / "downloads"))
+        patient = {"timeout": 120}  # 50 clients of one process share a core with the page
+        client = Client(url, verbose=False, download_files=str(folder / "downloads"), httpx_kwargs=patient)
         png8, *_, settings = client.predict(picture=handle_file(path), api_name="/restore", **options)
         right, said = _fits(kind, path, png8, settings), json.dumps(settings)
     except Exception as error:

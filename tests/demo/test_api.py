@@ -100,7 +100,7 @@ def test_it_listens_on_this_machine_alone_and_keeps_no_request_folders(page):
 
 
 def test_without_gradio_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gradio", None)  # as if it were not there
+    monkeypatch.setattr("firm.demo.serve.find_spec", lambda name: None)  # as if it were not there
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 2
     assert 'pip install "firm[demo]"' in " ".join(done.output.replace("│", " ").split())

@@ -3,11 +3,11 @@
 # No `from __future__ import annotations`: see handlers.py.
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from firm.demo.components import Upload, picture_class
 from firm.demo.folder import Workspace
-from firm.demo.request import Request, in_words
+from firm.demo.request import Colour, Request, Trouble, in_words
 from firm.demo.restoring import Restorer
 from firm.demo.watch import Watch
 
@@ -37,9 +37,10 @@ def build_api(restorer: Restorer, workspace: Workspace) -> None:
         if picture is None:
             raise gr.Error("a picture is needed")
         request = Request(
-            picture.path, picture.name, model, bool(clean), trouble, noise, blur, int(scale),
-            None if mask is None else mask.path, colour, missing, int(strokes), int(steps), int(samples), int(seed),
-        )  # type: ignore[arg-type]  # fmt: skip
+            picture.path, picture.name, model, bool(clean), cast(Trouble, trouble), noise, blur, int(scale),
+            None if mask is None else mask.path, cast(Colour, colour), missing, int(strokes), int(steps), int(samples),
+            int(seed),
+        )  # fmt: skip
         watch = Watch(tell=lambda done, total, text: bar((done, total), desc=text, unit="network calls"))
         with workspace.results() as folder:
             try:

@@ -121,8 +121,8 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
     about = gr.Markdown("", elem_id="about-picture")
     dataset = gr.Dataset(
         label="Or an example", components=[gr.Image(visible=False, type="filepath")],
-        samples=[[str(e.file)] for e in examples], sample_labels=[e.label for e in examples], type="index", layout="gallery",
-        elem_id="examples",
+        samples=[[str(e.file)] for e in examples], sample_labels=[e.label for e in examples],
+        type="index", layout="gallery", elem_id="examples",
     )  # fmt: skip
     state = gr.Radio(
         [("It is damaged: restore it", DAMAGED), ("It is clean: damage it first, then restore it", CLEAN)],

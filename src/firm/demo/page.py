@@ -68,8 +68,8 @@ def _run(
 
     ready = button.click(lambda: gr.update(interactive=True), None, cancel, **QUIET)
     run = ready.then(
-        handle, [*inputs.values, *more], outputs, show_progress_on=[outputs[0]], scroll_to_output=True, concurrency_id="restore",
-        concurrency_limit=1, **PRIVATE,
+        handle, [*inputs.values, *more], outputs, show_progress_on=[outputs[0]], scroll_to_output=True,
+        concurrency_id="restore", concurrency_limit=1, **PRIVATE,
     )  # fmt: skip
     run.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
     return run

@@ -66,7 +66,7 @@ def mask_of(request: Request, limits: Limits, folder: Path) -> Path | None:
     else:
         assert request.mask is not None
         painted = Image.fromarray(read_array(request.mask, channels=1, max_megapixels=limits.megapixels)[0])
-        missing = np.asarray(painted.resize(pixels.shape[:0:-1], Image.Resampling.NEAREST)) > 127
+        missing = np.asarray(painted.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.NEAREST)) > 127
         if not missing.any():
             raise RequestError("nothing is painted: paint over what is missing")
     if missing.all():

@@ -67,7 +67,8 @@ def build_result() -> ResultTab:
         label="The same on the command line", language=None, interactive=False, visible=False, wrap_lines=True,
         lines=1, show_line_numbers=False, elem_id="command", buttons=["copy"],
     )  # fmt: skip
-    return ResultTab(status, slider, scores, gallery, mean, heat_map, *downloads, command)
+    png8, png16, settings, mask = downloads
+    return ResultTab(status, slider, scores, gallery, mean, heat_map, png8, png16, settings, mask, command)
 
 
 def shown(outcome: Outcome) -> list[Any]:

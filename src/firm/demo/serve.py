@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -79,19 +83,21 @@ def serve(
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
-        import gradio  # noqa: F401
-    except ModuleNotFoundError as error:
-        workspace.remove()
-        if error.name != "gradio":
-            raise
-        raise ModuleNotFoundError(MISSING, name="gradio") from error
-    try:
         restorer = Restorer(Models(offered(models or []), device or torch.device("cpu")), limits)
-        restorer.models.get(restorer.models.names[0])  # the first visitor need not wait for it
+        if find_spec("gradio") is None:
+            raise ModuleNotFoundError(MISSING, name="gradio")
+        # The first model is read while gradio is imported; what may go wrong with it is told to who asks for it.
+        first = restorer.models.names[0]
+        threading.Thread(target=_try, args=(restorer.models.get, first), daemon=True).start()
         return _launch(place, restorer, workspace)
     except BaseException:
         workspace.remove()
         raise
+
+
+def _try(load: Callable[[str], object], name: str) -> None:
+    with suppress(Exception):
+        load(name)
 
 
 def _launch(place: Place, restorer: Restorer, workspace: Workspace) -> Page:
