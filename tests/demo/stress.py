@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import struct
 import sys
 import tempfile
@@ -146,11 +147,15 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, demo(Path(name)) as page:
         folder = Path(name)
-        found: dict[str, Any] = {"ready s": round(page.seconds, 1), "memory at start MB": round(page.megabytes())}
+        found: dict[str, Any] = {
+            "machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}", "ready s": round(page.seconds, 1),
+            "ready, CPU s": round(page.cpu_seconds(), 1), "memory at start MB": round(page.megabytes()),
+        }  # fmt: skip
         client = Client(page.url, verbose=False, download_files=name)
-        start = time.monotonic()
+        start, before = time.monotonic(), page.cpu_seconds()
         client.predict(picture=handle_file(photo(folder / "first.png", 512, 512)), api_name="/restore")
         found["first 512x512, N = 2, s"] = round(time.monotonic() - start, 1)
+        found["the same, CPU s"] = round(page.cpu_seconds() - before, 1)
         found["peak memory after it MB"] = round(page.megabytes("VmHWM"))
         start = time.monotonic()
         answers = storm(page.url, folder)
