@@ -55,13 +55,14 @@ def test_pictures_and_results_of_more_than_the_limit_are_refused(ask, restorer, 
         problem_of(ask(trouble="small", scale=4), 3, Limits(megapixels=0.02), None)
 
 
-def test_errors_name_the_visitors_file_and_not_the_servers(ask):
+def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
     request = ask(name="holiday.png")
     error = PictureError(
         f"{request.picture}: 9x9 pixels are 81 megapixels, more than the limit of 64 (max_megapixels; x)"
     )
     assert in_words(error, request) == "holiday.png: 9x9 pixels are 81 megapixels, more than the limit of 64"
     assert in_words(RuntimeError(f"{request.picture}"), request) == "the picture could not be restored (RuntimeError)"
+    assert str(request.picture) in caplog.text  # the log of who runs the page has it all
 
 
 def test_pixels_of_a_colour_are_what_is_missing(ask, tmp_path):

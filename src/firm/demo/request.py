@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -94,4 +95,5 @@ def in_words(error: Exception, request: Request) -> str:
         if request.mask is not None:
             text = text.replace(str(request.mask), "mask")
         return text.split(" (max_megapixels", 1)[0]
+    logging.getLogger("firm").error("a request failed", exc_info=error)  # for who runs the page
     return f"the picture could not be restored ({type(error).__name__})"
