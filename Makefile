@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint test-gpu torture mutate clean
+.PHONY: demo test lint test-gpu test-browser torture mutate clean
 
 demo: $(READY)
 	$(BIN)/firm reproduce portrait --out outputs/portrait
@@ -14,6 +14,14 @@ test: $(READY)
 # On a machine with a GPU: the tests that need one (they are skipped elsewhere).
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m cuda -n 0
+
+# The page in the system's chromium (on Debian: apt-get install chromium fonts-dejavu-core).
+test-browser: .venv/.browser
+	$(BIN)/python -m pytest -n 0 -rs tests/demo
+
+.venv/.browser: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,browser]" -c constraints.txt
+	touch $@
 
 # Attack the library on purpose (under 30 minutes on 2 cores), and break it line by line to see whether the tests notice.
 torture: $(READY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -75,8 +76,12 @@ class Firm(nn.Module):
         *,
         sigma: float | Tensor | None = None,
         check: bool = True,
+        callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0)."""
+        """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0).
+
+        `callback` sees the solver's iterates, as that of `firm.posterior_mean`.
+        """
         s, rho = self.solver, self.rho(x_t, t, sigma)
         config: dict[str, Any] = getattr(self.estimator, "config", {})
         sigma = sigma if config.get("noise_level", False) else None
@@ -84,8 +89,9 @@ class Firm(nn.Module):
         if s.K == 0:
             return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=rho, extra=extra)
         return posterior_mean(
-            self.estimator, op, x_t, t, y, s.K, rho, s.beta, output=s.output, sigma=sigma, extra=extra, check=check
-        )
+            self.estimator, op, x_t, t, y, s.K, rho, s.beta,
+            output=s.output, sigma=sigma, extra=extra, callback=callback, check=check,
+        )  # fmt: skip
 
     def rho(self, x_t: Tensor, t: float | Tensor, sigma: float | Tensor | None) -> float | Tensor:
         """The coupling of the data-consistency step at time `t`."""

@@ -8,7 +8,7 @@ from typer.core import TyperGroup
 from firm._util import interrupt
 from firm._util.files import is_full
 from firm._util.locks import LockedError
-from firm.cli import bench, evaluate, info, plot, reproduce, restore, train
+from firm.cli import bench, demo, evaluate, info, plot, reproduce, restore, train
 from firm.cli.checks import told
 
 
@@ -60,6 +60,7 @@ app.command()(restore.restore)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(plot.plot)
+app.command()(demo.demo)
 app.command()(info.models)
 app.command()(info.info)
 app.add_typer(bench.app, name="bench")

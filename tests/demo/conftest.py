@@ -1,0 +1,71 @@
+import importlib.util
+import shutil
+
+import pytest
+import torch
+from demo.served import demo
+from PIL import Image
+
+import firm
+from firm.data import portrait
+from firm.demo.models import Models
+from firm.demo.request import Request
+from firm.demo.restoring import Restorer
+
+CHROMIUM = next(filter(None, (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A model of two iterations with random weights: quick, and good enough to see that pictures pass through."""
+    torch.manual_seed(0)
+    net = firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4, unshuffle=2, noise_level=True)
+    for p in net.parameters():
+        p.data = torch.randn(p.shape) * 0.05
+    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
+    card = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}], "channels": 3}
+    firm.Firm(net, firm.Solver(K=2, output="correction"), card).save(path)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def restorer(tiny):
+    return Restorer(Models([tiny], torch.device("cpu"), "float32"))
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """A small crop of the portrait, 48x40 pixels."""
+    path = tmp_path / "photo.png"
+    pixels = ((portrait()[0, :, 40:80, 40:88] + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy()
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def ask(photo, tiny):
+    """A request for the photo, with what differs from the ordinary."""
+    return lambda **changes: Request(**{"picture": photo, "name": "photo.png", "model": tiny} | changes)
+
+
+@pytest.fixture(scope="session")
+def page(tmp_path_factory):
+    """``firm demo`` in a process of its own, as a user starts it: its address and its folder for temporary files."""
+    if importlib.util.find_spec("gradio") is None:
+        pytest.skip('the page needs gradio: pip install "firm[demo]"')
+    with demo(tmp_path_factory.mktemp("page")) as served:
+        yield served
+    assert list(served.temporary.glob("firm-demo-*")) == []  # Ctrl-C leaves nothing
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser")
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: apt-get install chromium fonts-dejavu-core")
+    with playwright.sync_playwright() as p:
+        flags = ["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
+        chromium = p.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()

@@ -1,0 +1,134 @@
+"""The page for programs, and what it keeps out. Served by ``firm demo`` in a process of its own."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from demo.stress import bomb, send, storm
+from typer.testing import CliRunner
+
+from firm.cli import app
+from firm.data._portrait import portrait_file
+from firm.data.picture import read_picture
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of gradio's client and what it stands on
+
+
+@pytest.fixture(scope="module")
+def client(page, tmp_path_factory):
+    gradio_client = pytest.importorskip("gradio_client")
+    return gradio_client.Client(page.url, verbose=False, download_files=str(tmp_path_factory.mktemp("downloads")))
+
+
+def test_a_program_restores_a_picture(client):
+    from gradio_client import handle_file
+
+    png8, png16, more, settings = client.predict(
+        picture=handle_file(str(portrait_file())), clean=True, noise=25, samples=2, api_name="/restore"
+    )
+    assert settings["scores"]["psnr"] > 30
+    assert settings["network calls"] == 20
+    assert read_picture(png8).shape == (3, 128, 128)
+    assert Path(png16).read_bytes()[24] == 16
+    assert [Path(path).name for path in more] == ["mean.png", "uncertainty.png", "sample_01.png", "sample_02.png"]
+
+
+def test_a_program_sends_a_mask(client, tmp_path):
+    from gradio_client import handle_file
+    from PIL import Image
+
+    hole = np.zeros((128, 128), np.uint8)
+    hole[60:70, 20:100] = 255
+    Image.fromarray(hole).save(tmp_path / "hole.png")
+    picture, mask = handle_file(str(portrait_file())), handle_file(str(tmp_path / "hole.png"))
+    *_, settings = client.predict(picture=picture, trouble="holes", mask=mask, noise=1, api_name="/restore")
+    assert settings["missing"] == pytest.approx(hole.mean() / 255, abs=1e-4)
+
+
+def test_only_the_one_function_is_open_to_programs(client):
+    assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/restore"]
+
+
+@pytest.mark.parametrize("marked", [True, False], ids=["as a file", "unmarked"])
+@pytest.mark.parametrize(
+    ("picture", "words"),
+    [
+        ("http://127.0.0.1:9/x.png", ("takes files, not addresses", "x.png was not uploaded")),
+        (str(portrait_file()), ("it was not uploaded by a user", "astronaut.png was not uploaded")),
+    ],
+)
+def test_neither_addresses_nor_the_servers_files_are_read(page, picture, words, marked):
+    answer = send(page.url, {"path": picture} | ({"meta": {"_type": "gradio.FileData"}} if marked else {}))
+    assert words[not marked] in answer
+    assert '"success":false' in answer
+
+
+def test_the_server_fetches_no_address_for_a_browser(page):
+    import httpx
+
+    assert httpx.get(f"{page.url}gradio_api/file=http://127.0.0.1:9/").status_code == 403
+    assert httpx.get(f"{page.url}gradio_api/proxy=http://127.0.0.1:9/").status_code == 403
+    assert "default-src 'self'" in httpx.get(page.url).headers["content-security-policy"]
+
+
+def test_a_bomb_is_refused_from_its_header(client, page, tmp_path):
+    from gradio_client import handle_file
+
+    before = page.megabytes()
+    with pytest.raises(
+        Exception, match=r"bomb.png: 20000x20000 pixels are 400.0 megapixels, more than the limit of 64"
+    ):
+        client.predict(picture=handle_file(bomb(tmp_path / "bomb.png", 20_000)), api_name="/restore")
+    assert page.megabytes() < before + 300
+
+
+def test_many_at_once_are_all_answered(page, tmp_path):
+    """A small storm; tests/demo/stress.py has the one of 50."""
+    pytest.importorskip("gradio_client")
+    answers = storm(page.url, tmp_path, good=4, broken=1, oversized=2)
+    assert [a for a in answers if not a.right] == []
+
+
+def test_it_listens_on_this_machine_alone_and_keeps_no_request_folders(page):
+    port = int(page.url.rstrip("/").rpartition(":")[2])
+    lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
+    listening = [line.split()[1] for line in lines if line.split()[3] == "0A"]
+    assert [where for where in listening if where.endswith(f":{port:04X}")] == [f"0100007F:{port:04X}"]
+    assert list(page.temporary.glob("firm-demo-*/request-*")) == []
+
+
+def test_without_gradio_the_command_says_what_to_install(monkeypatch):
+    monkeypatch.setattr("firm.demo.serve.find_spec", lambda name: None)  # as if it were not there
+    done = CliRunner().invoke(app, ["demo"])
+    assert done.exit_code == 2
+    assert 'pip install "firm[demo]"' in " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["--auth", "me"], "NAME:PASSWORD"), (["--device", "tpu"], "--device takes")]
+)
+def test_wrong_options_are_told(words, said):
+    done = CliRunner().invoke(app, ["demo", *words])
+    assert done.exit_code == 2
+    assert said in done.output
+
+
+def test_the_library_does_not_import_gradio():
+    program = "import sys, firm, firm.cli, firm.demo.serve, firm.demo.page; print('gradio' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_name_and_a_password_are_asked_for(tmp_path):
+    pytest.importorskip("gradio")
+    import httpx
+    from demo.served import demo
+
+    with demo(tmp_path, "--auth", "me:secret") as locked:
+        assert httpx.get(f"{locked.url}config").status_code == 401
+        login = httpx.post(f"{locked.url}login", data={"username": "me", "password": "wrong"})
+        assert login.status_code == 400
+        login = httpx.post(f"{locked.url}login", data={"username": "me", "password": "secret"})
+        assert httpx.get(f"{locked.url}config", cookies=login.cookies).status_code == 200
