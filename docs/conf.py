@@ -27,7 +27,7 @@ extensions = [
 ]
 exclude_patterns = ["_build", "**/*.ipynb"]
 default_role = "py:obj"  # single backticks link where the name is known, and are code elsewhere
-nitpicky = False
+highlight_language = "none"
 
 html_theme = "furo"
 html_title = f"FIRM {release}"

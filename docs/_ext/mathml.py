@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers draw themselves: no script, nothing from the network. docutils translates the LaTeX."""
+"""Formulas as MathML, which browsers draw without scripts or the network; docutils translates the LaTeX."""
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml

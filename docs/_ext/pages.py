@@ -1,7 +1,7 @@
 """Pages that are made, not written: the API reference from the public names, and the READMEs of the experiments.
 
-Links in Markdown are those that work in the repository; here they are pointed at the pages of the site, and those to files that
-are no page (code, configurations, numbers) become plain text.
+Links in Markdown files work in the repository. Here they are pointed at the pages of the site, and links to files
+that are not pages (code, configurations, numbers) become plain text.
 """
 
 import ast
@@ -21,7 +21,10 @@ MOUNTED = {  # file of the repository: page of the site
     "CONTRIBUTING.md": "results/contributing.md",
     "LICENSE-WEIGHTS.md": "results/licence-weights.md",
 }  # fmt: skip
-OTHER = {"examples": "gallery/index.rst", "examples/README.md": "gallery/index.rst", "README.md": "index.md"}
+OTHER = {
+    **dict.fromkeys(("examples", "examples/README.md", "examples/gallery"), "gallery/index.rst"),
+    "README.md": "index.md",
+}
 LINK = re.compile(r"(!?)\[((?:[^\]\\`]|`[^`]*`|\\.)*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 PACKAGES = {
     "firm": "The public surface: load, sample, restore, and the paper's algorithms.",
@@ -50,19 +53,27 @@ def public_names(package):
     ]
     own = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")]
     names = dict.fromkeys(exported + own)
-    return [n for n in names if not f"{package}.{n}" in PACKAGES]
+    return [name for name in names if f"{package}.{name}" not in PACKAGES]
 
 
 def write_api(folder):
     """One page a package, with a table of its names; autosummary writes a page for each."""
     folder.mkdir(exist_ok=True)
+    place = {}  # an object that two packages export is described in the first
     for package, about in PACKAGES.items():
         module = import_module(package)
-        names = public_names(package)
-        objects = [n for n in names if hasattr(getattr(module, n), "__doc__") and not isinstance(getattr(module, n), dict | tuple | list)]
         lines = [package, "=" * len(package), "", about, "", f".. currentmodule:: {package}", ""]
         lines += [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
-        lines += [f"   {name}" for name in objects]
+        elsewhere = []
+        for name in public_names(package):
+            value = getattr(module, name)
+            if not callable(value):
+                continue  # constants
+            if place.setdefault(id(value), f"{package}.{name}") == f"{package}.{name}":
+                lines.append(f"   {name}")
+            else:
+                elsewhere.append(f"``{name}`` is :py:obj:`{place[id(value)]}`.")
+        lines += ["", *elsewhere]
         write(folder / f"{package}.rst", "\n".join(lines) + "\n")
 
 
@@ -82,7 +93,9 @@ def relinked(text, source, page):
             return match[0]
         path = os.path.normpath(Path(source).parent / target)
         if image:
-            here = f"images/made/{path.replace('/', '-')}" if not path.startswith("docs/") else path.removeprefix("docs/")
+            here = (
+                f"images/made/{path.replace('/', '-')}" if not path.startswith("docs/") else path.removeprefix("docs/")
+            )
             if not path.startswith("docs/"):
                 (DOCS / here).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(ROOT / path, DOCS / here)

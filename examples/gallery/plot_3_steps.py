@@ -2,8 +2,9 @@
 Few steps or many
 =================
 
-The number of Euler steps N is the one dial you turn when restoring. Few steps give the smallest error; more steps give
-sharper detail that fits the measurement but need not be true. No retraining is involved.
+The number of Euler steps N is the one dial you turn when restoring. Few steps give the smallest
+error; more steps give sharper detail that fits the measurement but need not be true. No
+retraining is involved.
 """
 
 import matplotlib.pyplot as plt

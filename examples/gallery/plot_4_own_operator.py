@@ -2,8 +2,9 @@
 Bring your own operator
 =======================
 
-Anything linear will do. Here it is a camera sensor: behind each pixel sits one colour filter, red, green or blue in a Bayer
-pattern, so a colour image is measured as one grey mosaic. ``face-128`` was never trained for this.
+Anything linear will do. Here it is a camera sensor: behind each pixel sits one colour filter,
+red, green or blue in a Bayer pattern, so a colour image is measured as one grey mosaic.
+``face-128`` was never trained for this.
 """
 
 import matplotlib.pyplot as plt
@@ -13,7 +14,8 @@ import firm
 from firm.operators import dot_test, from_functions
 
 # %%
-# Write ``A`` and its adjoint as ordinary functions of batches. Which colour does each pixel see?
+# Write ``A`` and its adjoint as ordinary functions of batches. Which colour does each pixel
+# see?
 
 red, green, blue = torch.zeros(3, 128, 128)
 red[0::2, 0::2] = 1
@@ -36,8 +38,8 @@ op = from_functions(A, A_adjoint, image_shape=(3, 128, 128))
 print(f"error of the adjoint: {dot_test(op, (1, 3, 128, 128)):.1e}")
 
 # %%
-# ``dot_test`` would have raised an error for a wrong adjoint. The operator has no formula for its data-consistency solve;
-# FIRM uses conjugate gradients. Now measure and restore:
+# ``dot_test`` would have raised an error for a wrong adjoint. The operator has no formula for
+# its data-consistency solve; FIRM uses conjugate gradients. Now measure and restore:
 
 x, sigma = firm.data.portrait(), 0.02
 y = op.A(x) + sigma * torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(0))
@@ -62,5 +64,5 @@ for axis, image, title in zip(
     axis.axis("off")
 
 # %%
-# A model trained for *your* operator does better than one that has never met it: :doc:`/own-operator` goes from here to a
-# trained model.
+# A model trained for *your* operator does better than one that has never met it:
+# :doc:`/own-operator` goes from here to a trained model.

@@ -2,8 +2,9 @@
 DeepInverse in and out
 ======================
 
-A physics of DeepInverse (``deepinv``) works as an operator of FIRM, an operator of FIRM as a physics, and a FIRM model as a
-reconstructor in its evaluations. Install it with ``pip install "firm[deepinv]"``; :doc:`/deepinv` has the details.
+A physics of DeepInverse (``deepinv``) works as an operator of FIRM, an operator of FIRM as a
+physics, and a FIRM model as a reconstructor in its evaluations. Install it with ``pip install
+"firm[deepinv]"``; :doc:`/deepinv` has the details.
 """
 
 import importlib.util
@@ -11,12 +12,14 @@ import importlib.util
 import matplotlib.pyplot as plt
 import torch
 
-if torch.version.cuda is None:  # torchvision, which deepinv imports, may have been built for CUDA: see /deepinv
+if importlib.util.find_spec("torchvision") and not torch.cuda.is_available():  # why: see the last part of /deepinv
     try:
         torch.ops.load_library(importlib.util.find_spec("torchvision").origin.replace("__init__.py", "_C.so"))
     except OSError:
         for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            if not hasattr(torch.ops.torchvision, name):
+                text = f"torchvision::{name}"
+                torch.library.define(text, "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 import deepinv as dinv
 
@@ -28,8 +31,8 @@ model = firm.load("face-128")
 x = (firm.data.portrait() + 1) / 2  # images of deepinv are in [0, 1]
 
 # %%
-# **In.** A blur of deepinv, with its noise model, becomes an operator. ``op.measurement`` and ``op.image`` translate between
-# [0, 1] and FIRM's [-1, 1].
+# **In.** A blur of deepinv, with its noise model, becomes an operator. ``op.measurement`` and
+# ``op.image`` translate between [0, 1] and FIRM's [-1, 1].
 
 physics = dinv.physics.BlurFFT(
     (3, 128, 128), gaussian_kernel(9, 1.5)[None, None], noise_model=dinv.physics.GaussianNoise(0.02)
@@ -41,7 +44,8 @@ psnr = dinv.metric.PSNR()
 print(f"blurred {float(psnr(y, x)):.2f} dB, restored {float(psnr(restored, x)):.2f} dB")
 
 # %%
-# **Out.** An operator of FIRM inside a classical algorithm of deepinv, half-quadratic splitting:
+# **Out.** An operator of FIRM inside a classical algorithm of deepinv, half-quadratic
+# splitting:
 
 small = firm.operators.Downsample(2)
 physics_2 = as_deepinv(small, sigma=0.01)
@@ -50,8 +54,8 @@ solver = dinv.optim.HQS(data_fidelity=dinv.optim.L2(), prior=dinv.optim.Tikhonov
 classical = solver(y_2, physics_2)
 
 # %%
-# **And the model.** ``as_reconstructor`` makes it a ``deepinv.models.Reconstructor``: called with measurement and physics, in
-# deepinv's range.
+# **And the model.** ``as_reconstructor`` makes it a ``deepinv.models.Reconstructor``: called
+# with measurement and physics, in deepinv's range.
 
 reconstructor = as_reconstructor(model, steps=2)
 learned = reconstructor(y_2, physics_2)

@@ -2,11 +2,13 @@
 Train a tiny model
 ==================
 
-Algorithm 1 of the paper is a dozen lines around ``firm.velocity_loss``. Here it trains a network of about 40,000 parameters
-to fill in small pictures of coloured discs, on a CPU, while you watch. For real training use ``firm train``
-(:doc:`/training`): it has checkpoints, schedules, validation and several GPUs.
+Algorithm 1 of the paper is a dozen lines around ``firm.velocity_loss``. Here it trains a
+network of about 40,000 parameters to fill in small pictures of coloured discs, on a CPU, while
+you watch. For real training use ``firm train`` (:doc:`/training`): it has checkpoints,
+schedules, validation and several GPUs.
 """
 
+# sphinx_gallery_thumbnail_number = 2
 import time
 
 import matplotlib.pyplot as plt
@@ -35,8 +37,8 @@ def discs(n):
 
 
 # %%
-# Half of the pixels are missing, a new mask for every picture. The network sees the data-consistent image, the state of the
-# flow and the time.
+# Half of the pixels are missing, a new mask for every picture. The network sees the
+# data-consistent image, the state of the flow and the time.
 
 task = firm.Task("random-inpainting", size=SIDE, missing=0.5, sigma=0.02)
 net = firm.UNet(1, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4)
@@ -52,7 +54,8 @@ def measure(x):
 
 
 # %%
-# Algorithm 1: draw pictures, noise and times, measure, and lower the weighted error of the velocity.
+# Algorithm 1: draw pictures, noise and times, measure, and lower the weighted error of the
+# velocity.
 
 STEPS = 200
 optimiser = torch.optim.AdamW(net.parameters(), lr=6e-3)

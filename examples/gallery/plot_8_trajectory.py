@@ -2,9 +2,9 @@
 Inside the solver
 =================
 
-Two loops lie inside each other. The outer one walks along the flow, from noise at t = 0 to an image at t = 1 (Algorithm 2). At
-each stop the inner one alternates K = 5 exact solves with the operator and K network calls (Algorithm 3). Callbacks show
-both.
+Two loops lie inside each other. The outer one walks along the flow, from noise at t = 0 to an
+image at t = 1 (Algorithm 2). At each stop the inner one alternates K = 5 exact solves with the
+operator and K network calls (Algorithm 3). Callbacks show both.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,8 @@ task = firm.Task("random-inpainting")
 op, y = task.measure(x, seed=0)
 
 # %%
-# The outer loop: the state x_t starts as noise, the estimate z of the clean image is good from the first step.
+# The outer loop: the state x_t starts as noise, the estimate z of the clean image is good from
+# the first step.
 
 states = []
 restored = firm.sample(
@@ -42,8 +43,8 @@ draw(axes[0, 5], restored, "result, t = 1")
 draw(axes[1, 5], x, "original")
 
 # %%
-# The inner loop at t = 0: the solve puts the measured pixels in, the network repairs what the solve leaves, and so on. PSNR
-# of the data-consistent iterate and of the network's answer:
+# The inner loop at t = 0: the solve puts the measured pixels in, the network repairs what the
+# solve leaves, and so on. PSNR of the data-consistent iterate and of the network's answer:
 
 t, x_t, _ = states[0]
 iterates = []

@@ -2,9 +2,9 @@
 Pictures of any size
 ====================
 
-``face-128`` was trained on 128x128 pixels, and restores pictures of other sizes and of other things too. ``firm.tiled`` sends
-a large picture through the network in overlapping tiles; the solve with the operator always covers the whole picture, so tiles
-leave no seams.
+``face-128`` was trained on 128x128 pixels, and restores pictures of other sizes and of other
+things too. ``firm.tiled`` sends a large picture through the network in overlapping tiles; the
+solve with the operator always covers the whole picture, so tiles leave no seams.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,8 @@ model = firm.tiled(firm.fast(firm.load("face-128")), tile=256, overlap=32)
 task = firm.Task("stroke-inpainting", size=(250, 330), strokes=12, width=5, sigma=0.02)
 op, y = task.measure(x, seed=3)
 r = firm.restore(model, op, y, steps=2, sigma=task.sigma)
-print(f"{float(firm.metrics.psnr(y, x)):.1f} dB before, {float(firm.metrics.psnr(r.image, x)):.1f} dB after, {r.seconds:.1f} s")
+before, after = (float(firm.metrics.psnr(image, x)) for image in (y, r.image))
+print(f"{before:.1f} dB before, {after:.1f} dB after, {r.seconds:.1f} s")
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 3.3), layout="constrained")
 for axis, image, title in zip(axes, (y, r.image, x), ("scratched", "restored", "original"), strict=True):

@@ -2,8 +2,9 @@
 Beside other methods
 ====================
 
-The methods that the paper compares with are plain functions of a network, an operator and measurements. Here three of them
-deblur the portrait, with the networks in ``baselines/weights`` of the repository (they are not in the installed package).
+The methods that the paper compares with are plain functions of a network, an operator and
+measurements. Here three of them deblur the portrait, with the networks in ``baselines/weights``
+of the repository (they are not in the installed package).
 """
 
 import time
@@ -24,9 +25,9 @@ generator = torch.Generator().manual_seed(0)
 model = firm.load("face-128")
 
 # %%
-# FIRM has learned to restore; the other two bring a prior and the measurement together at run time. All three run plainly
-# here, in float32. Published settings for the baselines, with PnP-Flow cut from 100 steps to 25 so that this page builds
-# quickly.
+# FIRM has learned to restore; the other two bring a prior and the measurement together at run
+# time. All three run plainly here, in float32. Published settings for the baselines, with
+# PnP-Flow cut from 100 steps to 25 so that this page builds quickly.
 
 methods = {
     "FIRM, N = 2": lambda: firm.sample(model, op, y, 2, sigma=task.sigma, generator=generator),
@@ -42,7 +43,8 @@ for name, run in methods.items():
     print(f"{name}: {float(firm.metrics.psnr(pictures[name], x)):.2f} dB, {time.perf_counter() - start:.1f} s")
 
 # %%
-# One picture proves nothing: :doc:`/which-method` has the averages over 100 faces and five tasks.
+# One picture proves nothing: :doc:`/which-method` has the averages over 100 faces and five
+# tasks.
 
 figure, axes = plt.subplots(1, 4, figsize=(11, 3), layout="constrained")
 for axis, (title, image) in zip(axes, pictures.items(), strict=True):
