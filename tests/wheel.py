@@ -1,8 +1,8 @@
-"""Does the wheel work on its own? Builds it, installs it in an empty environment, restores the bundled portrait with it.
+"""Does the wheel work on its own? Build it, install it in an empty environment, restore the bundled portrait.
 
     python tests/wheel.py [--python python3.12] [--torch 2.6.0] [--keep FOLDER]
 
-`make wheel-test` runs it as it is. Needs pip's package index, for the dependencies; not part of `make test` for that reason.
+`make wheel-test` runs it without options. It installs the dependencies anew, which is why `make test` does not run it.
 """
 
 from __future__ import annotations
