@@ -77,7 +77,7 @@ def test_reproduce_says_what_is_wrong(name, tmp_path):
     (tmp_path / "file").touch()
     quick = ["--steps", "1"]
     assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
-    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed has at most 64 bits")
+    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed must fit into 64 bits")
     if name == "portrait":
         where = ["--out", tmp_path / "o"]
         assert says(told("reproduce", name, "--model", "no", *where), "no model 'no'")

@@ -73,7 +73,7 @@ def model_facts(path: Path) -> Facts:
             about: Any = json.loads((file.metadata() or {})["firm"])
             shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no model of firm, or damaged ({error})") from error
+        raise ValueError(f"{path} is not a FIRM model, or is damaged ({error})") from error
     if not isinstance(about, dict) or not isinstance(about.get("card", {}), dict):
         raise ValueError(f"{path}: its FIRM metadata is not valid")
     count = sum(_product(shape) for shape in shapes)

@@ -25,7 +25,7 @@ def plot(
         kinds = plt.figure().canvas.get_supported_filetypes()
         plt.close()
         if path.suffix[1:].lower() not in kinds:
-            raise ValueError(f"--out {path}: the name of a picture ends in .png, .pdf or .svg, say")
+            raise ValueError(f"--out {path}: the name of a picture should end in .png, .pdf or .svg")
         draw(rows, path)
     typer.echo(f"wrote {path}")
 

@@ -12,7 +12,7 @@ def train(
     config: Annotated[Path, typer.Argument(help="A YAML file of settings (see configs/).")],
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, key=value.")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the settings and what they need; do nothing.")
+        bool, typer.Option("--dry-run", help="Print all settings, and the memory and time they need; train nothing.")
     ] = False,
 ) -> None:
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""

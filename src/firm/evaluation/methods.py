@@ -36,7 +36,7 @@ class NamedMethod:
 
 
 def degraded(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-    """The measurement itself; where it is no image (subsampled, Fourier), its zero-filled adjoint."""
+    """The measurement itself or, where it is not an image (subsampled, Fourier), its zero-filled adjoint."""
     x = op.A_adjoint(y)
     return x if y.is_complex() or y.shape != x.shape else y
 
