@@ -57,7 +57,7 @@ def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
     assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "no metrics.jsonl with training records")
     assert says(told("plot", tmp_path / "no"), "no metrics.jsonl")
     run = log(tmp_path / "run", GOOD)
-    assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture ends in .png")
+    assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture should end in .png")
     assert says(told("plot", run, "--out", tmp_path / "run"), "is a folder: name a file in it")
     below = tmp_path / "run" / "metrics.jsonl" / "x.png"
     assert says(told("plot", run, "--out", below), "is a file, not a folder")
