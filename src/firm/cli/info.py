@@ -40,13 +40,13 @@ def models() -> None:
     console.print(table)
     for notice in sorted(notices):
         console.print(escape(notice))
-    console.print("firm info NAME shows all that is known of one.")
+    console.print("firm info NAME shows everything known about one.")
 
 
 def info(
     what: Annotated[str, typer.Argument(help="A model (name or file), a training run, an evaluation, or a picture.")],
 ) -> None:
-    """Show what is known of a model, a training run's folder, an evaluation's folder, or a picture."""
+    """Show what is known about a model, a training run's folder, an evaluation's folder, or a picture."""
     from rich.console import Console
 
     from firm._model import find

@@ -58,7 +58,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
             ("validation PSNR (dB)", score_keys(rows), False),
             ("learning rate", ["rate"], False),
-            ("images a second", ["images/s"], False),
+            ("images per second", ["images/s"], False),
         ],
         strict=True,
     ):

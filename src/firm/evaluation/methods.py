@@ -19,7 +19,7 @@ Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
 
 @dataclass(frozen=True)
 class NamedMethod:
-    """A method with the label of its row in the tables, its network calls an image, and what tells it from others.
+    """A method with the label of its row in the tables, its network calls per image, and what tells it from others.
 
     The fingerprint is a hash of weights and settings: results of another model under the same label are not its own.
     """
