@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 os.environ.setdefault("MPLBACKEND", "agg")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # predictable on busy machines, where threads wait for each other
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 import firm

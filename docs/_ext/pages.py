@@ -11,6 +11,8 @@ import shutil
 from importlib import import_module
 from pathlib import Path
 
+from sphinx.errors import ExtensionError
+
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 MOUNTED = {  # file of the repository: page of the site
@@ -118,6 +120,16 @@ def read(app, docname, content):
         content[0] = relinked(content[0], f"docs/{page}", page)
 
 
+def stay_offline(app, exception):
+    """The finished site must fetch nothing: scripts, styles, fonts and pictures are all its own."""
+    if exception is not None or app.builder.format != "html":
+        return
+    fetched = re.compile(r"<(?:script|img|link|iframe|source)[^>]* (?:src|href)=\"((?:https?:)?//[^\"]+)")
+    found = {(url, p.name) for p in Path(app.outdir).rglob("*.html") for url in fetched.findall(p.read_text())}
+    if found:
+        raise ExtensionError(f"the site would fetch {sorted(found)[:5]}")
+
+
 def setup(app):
     """Make the pages, and point the links of the written ones at them."""
     write_api(DOCS / "api")
@@ -125,4 +137,5 @@ def setup(app):
         if (ROOT / source).is_file():
             write(DOCS / page, relinked((ROOT / source).read_text(), source, page))
     app.connect("source-read", read)
+    app.connect("build-finished", stay_offline)
     return {"parallel_read_safe": True}
