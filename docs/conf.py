@@ -60,6 +60,7 @@ sphinx_gallery_conf = {
     "write_computation_times": False,  # that page fetches scripts from outside
     "download_all_examples": False,
     "show_signature": False,
+    "remove_config_comments": True,
     "show_memory": False,
     "capture_repr": (),
     "abort_on_example_error": True,

@@ -3,7 +3,7 @@ Train a tiny model
 ==================
 
 Algorithm 1 of the paper is a dozen lines around ``firm.velocity_loss``. Here it trains a
-network of about 40,000 parameters to fill in small pictures of coloured discs, on a CPU, while
+network of about 40,000 parameters to fill in small pictures of grey discs, on a CPU, while
 you watch. For real training use ``firm train`` (:doc:`/training`): it has checkpoints,
 schedules, validation and several GPUs.
 """
