@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint test-gpu test-browser torture mutate clean
+.PHONY: demo test lint docs wheel-test test-gpu test-browser torture mutate clean
 
 demo: $(READY)
 	$(BIN)/firm reproduce portrait --out outputs/portrait
@@ -30,6 +30,15 @@ torture: $(READY)
 mutate: $(READY)
 	$(BIN)/python tests/reliability/mutate.py
 
+# The site, in docs/_build/html: runs the gallery, needs no network once set up, and takes warnings as errors.
+docs: .venv/.ready-docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+# The wheel in an empty environment: does it install, and restore the bundled portrait?
+wheel-test: $(READY)
+	$(BIN)/python tests/wheel.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -40,5 +49,9 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" -c constraints.txt
 	touch $@
 
+.venv/.ready-docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[docs]" -c constraints.txt
+	touch $@
+
 clean:
-	rm -rf .venv outputs
+	rm -rf .venv outputs docs/_build docs/api docs/gallery docs/results docs/images/made

@@ -57,7 +57,7 @@ def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
     assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "no metrics.jsonl with training records")
     assert says(told("plot", tmp_path / "no"), "no metrics.jsonl")
     run = log(tmp_path / "run", GOOD)
-    assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture ends in .png")
+    assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture should end in .png")
     assert says(told("plot", run, "--out", tmp_path / "run"), "is a folder: name a file in it")
     below = tmp_path / "run" / "metrics.jsonl" / "x.png"
     assert says(told("plot", run, "--out", below), "is a file, not a folder")
@@ -77,7 +77,7 @@ def test_reproduce_says_what_is_wrong(name, tmp_path):
     (tmp_path / "file").touch()
     quick = ["--steps", "1"]
     assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
-    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed has at most 64 bits")
+    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed must fit into 64 bits")
     if name == "portrait":
         where = ["--out", tmp_path / "o"]
         assert says(told("reproduce", name, "--model", "no", *where), "no model 'no'")

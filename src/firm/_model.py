@@ -133,7 +133,7 @@ def fingerprint(net: nn.Module | None, about: str) -> str:
 def save_network(
     path: str | Path, net: nn.Module, kind: str, card: dict[str, Any], dtype: torch.dtype = torch.float32
 ) -> None:
-    """Write a trained network that is no FIRM model, such as a prior; `kind` says what. See `load_network`."""
+    """Write a trained network that is not a FIRM model, such as a prior; `kind` says what it is. See `load_network`."""
     write(path, net, {"kind": kind, "card": card}, dtype)
 
 
@@ -158,7 +158,7 @@ def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None
 
 
 def load_network(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> nn.Module:
-    """Load the network of any saved model: a prior v(x, t), say. Its card is the attribute ``card``."""
+    """Load the network of any saved model, for example a prior v(x, t). Its card is the attribute ``card``."""
     path = find(name_or_path)
     about, weights = read(path)
     net = network(path, about, weights, estimator)

@@ -60,13 +60,13 @@ def posterior_mean(
     y
         Measurements.
     K, rho, beta
-        Iterations, coupling of the data-consistency step, damping in [0, 1].
+        Number of iterations, coupling of the data-consistency step, and damping in [0, 1].
     output
         "direct" is the paper's: the network returns the estimate. "correction": it returns what to add to x^{k+1}.
     sigma
         Noise level of y, a float or (B,), for networks that take it.
     extra
-        What the network sees beside the paper's inputs, see `firm.UNet`: "previous", "context", "iteration".
+        What the network sees in addition to the paper's inputs, see `firm.UNet`: "previous", "context", "iteration".
     callback
         Called with (k + 1, x^{k+1}, z^{k+1}) after every iteration.
     check
@@ -102,7 +102,7 @@ def flow_only(
 ) -> Tensor:
     """One network call on [A'y, x_t], no solver: the ablation of Appendix E, and the warm start of training.
 
-    `rho` is that of the context, for networks that see it.
+    `rho` is used for the context only, in networks that see it.
     """
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     context = measured(op, y, x_t, rho, check=False) if "context" in extra else ()
@@ -150,7 +150,7 @@ def _estimate(
     context: Sequence[Tensor],
     k: int,
 ) -> Tensor:
-    """R_theta of eq. learned_z_update; images first, then a number for each sample."""
+    """R_theta of equation learned_z_update; images first, then a number for each sample."""
     if output not in ("direct", "correction"):
         raise ValueError(f'output must be "direct" or "correction", got {output!r}')
     images = [x, x_t, *([z] if "previous" in extra else []), *context]

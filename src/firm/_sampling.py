@@ -38,8 +38,8 @@ def sample(
     model
         A `Firm`, or anything with its ``posterior_mean`` method.
     op, y
-        Forward operator and measurements: a tensor of floats, or complex, of images in [-1, 1]. It is converted to the
-        precision of the model's weights, float32 at least, whatever its own; nothing else is (see `as_measurement`).
+        Forward operator and measurements, a real or complex tensor, of images in [-1, 1]. The measurements are
+        converted to the precision of the model's weights, float32 at least.
     steps
         N >= 1, on the uniform grid t_i = i / N.
     generator
@@ -47,10 +47,10 @@ def sample(
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
         independent of its batch. None uses torch's global generator.
     sigma
-        Noise level of y, finite and at least 0, for models that take it: a number, or one a sample, (B,).
+        Noise level of y, finite and at least 0, for models that take it: a number, or one per sample, (B,).
     method
-        "euler" is the paper's, one velocity a step. "midpoint" and "heun" are second order with two velocities a
-        step (Heun's last step is an Euler step); none of them evaluates at t = 1, where the velocity is singular.
+        "euler" is the paper's, with one velocity per step. "midpoint" and "heun" are second order, with two velocities
+        per step (Heun's last step is an Euler step). None of them evaluates at t = 1, where the velocity is singular.
     x_0
         Start from this state instead of drawing one.
     callback

@@ -303,7 +303,7 @@ def test_the_configuration_is_the_papers_network():
     needed = estimate(config)
     assert needed["parameters"] == 347_346
     # Multiply-adds of a training call: 6 convolutions, and the 2 of the backward transform once more.
-    assert needed["GFLOP a network call"] == pytest.approx(
+    assert needed["GFLOP per network call"] == pytest.approx(
         9 * 2 * 128**2 * 9 * (6 * 32 * 32 + 2 * 3 * 32) / 1e9, rel=0.01
     )
     grey = load_config(CONFIG, ["data=nowhere", "channels=1"])

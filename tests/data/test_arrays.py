@@ -101,7 +101,7 @@ def test_complex_values_are_divided(tmp_path):
 @pytest.mark.parametrize("dtype", [np.int8, np.int16, np.uint32, np.int64, np.bool_])
 def test_other_integers_need_a_range(dtype, tmp_path):
     path = write(tmp_path / "x.npy", np.ones((1, 8, 8), dtype))
-    with pytest.raises(ArrayError, match=r"x\.npy: \w+ has no range of its own; say by value_range"):
+    with pytest.raises(ArrayError, match=r"x\.npy: \w+ has no range of its own; use value_range"):
         load(path)
     assert torch.equal(load(path, value_range=(0, 1)).data, torch.ones(1, 1, 8, 8))
 

@@ -64,7 +64,7 @@ def test_it_reads_ahead_but_never_more_than_depth():
 
 def test_steps_out_of_order():
     with Prefetcher(images(), indices, 4) as batches:
-        with pytest.raises(ValueError, match="step 4 is next, not 5; start anew"):
+        with pytest.raises(ValueError, match="step 4 is next, not 5; make a new Prefetcher"):
             batches.get(5)
         batches.get(4)
         with pytest.raises(ValueError, match="step 5 is next, not 4"):

@@ -162,5 +162,5 @@ def test_it_costs_a_few_applications():
 
 def test_measurements_that_are_not_one_an_image():
     op = from_functions(lambda x: x.sum(0), lambda y: y)
-    with pytest.raises(ValueError, match=r"maps \(2, 1, 8, 8\) to \(1, 8, 8\): not one measurement an image"):
+    with pytest.raises(ValueError, match=r"maps \(2, 1, 8, 8\) to \(1, 8, 8\): not one measurement per image"):
         dot_test(op, (2, 1, 8, 8))

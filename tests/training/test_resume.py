@@ -160,7 +160,7 @@ SPOILT = {
     "its optimisers": change("optimisers", []),
     "optimisers are not": lambda state: change("exp_avg", torch.zeros(2, 2))(state["optimisers"][0]["state"][0]),
     "those of this run": lambda state: state["optimisers"][0]["param_groups"][0]["params"].pop(),
-    "no checkpoint of format 1": change("format", 2),
+    "not a checkpoint of format 1": change("format", 2),
     "of another network": change("network", {}),
 }
 

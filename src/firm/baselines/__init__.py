@@ -1,4 +1,4 @@
-"""The methods that the paper compares with, one a file: plain functions of a network, an operator and measurements."""
+"""The methods that the paper compares with, one per file: functions of a network, an operator and measurements."""
 
 from firm.baselines._d_flow import d_flow as d_flow
 from firm.baselines._denoiser import as_denoiser as as_denoiser

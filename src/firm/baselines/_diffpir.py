@@ -43,7 +43,7 @@ def diffpir(
     Parameters
     ----------
     weight
-        lambda. The published code mixes units (docs/baselines.md); `settings` has the values that it amounts to.
+        lambda. The published code mixes units (docs/baselines.md); `settings` has the resulting values.
     zeta
         Share of fresh noise.
     """

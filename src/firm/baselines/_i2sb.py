@@ -108,8 +108,8 @@ def i2sb(
     steps
         N, from 1 to 999, which is the published number; few steps give less distortion, many sharper images.
     beta_max, ode
-        Of the schedule, and whether the bridge is without noise. They must be those of the training, and are by
-        default: 0.3 with noise in super-resolution, else 1.0 without (see `mode_of`).
+        Settings of the schedule, and whether the bridge is free of noise. They must match the training, and do so by
+        default: 0.3 with noise in super-resolution, otherwise 1.0 without (see `mode_of`).
     """
     down = torch.tensor(spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max

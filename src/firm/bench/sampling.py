@@ -36,7 +36,7 @@ def bench_sampling(
 ) -> dict[str, Any]:
     """Measure the model as it is ("naive": eager float32) and made `fast`, on random measurements.
 
-    The best batch is the one with most images a second at one step. JSON is written after every measurement.
+    The best batch is the one with most images per second at one step. JSON is written after every measurement.
     """
     device = device or default_device()
     model = load(name).to(device)

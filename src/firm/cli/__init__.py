@@ -1,4 +1,4 @@
-"""The command line: one sub-command a file. Heavy imports stay inside the commands, so that --help is quick."""
+"""The command line: one sub-command per file. Heavy imports stay inside the commands, so that --help is quick."""
 
 from typing import Annotated, Any
 

@@ -28,7 +28,7 @@ def train(
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
-    """Images a second, milliseconds a step and peak memory of training, on random pictures."""
+    """Images per second, milliseconds per step and peak memory of training, on random pictures."""
     from rich.console import Console
 
     from firm._util.device import choose_device
@@ -49,13 +49,13 @@ def sample(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
     task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
-    precision: Annotated[Precision, typer.Option(help="Of the fast rows.")] = "auto",
+    precision: Annotated[Precision, typer.Option(help="Precision of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
     seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 3.0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
-    """Milliseconds an image, images a second, peak memory and NFE of restoring, at batch 1 and the best batch."""
+    """Milliseconds per image, images per second, peak memory and NFE of restoring, at batch 1 and the best batch."""
     from rich.console import Console
 
     from firm._util.device import choose_device

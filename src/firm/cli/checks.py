@@ -1,4 +1,4 @@
-"""What the commands share: options that are checked alike, and errors that are told in a sentence."""
+"""What the commands share: options with the same checks, and errors told in a sentence."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import typer
 
 def _seed(value: int) -> int:
     if not -(2**63) <= value < 2**64:  # what torch takes
-        raise typer.BadParameter("a seed has at most 64 bits")
+        raise typer.BadParameter("a seed must fit into 64 bits")
     return value
 
 
 def _seconds(value: float) -> float:
     if not 0 <= value <= 3600 or math.isnan(value):
-        raise typer.BadParameter(f"from 0 to 3600 seconds, got {value}")
+        raise typer.BadParameter(f"must be from 0 to 3600 seconds, got {value}")
     return value
 
 

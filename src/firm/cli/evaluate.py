@@ -18,15 +18,15 @@ def evaluate(
         str,
         typer.Argument(
             help="A model (bundled name or file), a baseline (pnp-flow, flower, ot-ode, ...: docs/baselines.md), "
-            "degraded, data-consistency; several with commas."
+            "degraded, data-consistency; separate several with commas."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
-    dataset: Annotated[Dataset, typer.Option(help="Its layout.")] = "folder",
+    dataset: Annotated[Dataset, typer.Option(help="Layout of the data set.")] = "folder",
     tasks: Annotated[
         str,
         typer.Option(
-            help=f"Comma-separated: {task_names()}; 'all' are the five of the paper's tables; file.py:Class your own."
+            help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
         ),
     ] = "all",
     own: Annotated[
@@ -34,19 +34,22 @@ def evaluate(
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
-    methods: Annotated[str, typer.Option(help="Baselines beside it, comma-separated, or all.")] = "",
+    methods: Annotated[str, typer.Option(help="Baselines to evaluate as well, comma-separated, or all.")] = "",
     weights: Annotated[
         Path | None,
         typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout)."),
     ] = None,
-    limit: Annotated[int, typer.Option(min=0, help="Evaluate the first images only; 0 takes all.")] = 100,
+    limit: Annotated[int, typer.Option(min=0, help="Evaluate only the first images; 0 means all.")] = 100,
     size: Annotated[
-        int | None, typer.Option(min=1, help="Image side (celeba 128, afhq 256, else the model's).")
+        int | None,
+        typer.Option(min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."),
     ] = None,
-    split: Annotated[Split, typer.Option(help="Of celeba and afhq.")] = "test",
-    convention: Annotated[Convention, typer.Option(help="See docs/evaluation.md.")] = "tables",
+    split: Annotated[Split, typer.Option(help="Which part of celeba or afhq.")] = "test",
+    convention: Annotated[
+        Convention, typer.Option(help="How the metrics are computed: see docs/evaluation.md.")
+    ] = "tables",
     mask: Annotated[
-        str, typer.Option(help="Random masks: shared (the protocol's) or fresh for each image.")
+        str, typer.Option(help="Random masks: shared (the protocol's), or a fresh one for each image.")
     ] = "shared",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the results; continued if it has some.")
@@ -54,20 +57,20 @@ def evaluate(
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
     value_range: Annotated[
-        str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
+        str | None, typer.Option(help="Arrays: the values low,high that become -1 and 1 (default: as in training).")
     ] = None,
     network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
+        str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
     ] = None,
     precision: Annotated[
-        Precision, typer.Option(help="Of the network: float32, bf16, or auto, bf16 where the machine has it.")
+        Precision, typer.Option(help="Precision of the network; auto is bf16 where the machine supports it.")
     ] = "float32",
-    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.", callback=SEED)] = 42,
-    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Leave unreadable pictures out.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
+    skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Skip pictures that cannot be read.")] = False,
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,
 ) -> None:
-    """Restore the images of a data set in every task; print a table per task, write images.csv and results.json."""
+    """Restore the images of a data set in every task; print a table for each, write images.csv and results.json."""
     from rich.console import Console
 
     from firm._util.device import choose_device
@@ -150,8 +153,8 @@ def _require_memory(side: int) -> None:
     need, free = 10 * 4 * 3 * side**2, free_memory()  # about ten copies in float32, without the network's features
     if free is not None and need > free:
         raise ValueError(
-            f"--size {side}: an image of {side}x{side} needs at least {need / 2**30:,.1f} GB of memory while it is "
-            f"restored, and {free / 2**30:,.1f} GB are free: choose a smaller one"
+            f"--size {side}: an image of {side}x{side} needs at least {need / 2**30:,.1f} GB of memory to be "
+            f"restored, and {free / 2**30:,.1f} GB are free: choose a smaller size"
         )
 
 

@@ -44,7 +44,7 @@ def models() -> None:
     console.print(table)
     for notice in sorted(notices):
         console.print(escape(notice))
-    console.print("firm info NAME shows all that is known of one.")
+    console.print("firm info NAME shows everything known about one.")
 
 
 def info(
@@ -59,7 +59,7 @@ def info(
     ],
     max_megapixels: MaxMegapixels = 64,
 ) -> None:
-    """Show what is known of a picture, a model, or the folder that another command wrote."""
+    """Show what is known about a picture, a model, or the folder that another command wrote."""
     from rich.console import Console
 
     from firm._model import find
@@ -87,7 +87,7 @@ def model_facts(path: Path) -> Facts:
             about: Any = json.loads((file.metadata() or {})["firm"])
             shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 (not a dict)
     except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{path} is no model of firm, or damaged ({error})") from error
+        raise ValueError(f"{path} is not a FIRM model, or is damaged ({error})") from error
     if not isinstance(about, dict) or not isinstance(about.get("card", {}), dict):
         raise ValueError(f"{path}: its FIRM metadata is not valid")
     count = sum(_product(shape) for shape in shapes)

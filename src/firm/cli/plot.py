@@ -25,7 +25,7 @@ def plot(
         kinds = plt.figure().canvas.get_supported_filetypes()
         plt.close()
         if path.suffix[1:].lower() not in kinds:
-            raise ValueError(f"--out {path}: the name of a picture ends in .png, .pdf or .svg, say")
+            raise ValueError(f"--out {path}: the name of a picture should end in .png, .pdf or .svg")
         draw(rows, path)
     typer.echo(f"wrote {path}")
 
@@ -58,7 +58,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
             ("validation PSNR (dB)", score_keys(rows), False),
             ("learning rate", ["rate"], False),
-            ("images a second", ["images/s"], False),
+            ("images per second", ["images/s"], False),
         ],
         strict=True,
     ):

@@ -47,7 +47,7 @@ def portrait(
     model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[int, typer.Option(min=1, help="Euler steps N.")] = 2,
     samples: Annotated[int, typer.Option(min=2, help="Posterior samples for mean and standard deviation.")] = 8,
-    seed: Annotated[int, typer.Option(help="Of measurements and starting noise.", callback=SEED)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 0,
     device: Device = None,
 ) -> None:
     """Restore the bundled portrait in the paper's five tasks: one picture, one table."""
@@ -74,14 +74,16 @@ def celeba(
     methods: Methods = "all",
     model: Model = "face-128",
     steps: Steps = "2,4,10,25",
-    limit: Annotated[int, typer.Option(min=1, help="The first test faces.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, help="How many of the test faces, from the first.")] = 100,
     batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 50,
-    precision: Annotated[Precision, typer.Option(help="Of networks that no gradient passes through.")] = "auto",
+    precision: Annotated[
+        Precision, typer.Option(help="Precision of networks that no gradient passes through.")
+    ] = "auto",
     weights: Weights = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first faces.")] = 0,
     device: Device = None,
 ) -> None:
-    """Table 1: all methods in the five tasks on CelebA, ours beside the published numbers (minutes on a GPU)."""
+    """Table 1: all methods in five tasks on CelebA, our numbers next to the published ones (minutes on a GPU)."""
     from firm._util.device import choose_device
     from firm._util.text import numbers
     from firm.reproduce import celeba as experiment
@@ -101,11 +103,11 @@ def cost(
     model: Model = "face-128",
     steps: Steps = "2,4,10,25",
     images: Annotated[int, typer.Option(min=1, help="Images timed one by one.")] = 10,
-    batches: Annotated[str, typer.Option(help="Batch sizes to look for the most images a second.")] = "10,100",
-    modes: Annotated[str, typer.Option(help="plain: eager float32, as published code runs; fast: made fast.")] = (
-        "plain,fast"
-    ),
-    skip: Annotated[str, typer.Option(help="Baselines left out of the mode plain.")] = "d-flow",
+    batches: Annotated[str, typer.Option(help="Batch sizes to try for the most images per second.")] = "10,100",
+    modes: Annotated[
+        str, typer.Option(help="plain: eager float32, as published code runs; fast: with CUDA graphs and bf16.")
+    ] = ("plain,fast"),
+    skip: Annotated[str, typer.Option(help="Baselines to leave out in plain mode.")] = "d-flow",
     weights: Weights = None,
     device: Device = None,
 ) -> None:
@@ -128,7 +130,7 @@ def pareto(
     times: Annotated[Path, typer.Option(help="Folder of `firm reproduce cost`.")] = Path("outputs/cost"),
     out: Annotated[Path, typer.Option("--out", "-o", help="The picture.")] = Path("outputs/pareto.png"),
 ) -> None:
-    """Quality against time: PSNR over seconds an image, all methods, all N, from the two tables."""
+    """Quality against time: PSNR over seconds per image for all methods and all N, from the two tables."""
     from firm.reproduce import pareto as experiment
 
     with in_words():

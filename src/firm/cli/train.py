@@ -16,7 +16,7 @@ def train(
         list[str] | None, typer.Argument(help="Settings to change, key=value; of the network also network.ch=96.")
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the settings and what they need; do nothing.")
+        bool, typer.Option("--dry-run", help="Print all settings, and the memory and time they need; train nothing.")
     ] = False,
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,

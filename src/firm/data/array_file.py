@@ -23,7 +23,7 @@ ARRAY_EXTENSIONS = {".npy", ".npz", ".pt", ".h5", ".hdf5"}
 
 
 class ArrayError(ValueError):
-    """A file that holds no images as arrays; the message names it and says why, and what to do."""
+    """A file that cannot be read as an array of images; the message names it and says why, and what to do."""
 
 
 def is_array_file(path: str | Path) -> bool:

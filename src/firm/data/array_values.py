@@ -42,7 +42,9 @@ def look(
         hint = "; give a stack as the data set itself, not within a folder" if len(shape) == 4 else ""
         raise ArrayError(f"{path}: an array {shape}; expected {known}{hint}")
     if kind.kind in "iub" and kind not in (np.uint8, np.uint16) and value_range is None:
-        raise ArrayError(f"{path}: {kind} has no range of its own; say by value_range which values stand for -1 and 1")
+        raise ArrayError(
+            f"{path}: {kind} has no range of its own; use value_range to say which values stand for -1 and 1"
+        )
     is_complex = kind.kind == "c"
     if is_complex and value_range is not None and value_range[0] != 0:
         raise ArrayError(f"{path}: complex values are only divided by the end of value_range; it must start at 0")
@@ -147,6 +149,6 @@ def warn_if_large(path: Path, largest: float) -> None:
     if largest > 1.001:
         warnings.warn(
             f"{path}: values reach {largest:.4g} in magnitude, but FIRM works in [-1, 1]; "
-            "say by value_range which values stand for -1 and 1",
+            "use value_range to say which values stand for -1 and 1",
             stacklevel=2,
         )

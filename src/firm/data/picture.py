@@ -24,7 +24,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "J
 
 
 class PictureError(ValueError):
-    """A file that is no readable picture; the message names it and says why."""
+    """A file that cannot be read as a picture; the message names it and says why."""
 
 
 def read_picture(

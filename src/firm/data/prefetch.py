@@ -47,7 +47,9 @@ class Prefetcher:
         if self._closed:
             raise RuntimeError("the prefetcher is closed")
         if step != self._next:
-            raise ValueError(f"batches come in order: step {self._next} is next, not {step}; start anew for another")
+            raise ValueError(
+                f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
+            )
         if self._failure is not None:
             raise self._failure
         batch = self._ready.get()

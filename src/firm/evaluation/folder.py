@@ -47,7 +47,7 @@ def claim(out: Path, evaluation: Evaluation) -> None:
         if differing:
             raise ValueError(
                 f"{out} holds another evaluation (different {', '.join(differing)}): "
-                "choose another folder, or delete it to start anew"
+                "choose another folder, or delete it to start again"
             )
         tasks = {**tasks_before, **tasks}
     write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
@@ -61,8 +61,8 @@ def _read_config(path: Path) -> dict[str, Any]:
     wanted = {"files", "size", "convention", "seed", "tasks"}
     if not isinstance(found, dict) or not wanted <= found.keys() or not isinstance(found["tasks"], dict):
         raise ValueError(
-            f"{path} is damaged, so that nobody can tell what {path.parent} is for: "
-            "choose another folder, or delete it to start anew"
+            f"{path} is damaged, so there is no telling what {path.parent} is for: "
+            "choose another folder, or delete it to start again"
         )
     return found
 
@@ -79,13 +79,13 @@ def read_rows(table: Path, files: Sequence[str]) -> list[Row]:
     data = table.read_bytes()
     complete = data[: data.rfind(b"\n") + 1]
     if not complete and not ",".join(COLUMNS).encode().startswith(data.rstrip()):
-        raise ValueError(f"{table} is no table of an evaluation: choose another folder, --out")
+        raise ValueError(f"{table} is not a table of an evaluation: choose another folder, --out")
     # Names of files may hold line separators, or bytes that are no text.
     lines = csv.DictReader(io.StringIO(complete.decode(errors="surrogateescape"), newline=""), strict=True)
     try:
         names = lines.fieldnames
     except csv.Error as error:
-        raise ValueError(f"{table} is no table of an evaluation: choose another folder, --out") from error
+        raise ValueError(f"{table} is not a table of an evaluation: choose another folder, --out") from error
     if names is not None and tuple(names) != COLUMNS:
         raise ValueError(f"{table} was written by another version of firm: choose another folder, --out")
     rows: dict[tuple[Any, ...], Row] = {}

@@ -19,7 +19,7 @@ Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
 
 @dataclass(frozen=True)
 class NamedMethod:
-    """A method with the label of its row in the tables, its network calls an image, and what tells it from others.
+    """A method with the label of its row in the tables, its network calls per image, and what tells it from others.
 
     The fingerprint is a hash of weights and settings: results of another model under the same label are not its own.
     """
@@ -36,7 +36,7 @@ class NamedMethod:
 
 
 def degraded(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-    """The measurement itself; where it is no image (subsampled, Fourier), its zero-filled adjoint."""
+    """The measurement itself or, where it is not an image (subsampled, Fourier), its zero-filled adjoint."""
     x = op.A_adjoint(y)
     return x if y.is_complex() or y.shape != x.shape else y
 

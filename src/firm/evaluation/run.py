@@ -27,7 +27,7 @@ from firm.tasks import BaseTask
 
 
 class EvaluationError(RuntimeError):
-    """A method gave something that is no restoration."""
+    """A method returned something that is not a restoration."""
 
 
 @dataclass(frozen=True)

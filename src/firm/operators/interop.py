@@ -233,7 +233,7 @@ def _test_adjoint(op: DeepinvOperator, x_shape: tuple[int, ...]) -> None:
 def _solves(op: DeepinvOperator, x_shape: tuple[int, ...]) -> bool:
     """Whether the physics has a formula of its own for ``prox_l2``, and it holds, for one gamma per sample too.
 
-    Not all do: that of ``Downsampling(filter=None)`` fails for want of a filter.
+    Not all do: that of ``Downsampling(filter=None)`` fails because there is no filter.
     """
     if type(op.physics).prox_l2 is deepinv_package().physics.LinearPhysics.prox_l2:
         return False

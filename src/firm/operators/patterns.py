@@ -146,7 +146,7 @@ def cartesian_mask(
     if not 1 <= lines <= W:
         raise ValueError(f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")
     if lines % 2 == 0 and W % 2 == 1:
-        raise ValueError(f"cartesian_mask: an odd width ({W}) has symmetric masks of an odd number of lines only")
+        raise ValueError(f"cartesian_mask: with an odd width ({W}), a symmetric mask needs an odd number of lines")
     if not 0 <= center <= 1:
         raise ValueError(f"cartesian_mask: center is a share of the columns, in [0, 1], got {center}")
     pairs = (lines - 1) // 2

@@ -36,7 +36,7 @@ def dot_test(
     a = _randn(x_shape, dtype, device, seed)
     Aa = op.A(a)
     if shape(Aa)[:1] != tuple(x_shape)[:1]:
-        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement an image")
+        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement per image")
     y = _randn(shape(Aa), Aa.dtype, device, seed + 1)
     AtAa, b = op.A_adjoint(Aa), op.A_adjoint(y)
     for image in (AtAa, b):

@@ -1,4 +1,4 @@
-"""The paper's efficiency table: seconds an image, peak memory and network calls of every method, CelebA deblurring."""
+"""The paper's efficiency table: seconds per image, peak memory and network calls of every method, CelebA deblurring."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _at_batch_one(
 def _at_best_batch(
     method: NamedMethod, task: BaseTask, pictures: Images, batches: Sequence[int], device: torch.device
 ) -> dict[str, float]:
-    """Most images a second over the batch sizes, the second of two runs (the first alone where it takes over 20 s)."""
+    """Most images per second over the batch sizes, the second of two runs (only one where it takes over 20 s)."""
     best: dict[str, float] = {}
     for batch in batches:
         chunk = range(min(batch, len(pictures)))

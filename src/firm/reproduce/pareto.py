@@ -17,7 +17,7 @@ TIMED = "deblurring"
 
 
 def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
-    """Draw PSNR against seconds an image, from the results of ``celeba`` and ``cost``.
+    """Draw PSNR against seconds per image, from the results of ``celeba`` and ``cost``.
 
     On the left deblurring, which every method does; on the right the mean of the five tasks, of those that do all.
     The paper's points (one RTX A6000) are hollow.
@@ -41,7 +41,7 @@ def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
         for scores, clock, hollow in ((ours, seconds, False), (published(), theirs, True)):
             points = {m: (clock[m], _psnr(row, mean)) for m, row in scores.items() if m in clock}
             _draw(axis, {m: (x, y) for m, (x, y) in points.items() if y is not None}, hollow)
-        axis.set(xscale="log", xlabel="seconds an image, batch 1", ylabel="PSNR (dB)")
+        axis.set(xscale="log", xlabel="seconds per image, batch 1", ylabel="PSNR (dB)")
         axis.set_title("mean of the five tasks" if mean else TIMED)
         axis.grid(alpha=0.25)
     figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)

@@ -1,4 +1,4 @@
-"""Restoration tasks: the protocol in `base`, then one task a file. A file added here is a task of the library."""
+"""Restoration tasks: the protocol in `base`, then one task per file. A file added here becomes a task."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PROTOCOL_SEED = 42  # of the mask that all images share
 
 def mask_parameter() -> Parameter[str]:
     """Where the mask of an image comes from."""
-    about = "shared: every image has the mask that the protocol draws with seed 42; fresh: every image its own"
+    about = "shared: all images have the mask that the protocol draws with seed 42; fresh: each image has its own"
     return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
 
 

@@ -34,8 +34,8 @@ class BaseTask:
     size
         Image side, or (height, width).
     settings
-        Of the task, by name; what is not given has the paper's value for the size. A pair (low, high) is a range
-        that `draw` draws from for every sample; `measure` then takes the paper's value.
+        Settings of the task, by name; those not given have the paper's value for the size. A pair (low, high) is a
+        range that `draw` draws from for every sample; `measure` then takes the paper's value.
     """
 
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set

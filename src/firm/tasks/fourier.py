@@ -23,8 +23,8 @@ class FourierLines(BaseTask):
     """Cartesian lines of the orthonormal Fourier transform; sigma is that of the complex noise, both parts together."""
 
     name = "fourier"
-    sigma = Parameter(float, "deviation of the complex noise, both parts together", 0.002, low=0, drawn="log")
-    lines = Parameter(int, "k-space lines kept, of the width", _paper_lines, low=1, drawn="uniform")
+    sigma = Parameter(float, "standard deviation of the complex noise, both parts together", 0.002, low=0, drawn="log")
+    lines = Parameter(int, "number of k-space lines kept, at most the width", _paper_lines, low=1, drawn="uniform")
     mask = mask_parameter()
     images = Parameter(
         str, "real images, or complex ones given as their real, then their imaginary channels", "real",

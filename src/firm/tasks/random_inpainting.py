@@ -14,7 +14,7 @@ from firm.tasks.rows import Rows
 
 
 class RandomInpainting(Inpainting):
-    """70 % of the pixels dropped, in all channels alike (Section 4)."""
+    """70 % of the pixels dropped, the same ones in all channels (Section 4)."""
 
     name, table = "random-inpainting", 4
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")

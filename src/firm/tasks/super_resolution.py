@@ -20,7 +20,9 @@ class SuperResolution(BaseTask):
     """Every `factor`-th pixel. The paper's has no filter; a picture that a program made smaller has one."""
 
     name, table, picture = "super-resolution", 3, "super-resolution"
-    factor = Parameter(int, "factor of the sides", lambda shape: 4 if min(shape) >= 256 else 2, low=1, option="scale")
+    factor = Parameter(
+        int, "factor by which the sides shrink", lambda shape: 4 if min(shape) >= 256 else 2, low=1, option="scale"
+    )
     filter = Parameter(
         str, "how the picture was made smaller: stride (bare pixels, the paper's), bicubic or box", "stride",
         choices=FILTERS,

@@ -1,4 +1,4 @@
-"""Weights that follow the error: every part of the path counts alike (`objective: balanced`)."""
+"""Weights that follow the error: every part of the path counts equally (`objective: balanced`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from firm._util.distributed import joined
 
 
 class TimeBalance(nn.Module):
-    """Weights that make every part of the path count alike: 1 / (running mean of the error in its time bin).
+    """Weights that make every part of the path count equally: 1 / (running mean of the error in its time bin).
 
     Used in place of `omega` in `velocity_loss` ("balanced"). The mean should remember many batches: one over few
     samples follows the errors it divides, and large errors lose their weight (a variant that forgot quickly at first,

@@ -81,7 +81,7 @@ class Checkpoints:
             tqdm.write(f"{path} is of an older version, without a digest: it is taken as it is", file=sys.stderr)
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or state.get("format") != FORMAT:
-            raise ValueError(f"it is no checkpoint of format {FORMAT}")
+            raise ValueError(f"it is not a checkpoint of format {FORMAT}")
         if state.get("network") != self.network:
             raise ValueError("it is of another network")
         if state.get("step") != step:

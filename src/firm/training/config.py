@@ -35,12 +35,12 @@ class TrainConfig:
     # Data
     dataset: Literal["celeba", "afhq", "folder", "arrays"] = "folder"
     data: str = ""  # folder of the data set, or a file of arrays
-    val_data: str = ""  # validation images, for dataset=folder and arrays (else the val split)
+    val_data: str = ""  # validation images, for dataset=folder and arrays (celeba and afhq have a val split)
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
     value_range: tuple[
         float, ...
-    ] = ()  # arrays: [low, high] is mapped to [-1, 1]; floats are taken as they are without
+    ] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged
     read_size: int = 0  # side of the pictures as they are kept; 0 = size, or larger for random crops
     crop: Literal["centre", "random"] = "centre"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
@@ -101,7 +101,7 @@ class TrainConfig:
     out: str = "outputs/train"
     checkpoint_every: int = 2000  # steps
     checkpoint_minutes: float = 5.0  # and this often
-    keep: int = 2  # checkpoints kept, beside the best
+    keep: int = 2  # how many checkpoints to keep, apart from the best model
     validate_every: int = 10_000  # steps; 0 = at the end only
     val_images: int = 32
     val_steps: tuple[int, ...] = (2,)  # N; the first decides which checkpoint is best

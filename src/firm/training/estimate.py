@@ -45,7 +45,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
     hours = config.max_minutes / 60 or config.total_steps * config.batch * flop / RATE / 3600
     return {
         "parameters": parameters,
-        "GFLOP a network call": _short(counter.get_total_flops() / 1e9),
+        "GFLOP per network call": _short(counter.get_total_flops() / 1e9),
         "TFLOP a training image": _short(flop / 1e12),
         "GB of memory": _short(memory / 1e9),
         "hours on one H200 in bf16": _short(hours),
