@@ -75,7 +75,7 @@ def restore(
     ] = None,
     model: Annotated[
         str, typer.Option(help="A bundled model's name, or a .safetensors file.", autocompletion=model_names)
-    ] = "face-128",
+    ] = "photo",
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
     ] = None,
@@ -86,7 +86,7 @@ def restore(
     samples: Annotated[
         int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
     ] = 1,
-    seed: Annotated[int, typer.Option(help="Of the starting noise, and of simulated measurements.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the starting noise, and of simulated measurements.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for the results; a run that was stopped goes on there.")
     ] = Path("outputs/restore"),

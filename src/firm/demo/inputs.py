@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from firm.demo.folder import Workspace
 from firm.demo.models import label
 from firm.demo.pictures import GREY_LEVELS, fitted, save_shown
 from firm.demo.request import Limits, Request
-from firm.restoration import estimate_noise
+from firm.restoration import estimate_blur, estimate_noise
 
 CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
 TROUBLES = [
@@ -84,19 +85,25 @@ def request_from(folder: Path, values: Sequence[Any]) -> Request | None:
     )  # fmt: skip
 
 
-def describe(upload: Upload | None, limits: Limits) -> str:
-    """A line on a picture: its size, and how noisy it seems; or what is wrong with the file."""
+def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
+    """A line on a picture: its size, how noisy and how blurred it seems, or what is wrong with the file.
+
+    The width of the blur comes with it, None where it cannot be told.
+    """
     if upload is None:
-        return ""
+        return "", None
     try:
         image = read_picture(upload.path, max_megapixels=limits.megapixels)
     except PictureError as error:
-        return "**" + str(error).replace(str(upload.path), upload.name).split(" (max_megapixels", 1)[0] + "**"
-    size = f"{image.shape[-1]} x {image.shape[-2]} pixels"
+        return "**" + str(error).replace(str(upload.path), upload.name).split(" (max_megapixels", 1)[0] + "**", None
+    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
+    with suppress(ValueError):  # too few pixels to tell
+        line += f" Noise: about {estimate_noise(image) * GREY_LEVELS:.1f} of 255 grey levels."
     try:
-        return f"{size}. Noise: about {estimate_noise(image) * GREY_LEVELS:.1f} of 255 grey levels."
-    except ValueError:  # too few pixels to tell
-        return f"{size}."
+        blur = estimate_blur(image[None])
+    except ValueError:
+        return line, None
+    return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
 
 
 def canvas(upload: Upload | None, limits: Limits, folder: Path) -> str | None:
@@ -194,6 +201,11 @@ def _connect(
         with workspace.results() as folder:  # gradio has its own copy once it asks for the next value
             yield canvas(upload, limits, folder) if trouble == "holes" and state != CLEAN else None
 
+    def look(upload: Upload | None) -> tuple[str, Any]:
+        line, width = describe(upload, limits)
+        widest = inputs.blur.maximum
+        return line, gr.update() if width is None else gr.update(value=min(max(round(width, 1), 0.3), widest))
+
     def take(index: int) -> list[Any]:
         example = examples[index]
         return [str(example.file), CLEAN if example.clean else DAMAGED, example.trouble]
@@ -212,7 +224,6 @@ def _connect(
         inputs.painting, concurrency_id="look", concurrency_limit=1, **hidden,
     )  # fmt: skip
     inputs.picture.change(
-        lambda upload: describe(upload, limits), inputs.picture, about, concurrency_id="look", concurrency_limit=1,
-        **hidden,
-    )  # fmt: skip
+        look, inputs.picture, [about, inputs.blur], concurrency_id="look", concurrency_limit=1, **hidden
+    )
     dataset.click(take, dataset, [inputs.picture, *chosen], queue=False, **hidden)

@@ -274,7 +274,7 @@ def _read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
     missing = read_picture(path, channels=1, max_megapixels=max_megapixels)[0] > 0
     if missing.shape != picture.shape[-2:]:
         (h, w), (H, W) = missing.shape, picture.shape[-2:]
-        raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must be of one size")
+        raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size")
     if bool(missing.all()):
         raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
     return 1 - missing.float()

@@ -54,12 +54,6 @@ class Tiled(nn.Module):
         """The network to save: tiles are a way to call it."""
         return self.estimator
 
-    def count(self, height: int, width: int) -> int:
-        """How many tiles a picture has, each a call of the network."""
-        sides = (n + -n % self.stride for n in (height, width))
-        rows, columns = (len(_starts(n, self.tile, self.overlap, self.stride)) for n in sides)
-        return rows * columns
-
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
         """As the estimator: images (B, C, H, W) first, then t, sigma and the like, (B,)."""
         H, W = x.shape[-2:]
