@@ -27,6 +27,7 @@ DOCUMENTS = [
 ]
 ELSEWHERE = {  # whose code another test runs
     "own-operator.md": "tests/test_examples.py",
+    "demo.md": "tests/demo/test_api.py",
     "deepinv.md": "tests/operators/test_deepinv.py",
     "data.md": "tests/data/test_images.py",
     "operators.md": "tests/test_readme.py",

@@ -1,5 +1,7 @@
 """The page for programs, and what it keeps out. Served by ``firm demo`` in a process of its own."""
 
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,16 @@ def test_a_program_restores_a_picture(client):
     assert read_picture(png8).shape == (3, 128, 128)
     assert Path(png16).read_bytes()[24] == 16
     assert [Path(path).name for path in more] == ["mean.png", "uncertainty.png", "sample_01.png", "sample_02.png"]
+
+
+def test_the_example_of_the_docs_runs(page, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("gradio_client")
+    text = (Path(__file__).parents[2] / "docs" / "demo.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    shutil.copy(portrait_file(), tmp_path / "photo.png")
+    monkeypatch.chdir(tmp_path)
+    exec(program.replace("http://127.0.0.1:7860", page.url), {})
+    assert ".png" in capsys.readouterr().out
 
 
 def test_a_program_sends_a_mask(client, tmp_path):

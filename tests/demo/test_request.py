@@ -4,12 +4,17 @@ import shlex
 from pathlib import Path
 
 import pytest
+import torch
 from PIL import Image
+from torch import Generator
 from typer.testing import CliRunner
 
 from firm.cli import app
+from firm.data import portrait
 from firm.data.picture import PictureError
 from firm.demo.command import arguments, command
+from firm.demo.components import Upload
+from firm.demo.inputs import describe
 from firm.demo.problem import mask_of, problem_of
 from firm.demo.request import Limits, RequestError, check, in_words
 from firm.demo.watch import Watch
@@ -117,3 +122,27 @@ def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
     done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "line"), "--precision", "float32"])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.png8).read_bytes()
+
+
+def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
+    from firm.operators import Blur, gaussian_kernel
+
+    sharp = torch.nn.functional.interpolate(portrait(), scale_factor=2, mode="bicubic").clamp(-1, 1)
+    soft = Blur(gaussian_kernel(25, 3.0)).A(sharp) + 0.01 * torch.randn(
+        sharp.shape, generator=Generator().manual_seed(0)
+    )
+    for name, image in (("soft", soft), ("noise", torch.rand(1, 3, 64, 64) * 2 - 1)):
+        pixels = ((image[0].clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(tmp_path / f"{name}.png")
+    line, width = describe(Upload(tmp_path / "soft.png", "soft.png"), LIMITS)
+    assert line.startswith("256 x 256 pixels. Noise: about ")
+    assert width == pytest.approx(3.0, rel=0.3)
+    assert f"Blur: about {width:.1f}" in line
+    line, width = describe(Upload(tmp_path / "noise.png", "noise.png"), LIMITS)
+    assert "Blur" not in line
+    assert width is None
+    assert describe(None, LIMITS) == ("", None)
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    line, width = describe(Upload(tmp_path / "broken.png", "broken.png"), LIMITS)
+    assert line.startswith("**broken.png")
+    assert width is None
