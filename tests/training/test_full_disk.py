@@ -14,7 +14,7 @@ from firm.cli import app
 from firm.training.config import dump_config
 from firm.training.logs import Log, read_log
 from firm.training.loop import train
-from firm.training.validation import save_grid
+from firm.training.validation import labelled, save_sheet
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 
@@ -76,7 +76,7 @@ def test_the_log_and_pictures_are_whole_or_not_there(tmp_path):
     log.close()
     assert [row["step"] for row in read_log(tmp_path)] == [1, 3]
     with full_disk(100), pytest.raises(OSError, match="too large"):
-        save_grid([torch.rand(2, 3, 16, 16)], tmp_path / "grid.png")
+        save_sheet(labelled(*torch.rand(3, 1, 3, 16, 16), "measured", "made"), tmp_path / "sheet.png")
     assert [p.name for p in tmp_path.iterdir() if "png" in p.name] == []
 
 
