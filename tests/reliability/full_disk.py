@@ -59,7 +59,8 @@ def _on_a_small_disk(
             return f"it ended with {done.returncode}: {text[-400:]}"
         if not any(word in told for word in ("spaceleft", "noroom", "filetoolarge")) or "samecommand" not in told:
             return f"it does not say what to do: {text[-400:]}"
-        half = broken(out) + [path.name for path in out.rglob(".*")]
+        # firm restore notes what it has begun, to go on from there; the note is whole JSON, and gone in the end.
+        half = broken(out) + [path.name for path in out.rglob(".*") if path.name != ".firm-restore.json"]
         if half:
             return f"it leaves {', '.join(half)}"
         before = sorted(path.name for path in (out / "checkpoints").glob("*.pt"))
@@ -68,6 +69,8 @@ def _on_a_small_disk(
         done = _run(command(out))
         if done.returncode:
             return f"with room, it ended with {done.returncode}: {(done.stdout + done.stderr)[-400:]}"
+        if (out / ".firm-restore.json").exists():
+            return "with room, it leaves its note of what it had begun"
         if before and "passed over" in done.stderr:
             return f"its last checkpoint {before[-1]} was no good"
         found = difference(wanted, outcome(out))
