@@ -226,6 +226,8 @@ def test_the_other_tabs(visit):
     v = visit()
     v.tab.get_by_role("button", name="Clean").click()
     v.tab.locator("#about-picture").get_by_text("128 x 128").wait_for()
+    v.tab.locator("#model input").fill("face-128")  # a face; and another model than the first
+    v.tab.locator("#model input").press("Enter")
     v.tab.get_by_role("tab", name="Number of steps").click()
     v.tab.locator("#compare").click()
     v.tab.locator("#steps-status").get_by_text("Done in").wait_for()
