@@ -30,6 +30,14 @@ def test_models_lists_the_bundled_ones_and_the_baselines():
     assert {*firm.bundled(), "face-prior", "face-ista-net-random-inpainting"} <= names
 
 
+def test_models_names_a_task_once_and_says_the_data_in_short():
+    text = CliRunner().invoke(app, ["models"], env={"COLUMNS": "120"}).output
+    rows = text[text.index(" photo ") : text.index(" toy ")]
+    assert rows.count("super-resolution") == 1
+    assert "2600 photographs" in rows
+    assert "pixels" not in rows
+
+
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
     assert code == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,7 +38,7 @@ def models() -> None:
         facts = model_facts(path)
         card = facts["card"]
         millions = f"{facts['parameters'] / 1e6:.2f} M"
-        row = (path.stem, _tasks(card), millions, str(card.get("data", "")).split(",")[0])
+        row = (path.stem, _tasks(card), millions, re.split(r",| \(", str(card.get("data", "")))[0])
         table.add_row(*map(escape, row))
         notices |= {str(card[key]) for key in ("notice", "licence") if card.get(key)}
     console = Console()
@@ -167,7 +168,8 @@ def _tasks(card: Facts) -> str:
     trained = card.get("trained_for", [])
     if isinstance(trained, str):
         return trained
-    return "\n".join(str(entry.get("name")) for entry in trained) or str(card.get("objective", ""))
+    names = dict.fromkeys(str(entry.get("name")) for entry in trained)  # once, however often a mixture has it
+    return "\n".join(names) or str(card.get("objective", ""))
 
 
 def _table(facts: Facts) -> Table:
