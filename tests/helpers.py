@@ -1,4 +1,4 @@
-"""Checks shared by the operator tests; the dense solve is the independent oracle."""
+"""What tests share: the dense solve, which is the independent oracle, small models, and commands."""
 
 import os
 import subprocess
@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+
+import firm
 
 
 def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:
@@ -128,3 +130,32 @@ def run_two_processes(config_file: Path) -> None:
     result = subprocess.run([*torchrun, *local], env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it
+
+
+def call(*arguments):
+    """Run a command of ``firm`` in this process."""
+    from typer.testing import CliRunner
+
+    from firm.cli import app
+
+    return CliRunner().invoke(app, [str(a) for a in arguments])
+
+
+def weights(run: Path, name: str = "model") -> dict[str, Tensor]:
+    """Of the network that a training run has saved."""
+    return firm.load(run / f"{name}.safetensors").estimator.state_dict()
+
+
+def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    """Whether weights are equal to the bit."""
+    return all(torch.equal(a[key], b[key]) for key in a)
+
+
+def tiny_model(path: Path, trained_for: list[dict], **card) -> Path:
+    """Save a model of two iterations with random weights: quick, and good enough to see that pictures pass through."""
+    torch.manual_seed(0)
+    net = firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4, unshuffle=2, noise_level=True)
+    for p in net.parameters():
+        p.data = torch.randn(p.shape) * 0.05
+    firm.Firm(net, firm.Solver(K=2, output="correction"), {"trained_for": trained_for, **card}).save(path)
+    return path

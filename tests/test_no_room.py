@@ -6,11 +6,9 @@ import json
 import os
 
 import pytest
-from helpers import save_pictures, says
-from typer.testing import CliRunner
+from helpers import call, save_pictures, says
 
 import firm
-from firm.cli import app
 from firm.restoration import run as restoration
 
 SIZE = 16
@@ -46,10 +44,6 @@ def room(monkeypatch):
         monkeypatch.setattr(os, "fsync", full if writes is not None else fsync)
 
     return limit
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 def refused(result):

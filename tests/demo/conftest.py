@@ -4,9 +4,9 @@ import shutil
 import pytest
 import torch
 from demo.served import demo
+from helpers import tiny_model
 from PIL import Image
 
-import firm
 from firm.data import portrait
 from firm.demo.models import Models
 from firm.demo.request import Request
@@ -17,15 +17,8 @@ CHROMIUM = next(filter(None, (shutil.which(name) for name in ("chromium", "chrom
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
-    """A model of two iterations with random weights: quick, and good enough to see that pictures pass through."""
-    torch.manual_seed(0)
-    net = firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4, unshuffle=2, noise_level=True)
-    for p in net.parameters():
-        p.data = torch.randn(p.shape) * 0.05
     path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    card = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}], "channels": 3}
-    firm.Firm(net, firm.Solver(K=2, output="correction"), card).save(path)
-    return str(path)
+    return str(tiny_model(path, [{"name": "denoising", "sigma": [0.05, 0.4]}], channels=3))
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import time
 
 import numpy as np
@@ -202,6 +203,18 @@ def test_the_examples_bring_their_settings(visit, example):
     v.tab.wait_for_timeout(500)
     v.set("samples", 1)
     v.restore()
+
+
+def test_the_slider_starts_at_the_estimated_blur(visit):
+    v = visit()
+    v.tab.get_by_role("button", name="Blurred").click()
+    about = v.tab.locator("#about-picture").get_by_text("Blur: about")
+    about.wait_for()
+    told = float(re.search(r"Blur: about ([0-9.]+)", about.inner_text()).group(1))
+    slider = v.tab.locator("#blur input[type=number]")
+    slider.wait_for()
+    assert float(slider.input_value()) == pytest.approx(told, abs=0.051)
+    assert told != 1  # where it stands otherwise
 
 
 def test_cancel_stops_within_two_seconds(visit):

@@ -5,11 +5,9 @@ import json
 
 import pytest
 import torch
-from helpers import save_pictures, says
-from typer.testing import CliRunner
+from helpers import call, save_pictures, says
 
 import firm
-from firm.cli import app
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, firm_method
 
@@ -27,10 +25,6 @@ def model(seed, **settings):
     for p in net.parameters():
         p.data = 0.1 * torch.randn(p.shape)
     return firm.Firm(net, firm.Solver(K=1))
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 def rows_of(out):

@@ -8,12 +8,10 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from helpers import save_pictures, says
-from typer.testing import CliRunner
+from helpers import call, save_pictures, says
 
 import firm
 from firm._util import locks
-from firm.cli import app
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
 from firm.evaluation.folder import folder_name
@@ -25,10 +23,6 @@ SIZE = 16
 @pytest.fixture(scope="module")
 def pictures(tmp_path_factory):
     return save_pictures(tmp_path_factory.mktemp("pictures"), 3, (20, 20))
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 def save_model(path, seed, card=None):

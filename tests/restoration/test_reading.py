@@ -5,19 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import says
-from typer.testing import CliRunner
+from helpers import call, says
 
 from firm._util.text import in_both_units, noise_level
-from firm.cli import app
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError, read_picture
 from firm.restoration.output import write_picture
 from firm.restoration.reading import ProblemError, is_saved_picture, read
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 def test_a_picture_that_was_saved_as_floats(folder, tmp_path):

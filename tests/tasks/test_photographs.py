@@ -6,6 +6,7 @@ from torch.nn import functional as F
 
 import firm
 from firm.operators import gaussian_kernel, motion_kernel
+from firm.operators.cg import waits
 from firm.operators.testing import dot_test
 from firm.tasks import Rows, Task, built_in
 
@@ -35,7 +36,10 @@ def test_only_pixels_with_known_surroundings_are_measured(name, settings, kernel
     assert residual.abs().max() < 0.02  # ten iterations, from a residual of about 2
     drawn = Task(name, 32, **{k: v for k, v in settings.items() if k not in ("length", "blur")},
                  **({"length": (3, 7)} if "length" in settings else {"blur": (0.5, 2)}))  # fmt: skip
-    kernels = drawn.draw_operator(Rows(3, 0, 3), torch.device("cpu")).kernel
+    op = drawn.draw_operator(Rows(3, 0, 3), torch.device("cpu"))
+    assert op.boundary == "valid"
+    assert not waits(op)  # a training step with it fits into a CUDA graph
+    kernels = op.kernel
     torch.testing.assert_close(kernels.sum((1, 2, 3)), torch.ones(3))
     assert len({tuple(k.flatten().tolist()) for k in kernels}) == 3
 
@@ -93,5 +97,7 @@ def test_holes_anywhere_in_training():
     assert ((masks == 0).sum((1, 2, 3)) == sides**2).all()
     assert sides.min() >= 4
     assert sides.max() <= 12
+    firsts = {tuple(((m[0] == 0).any(d).float().argmax()).item() for d in (0, 1)) for m in masks}
+    assert len(firsts) > 40  # of 64 samples
     centred = Task("box-inpainting", 32, box=(4, 12)).draw_operator(Rows(8, 0, 8), torch.device("cpu")).mask
     assert (centred == centred.flip(-1)).float().mean() > 0.9  # as before, up to a pixel where the side is odd

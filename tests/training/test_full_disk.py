@@ -5,30 +5,16 @@ import resource
 
 import pytest
 import torch
-from helpers import says
-from typer.testing import CliRunner
+from helpers import call, same, says, weights
 
 import firm
 from firm._util.distributed import Ranks
-from firm.cli import app
 from firm.training.config import dump_config
 from firm.training.logs import Log, read_log
 from firm.training.loop import train
 from firm.training.validation import labelled, save_sheet
 
 RANK = Ranks(0, 1, torch.device("cpu"))
-
-
-def weights(run, name="model"):
-    return firm.load(run / f"{name}.safetensors").estimator.state_dict()
-
-
-def same(a, b):
-    return all(torch.equal(a[key], b[key]) for key in a)
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @contextlib.contextmanager

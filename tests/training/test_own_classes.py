@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import says
-from typer.testing import CliRunner
+from helpers import call, says
 
 import firm
 from firm._util.distributed import Ranks
 from firm._util.importing import load_class
-from firm.cli import app
 from firm.data import Images
 from firm.tasks import BaseTask
 from firm.training.checkpoint import Checkpoints
@@ -36,10 +34,6 @@ def run(tmp_path_factory, pictures, tiny):
     settings = [NETWORK, "task=denoising", "epochs=2", "warm_epochs=1", "size=16", f"out={root / 'run'}"]
     train(load_config(root / "c.yaml", settings), RANK, progress=False)
     return root
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 def test_an_own_network_trains_and_is_saved_with_its_arguments(run):

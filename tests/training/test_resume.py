@@ -11,12 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers import says
-from typer.testing import CliRunner
+from helpers import call, same, says, weights
 
 import firm
 from firm._util.distributed import Ranks
-from firm.cli import app
 from firm.data import Images
 from firm.training.checkpoint import Checkpoints, sealed
 from firm.training.config import ConfigError, dump_config
@@ -26,18 +24,6 @@ from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 PIXELS = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
-
-
-def weights(run, name="model"):
-    return firm.load(run / f"{name}.safetensors").estimator.state_dict()
-
-
-def same(a, b):
-    return all(torch.equal(a[key], b[key]) for key in a)
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
 @pytest.fixture

@@ -143,7 +143,7 @@ class _Member:
 
 @contextmanager
 def _damaged(path: Path) -> Iterator[None]:
-    """Name the file where its contents cannot be read."""
+    """Name the file where its contents cannot be read; NotImplementedError is a compression that zipfile lacks."""
     try:
         yield
     except (OSError, ValueError, EOFError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:

@@ -15,7 +15,6 @@ from firm.demo.pictures import save_shown, save_trade_off
 from firm.demo.request import Request, RequestError
 from firm.demo.restoring import Prepared, Restorer, score
 from firm.demo.watch import Watch
-from firm.operators.base import LinearOperator
 
 COUNTS = (1, 2, 4, 10, 25)
 PANEL = 400  # pixels of a panel
@@ -77,16 +76,7 @@ class _Recorder:
         self.states: list[tuple[str, str]] = []
         self.iterates: list[tuple[str, str]] = []
 
-    def posterior_mean(
-        self,
-        op: LinearOperator,
-        x_t: Tensor,
-        t: float | Tensor,
-        y: Tensor,
-        *,
-        sigma: float | Tensor | None = None,
-        check: bool = True,
-    ) -> Tensor:
+    def posterior_mean(self, *state: Any, **settings: Any) -> Tensor:
         """As the model's, with its iterates kept."""
         self.calls += 1
 
@@ -95,7 +85,7 @@ class _Recorder:
             self.iterates.append(self._panel(z, f"z, k = {k}"))
 
         wanted = keep if self.calls == self.step else None
-        return self.model.posterior_mean(op, x_t, t, y, sigma=sigma, check=check, callback=wanted)
+        return self.model.posterior_mean(*state, **settings, callback=wanted)
 
     def run(self, request: Request) -> Trajectory:
         """Sample from the noise that a restoration of one sample starts from."""

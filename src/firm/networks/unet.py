@@ -63,13 +63,8 @@ class UNet(nn.Module):
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
-    adamw_only = (
-        "stem.",
-        "head.",
-        "conditioning.",
-        "fine.stem.",
-        "fine.head.",
-    )  # no maps between features: parameters that Muon leaves to AdamW
+    # No maps between features: parameters that Muon leaves to AdamW.
+    adamw_only = ("stem.", "head.", "conditioning.", "fine.stem.", "fine.head.")
 
     def __init__(
         self,
