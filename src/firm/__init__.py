@@ -5,54 +5,70 @@ from typing import TYPE_CHECKING, Any
 
 from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
 
-# isort: split
-from firm import operators as operators
-from firm._flow import interpolate as interpolate
-from firm._flow import omega as omega
-from firm._flow import stratified_times as stratified_times
-from firm._flow import tau as tau
-from firm._flow import velocity_loss as velocity_loss
-from firm._model import Firm as Firm
-from firm._model import Solver as Solver
-from firm._model import bundled as bundled
-from firm._model import load as load
-from firm._model import load_network as load_network
-from firm._posterior_mean import flow_only as flow_only
-from firm._posterior_mean import posterior_mean as posterior_mean
-from firm._restore import Restoration as Restoration
-from firm._restore import restore as restore
-from firm._sampling import sample as sample
-from firm.acceleration import fast as fast
-from firm.networks import UNet as UNet
-from firm.operators import data_consistency as data_consistency
-from firm.tasks import Task as Task
-
 if TYPE_CHECKING:
+    from firm import acceleration as acceleration
+    from firm import baselines as baselines
+    from firm import bench as bench
     from firm import data as data
     from firm import evaluation as evaluation
     from firm import metrics as metrics
+    from firm import networks as networks
+    from firm import operators as operators
     from firm import restoration as restoration
+    from firm import tasks as tasks
     from firm import training as training
+    from firm._flow import interpolate as interpolate
+    from firm._flow import omega as omega
+    from firm._flow import stratified_times as stratified_times
+    from firm._flow import tau as tau
+    from firm._flow import velocity_loss as velocity_loss
+    from firm._model import Firm as Firm
+    from firm._model import Solver as Solver
+    from firm._model import bundled as bundled
+    from firm._model import load as load
+    from firm._model import load_network as load_network
+    from firm._posterior_mean import flow_only as flow_only
+    from firm._posterior_mean import posterior_mean as posterior_mean
+    from firm._restore import Restoration as Restoration
+    from firm._restore import restore as restore
+    from firm._sampling import sample as sample
+    from firm.acceleration import fast as fast
+    from firm.networks import UNet as UNet
+    from firm.operators import data_consistency as data_consistency
     from firm.restoration.tiling import tiled as tiled
+    from firm.tasks import Task as Task
     from firm.training.balance import TimeBalance as TimeBalance
 
 __version__ = "0.1.0"
 
-# Loaded when first used, so that ``import firm`` stays quick.
+# The public surface, loaded when first used: `firm --help` and `firm reproduce list` need no torch.
+_NAMES = {
+    "_flow": ("interpolate", "omega", "stratified_times", "tau", "velocity_loss"),
+    "_model": ("Firm", "Solver", "bundled", "load", "load_network"),
+    "_posterior_mean": ("flow_only", "posterior_mean"),
+    "_restore": ("Restoration", "restore"),
+    "_sampling": ("sample",),
+    "acceleration": ("fast",),
+    "networks": ("UNet",),
+    "operators": ("data_consistency",),
+    "restoration.tiling": ("tiled",),
+    "tasks": ("Task",),
+    "training.balance": ("TimeBalance",),
+}
 _PACKAGES = (
-    "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "restoration", "tasks",
-    "training",
+    "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration",
+    "tasks", "training",
 )  # fmt: skip
-_NAMES = {"tiled": "firm.restoration.tiling", "TimeBalance": "firm.training.balance"}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"firm.{name}")
-    if name in _NAMES:
-        return getattr(import_module(_NAMES[name]), name)
+    if name in _MODULES:
+        return globals().setdefault(name, getattr(import_module(f"firm.{_MODULES[name]}"), name))
     raise AttributeError(f"module 'firm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PACKAGES, *_NAMES})
+    return sorted({*globals(), *_PACKAGES, *_MODULES})

@@ -19,8 +19,9 @@ from firm.acceleration._fast import Precision
 from firm.baselines import d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
 from firm.baselines._common import begin
 from firm.baselines._denoiser import as_denoiser
+from firm.baselines.settings import CELEBA as PUBLISHED
 from firm.baselines.settings import settings
-from firm.baselines.weights import load_weights
+from firm.baselines.weights import load_weights, weights_file
 from firm.evaluation.methods import NamedMethod
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
@@ -44,7 +45,7 @@ class Baseline:
     label: str  # in the paper
     method: str  # its settings
     function: Callable[..., Tensor]  # function(net, op, y, sigma, *, generator, **settings)
-    weights: str  # the network; "{task}" is the task's name
+    weights: str  # the network, after the name of the data set; "{task}" is the task's name
     calls: Callable[[dict[str, Any]], Calls | None]  # from the settings; None where it depends on the image
     fixed: dict[str, Any] = field(default_factory=dict)  # settings of this row in all tasks
     gradients: bool = False  # whether gradients pass through the network, which is then left as it is, in float32
@@ -96,15 +97,15 @@ def _climbing(values: dict[str, Any]) -> Calls:
     return Calls(N * (K + 1), 2 * N * K, N)
 
 
-PRIOR = "face-prior"
+PRIOR = "prior"
 BASELINES = {
     row.name: row
     for row in (
-        Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "face-gradient-step", _gradient_step, gradients=True),
+        Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "gradient-step", _gradient_step, gradients=True),
         Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), PRIOR, partial(_stepped, usual=24)),
-        Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "face-ista-net-{task}", lambda _: Calls(1)),
+        Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "ista-net-{task}", lambda _: Calls(1)),
         Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), PRIOR, _stepped),
-        Baseline("i2sb", "I2SB", "i2sb", i2sb, "face-i2sb", _stepped, dict(steps=STEPS_I2SB)),
+        Baseline("i2sb", "I2SB", "i2sb", i2sb, "i2sb", _stepped, dict(steps=STEPS_I2SB)),
         Baseline("ot-ode", "OT-ODE", "ot-ode", ot_ode, PRIOR, _guided, gradients=True),
         Baseline("d-flow", "D-Flow", "d-flow", d_flow, PRIOR, lambda _: None, gradients=True),
         Baseline("flow-priors", "Flow-Priors", "flow-priors", flow_priors, PRIOR, _climbing, gradients=True),
@@ -127,19 +128,37 @@ def baseline_names(text: str) -> list[str]:
 
 
 class Networks:
-    """The baselines' networks, loaded when first asked for, once each."""
+    """The baselines' networks for one kind of images ("face"), loaded when first asked for, once each."""
 
-    def __init__(self, device: torch.device | str, precision: Precision = "float32", where: Path | None = None) -> None:
-        self.device, self.precision, self.where = device, precision, where
+    def __init__(
+        self,
+        device: torch.device | str,
+        precision: Precision = "float32",
+        where: Path | None = None,
+        images: str = "face",
+    ) -> None:
+        self.device, self.precision, self.where, self.images = device, precision, where, images
         self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
 
     def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
         """The network and its fingerprint; as it is if gradients go through it, else made fast."""
         if (name, gradients) not in self._ready:
-            net = load_weights(name, self.where).to(self.device)
+            net = load_weights(f"{self.images}-{name}", self.where).to(self.device)
             print_of = fingerprint(net, "" if gradients else self.precision)
             self._ready[name, gradients] = (net if gradients else fast_network(net, self.precision, False), print_of)
         return self._ready[name, gradients]
+
+
+def available(names: list[str], networks: Networks) -> list[str]:
+    """Those of the rows that have their networks, in every task that they do."""
+    return [
+        name
+        for name in names
+        if all(
+            weights_file(f"{networks.images}-{BASELINES[name].weights.format(task=task)}", networks.where).is_file()
+            for task in PUBLISHED[BASELINES[name].method]
+        )
+    ]
 
 
 def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:

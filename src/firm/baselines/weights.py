@@ -13,6 +13,7 @@ TRAINED_BY = {  # the beginning of a name -> how to make it
     "face-gradient-step": "firm train configs/baselines/gradient-step.yaml init_from=PRIOR data=CELEBA out=runs/gs",
     "face-ista-net": "firm train configs/baselines/ista-net.yaml task=TASK data=CELEBA out=runs/ista-net",
     "face-i2sb": "firm train configs/baselines/i2sb.yaml data=CELEBA out=runs/i2sb",
+    "cat-prior": "firm train configs/prior.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-prior",
 }
 
 
@@ -22,9 +23,14 @@ def folder() -> Path:
     return checkout if checkout.is_dir() else Path("baselines") / "weights"
 
 
+def weights_file(name: str, where: Path | None = None) -> Path:
+    """Where the network NAME should lie: in the folder `where`, or the usual one."""
+    return (folder() if where is None else where) / f"{name}.safetensors"
+
+
 def load_weights(name: str, where: Path | None = None) -> nn.Module:
     """The network NAME.safetensors of the folder `where`, ready to call; its attribute ``card`` says what it is."""
-    path = (folder() if where is None else where) / f"{name}.safetensors"
+    path = weights_file(name, where)
     if not path.is_file():
         made = next((how for start, how in TRAINED_BY.items() if name.startswith(start)), "")
         raise FileNotFoundError(

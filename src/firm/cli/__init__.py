@@ -1,5 +1,6 @@
-"""The command line: one sub-command per file. Heavy imports stay inside the commands, so that --help is quick."""
+"""The command line: one sub-command per file, loaded when it is asked for. Heavy imports stay inside the commands."""
 
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -8,12 +9,33 @@ from typer.core import TyperGroup
 from firm._util import interrupt
 from firm._util.files import is_full
 from firm._util.locks import LockedError
-from firm.cli import bench, demo, evaluate, info, plot, reproduce, restore, train
 from firm.cli.checks import told
+
+COMMANDS = {  # name -> its file here
+    "restore": "restore", "train": "train", "evaluate": "evaluate", "plot": "plot", "demo": "demo", "models": "info",
+    "info": "info", "bench": "bench", "reproduce": "reproduce",
+}  # fmt: skip
 
 
 class Commands(TyperGroup):
     """The commands; what may happen in any of them ends in a word, not in a traceback."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, its file loaded now: a function of that name, or a group of commands called app."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"firm.cli.{COMMANDS[cmd_name]}")
+        if cmd_name not in self.commands:
+            group = getattr(module, "app", None) or typer.Typer(add_completion=False)
+            if not hasattr(module, "app"):
+                group.command()(getattr(module, cmd_name))
+            self.commands[cmd_name] = typer.main.get_command(group)
+            self.commands[cmd_name].name = cmd_name
+        return self.commands[cmd_name]
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -54,14 +76,3 @@ def main(
     ] = False,
 ) -> None:
     """FIRM: restore images from y = A x + noise with a flow that solves with A in every step."""
-
-
-app.command()(restore.restore)
-app.command()(train.train)
-app.command()(evaluate.evaluate)
-app.command()(plot.plot)
-app.command()(demo.demo)
-app.command()(info.models)
-app.command()(info.info)
-app.add_typer(bench.app, name="bench")
-app.add_typer(reproduce.app, name="reproduce")

@@ -10,7 +10,7 @@ import typer
 from firm.cli.checks import SECONDS, Device, in_words
 from firm.cli.choices import Precision
 
-app = typer.Typer(help="Measure speed and memory on this machine.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Measure speed and memory on this machine.", no_args_is_help=True)
 
 
 @app.callback()

@@ -49,14 +49,17 @@ def told(error: Exception) -> str:
 def in_words(out: Path | None = None) -> Iterator[None]:
     """Tell what the user can mend in a sentence, without a traceback; hold the folder `out` meanwhile."""
     from firm._util.locks import folder_lock
-    from firm.evaluation.run import EvaluationError
 
     try:
         with folder_lock(out):
             yield
-    except (ValueError, OSError, EvaluationError) as error:
+    except (ValueError, OSError) as error:
         raise typer.BadParameter(told(error)) from error
     except (MemoryError, RuntimeError) as error:
+        from firm.evaluation.run import EvaluationError
+
+        if isinstance(error, EvaluationError):
+            raise typer.BadParameter(str(error)) from error
         if not _lacks_memory(error):
             raise
         raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error

@@ -1,137 +1,146 @@
-"""``firm reproduce``: every table and figure of the paper with one command each."""
+"""``firm reproduce``: every table and figure of the paper with one command each, all of them, or a report of them."""
 
 from __future__ import annotations
 
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from firm.cli.checks import SEED, Device, in_words
 from firm.cli.choices import Precision
+from firm.reproduce.catalogue import STUDIES, Study, require_data
 
-app = typer.Typer(help="Reproduce a table or figure of the paper.", no_args_is_help=True)
+app = typer.Typer(add_completion=False, help="Reproduce a table or figure of the paper.", no_args_is_help=True)
 
-
-@app.callback()
-def main() -> None:
-    """Reproduce a table or figure of the paper."""
-
-
-@app.command()
-def toy(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the figures, the numbers and the model.")] = Path(
-        "outputs/toy"
-    ),
-    seed: Annotated[int, typer.Option(help="Seed of training and sampling.", callback=SEED)] = 0,
-    steps: Annotated[
-        int | None, typer.Option(min=1, help="Training steps (default: about two minutes' worth).")
-    ] = None,
-    device: Annotated[
-        str, typer.Option(help="Where to train: cpu, cuda or cuda:N; the network is so small that the CPU is quick.")
-    ] = "cpu",
-) -> None:
-    """Posterior recovery on the Gaussian-mixture problem: train a small network, compare with the exact posterior."""
-    from firm._util.device import choose_device
-    from firm.reproduce import toy as experiment
-
-    with in_words(out):
-        experiment.run(out, seed=seed, steps=steps or experiment.STEPS, device=choose_device(device))
-
-
-@app.command()
-def portrait(
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture and the numbers.")] = Path(
-        "outputs/portrait"
-    ),
-    model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
-    steps: Annotated[int, typer.Option(min=1, help="Euler steps N.")] = 2,
-    samples: Annotated[int, typer.Option(min=2, help="Posterior samples for mean and standard deviation.")] = 8,
-    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 0,
-    device: Device = None,
-) -> None:
-    """Restore the bundled portrait in the paper's five tasks: one picture, one table."""
-    from firm._util.device import choose_device
-    from firm.reproduce import portrait as experiment
-
-    with in_words(out):
-        experiment.run(out, model, steps, samples, seed, choose_device(device))
-
-
+Out = Annotated[Path, typer.Option("--out", "-o", help="Folder for all studies: each writes to OUT/NAME.")]
 Data = Annotated[Path, typer.Option(help="Folder of CelebA: img_align_celeba and list_eval_partition.txt.")]
-Methods = Annotated[str, typer.Option(help="Baselines, comma-separated, or all.")]
-Model = Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")]
-Steps = Annotated[str, typer.Option(help="FIRM's numbers of Euler steps N.")]
+Afhq = Annotated[Path, typer.Option(help="Folder of AFHQ: train/cat, val/cat, test/cat.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Ten images, bundled models, nothing is trained.")]
+Batch = Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")]
+HowPrecise = Annotated[Precision, typer.Option(help="Precision of networks that no gradient passes through.")]
 Weights = Annotated[Path | None, typer.Option(help="Folder of the baselines' networks (default: the checkout's).")]
 
+# The options that studies have beyond --out, --quick, --device and the data: type, help and checks, and default.
+OPTIONS: dict[str, tuple[Any, Any]] = {
+    "batch": (Batch, 50),
+    "precision": (HowPrecise, "auto"),
+    "weights": (Weights, None),
+    "methods": (Annotated[str | None, typer.Option(help="Baselines, comma-separated, or all.")], None),
+    "steps": (Annotated[str | None, typer.Option(help="FIRM's numbers of Euler steps N, comma-separated.")], None),
+    "limit": (Annotated[int | None, typer.Option(min=1, help="How many of the test images, from the first.")], None),
+    "model": (Annotated[str | None, typer.Option(help="A .safetensors file, or a bundled model's name.")], None),
+    "images": (Annotated[int | None, typer.Option(min=1, help="Images timed one by one.")], None),
+    "batches": (Annotated[str | None, typer.Option(help="Batch sizes to try for the most images per second.")], None),
+    "modes": (Annotated[str | None, typer.Option(help="plain: eager float32; fast: CUDA graphs, bf16.")], None),
+    "skip": (Annotated[str | None, typer.Option(help="Baselines to leave out in plain mode.")], None),
+    "seed": (Annotated[int, typer.Option(help="Seed of training, measurements and sampling.", callback=SEED)], 0),
+    "training": (Annotated[int | None, typer.Option(min=1, help="Training steps.")], None),
+    "N": (Annotated[int, typer.Option("--steps", min=1, help="Euler steps N.")], 2),
+    "samples": (Annotated[int, typer.Option(min=2, help="Posterior samples of a measurement.")], 8),
+}  # fmt: skip
+LISTS: dict[str, Callable[[str], Any]] = {"modes": lambda text: text.split(","), "skip": lambda text: text.split(",")}
 
-@app.command()
-def celeba(
-    data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the tables; continued if it has some.")] = Path(
-        "outputs/celeba"
-    ),
-    methods: Methods = "all",
-    model: Model = "face-128",
-    steps: Steps = "2,4,10,25",
-    limit: Annotated[int, typer.Option(min=1, help="How many of the test faces, from the first.")] = 100,
-    batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 50,
-    precision: Annotated[
-        Precision, typer.Option(help="Precision of networks that no gradient passes through.")
-    ] = "auto",
-    weights: Weights = None,
-    images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first faces.")] = 0,
-    device: Device = None,
-) -> None:
-    """Table 1: all methods in five tasks on CelebA, our numbers next to the published ones (minutes on a GPU)."""
+
+def _settings(given: dict[str, Any]) -> Any:
+    """`firm.reproduce.settings.Settings` from what was typed."""
+    from dataclasses import fields
+
     from firm._util.device import choose_device
     from firm._util.text import numbers
-    from firm.reproduce import celeba as experiment
+    from firm.reproduce.settings import Settings
 
-    with in_words(out):
-        experiment.run(
-            out, data, methods=methods, model=model, steps=numbers(steps), limit=limit, batch=batch,
-            precision=precision, weights=weights, pictures=images, device=choose_device(device),
-        )  # fmt: skip
-
-
-@app.command()
-def cost(
-    data: Data,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the table.")] = Path("outputs/cost"),
-    methods: Methods = "all",
-    model: Model = "face-128",
-    steps: Steps = "2,4,10,25",
-    images: Annotated[int, typer.Option(min=1, help="Images timed one by one.")] = 10,
-    batches: Annotated[str, typer.Option(help="Batch sizes to try for the most images per second.")] = "10,100",
-    modes: Annotated[
-        str, typer.Option(help="plain: eager float32, as published code runs; fast: with CUDA graphs and bf16.")
-    ] = ("plain,fast"),
-    skip: Annotated[str, typer.Option(help="Baselines to leave out in plain mode.")] = "d-flow",
-    weights: Weights = None,
-    device: Device = None,
-) -> None:
-    """The efficiency table: seconds, memory and network calls of every method, CelebA deblurring, batch 1."""
-    from firm._util.device import choose_device
-    from firm._util.text import numbers
-    from firm.reproduce import cost as experiment
-
-    with in_words(out):
-        experiment.run(
-            out, data, methods=methods, model=model, steps=numbers(steps), images=images, batches=numbers(batches),
-            modes=modes.split(","), skip=skip.split(","), weights=weights,
-            device=choose_device(device),
-        )  # fmt: skip
+    values = dict(given)
+    values["device"] = choose_device(values.pop("device", None))
+    values["celeba"] = values.pop("data", None)
+    for key in ("steps", "batches"):
+        if values.get(key) is not None:
+            values[key] = numbers(values[key])
+    values |= {key: read(values[key]) for key, read in LISTS.items() if values.get(key) is not None}
+    known = {field.name for field in fields(Settings)}
+    own = {key: value for key, value in values.items() if key not in known}
+    command = shlex.join(["firm", *sys.argv[1:]])
+    return Settings(**{k: v for k, v in values.items() if k in known}, own=own, command=command)
 
 
-@app.command()
-def pareto(
-    table: Annotated[Path, typer.Option(help="Folder of `firm reproduce celeba`.")] = Path("outputs/celeba"),
-    times: Annotated[Path, typer.Option(help="Folder of `firm reproduce cost`.")] = Path("outputs/cost"),
-    out: Annotated[Path, typer.Option("--out", "-o", help="The picture.")] = Path("outputs/pareto.png"),
-) -> None:
-    """Quality against time: PSNR over seconds per image for all methods and all N, from the two tables."""
-    from firm.reproduce import pareto as experiment
+def _command(study: Study) -> Callable[..., None]:
+    """The command of a study, with the options that it has and no others."""
+
+    def run(**given: Any) -> None:
+        from firm.reproduce.running import announce
+
+        with in_words():
+            settings = _settings(given)
+            require_data([study], {"celeba": settings.celeba, "afhq": settings.afhq})
+        announce([study], settings)
+        with in_words(settings.folder(study.name)):
+            study.run(settings)
+
+    options: dict[str, tuple[Any, Any]] = {
+        **({"data": (Data, ...)} if "celeba" in study.data else {}),
+        **({"afhq": (Afhq, ...)} if "afhq" in study.data else {}),
+        "out": (Out, Path("outputs")),
+        "quick": (Quick, False),
+        **{name: OPTIONS[name] for name in study.options},
+        "device": (Device, None),
+    }
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    parameters = [
+        inspect.Parameter(
+            name, keyword, annotation=kind, default=inspect.Parameter.empty if default is ... else default
+        )
+        for name, (kind, default) in options.items()
+    ]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {name: kind for name, (kind, _) in options.items()}
+    run.__doc__ = f"{study.paper[0].upper()}{study.paper[1:]}: {study.title}."
+    return run
+
+
+@app.command("list")
+def list_(out: Out = Path("outputs")) -> None:
+    """Every table and figure of the paper: what it needs, how long it takes, whether it has been run here."""
+    from firm.reproduce.listing import overview
 
     with in_words():
-        experiment.run(table, times, out)
+        overview(out)
+
+
+@app.command("all")
+def all_(
+    data: Annotated[Path | None, typer.Option(help="Folder of CelebA.")] = None,
+    afhq: Annotated[Path | None, typer.Option(help="Folder of AFHQ.")] = None,
+    out: Out = Path("outputs"),
+    quick: Quick = False,
+    batch: Batch = 50,
+    precision: HowPrecise = "auto",
+    weights: Weights = None,
+    device: Device = None,
+) -> None:
+    """Run all of them, one after the other, and build the report; what has been run is continued, not repeated."""
+    from firm.reproduce.running import run_all
+
+    with in_words(out):
+        given = dict(data=data, afhq=afhq, out=out, quick=quick, batch=batch, precision=precision, weights=weights)
+        failed = run_all(_settings({**given, "device": device}))
+    raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def report(
+    out: Out = Path("outputs"),
+    page: Annotated[Path | None, typer.Option(help="The page (default: OUT/report.html).")] = None,
+) -> None:
+    """One page of all that has been run: our tables beside the paper's, figures, machine, commands."""
+    from firm.reproduce.report import write_report
+
+    with in_words():
+        write_report(out, page or out / "report.html")
+
+
+for _study in STUDIES:
+    app.command(_study.name)(_command(_study))

@@ -1,88 +1,101 @@
-"""Our scores beside the published ones: Markdown, LaTeX and a table for the terminal, best and second marked."""
+"""The paper's comparison: every method in every task, ours beside the published; Tables 1 and 2, and the large ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
-from rich import box
-from rich.table import Table
-
+from firm.baselines.methods import Networks, available, baseline_names
+from firm.evaluation.methods import NamedMethod
+from firm.reproduce import published
+from firm.reproduce.evaluations import Summary, methods, scores, test_images
 from firm.reproduce.published import METRICS, Scores
-from firm.tasks import tables
+from firm.reproduce.record import Clock, record
+from firm.reproduce.settings import AFHQ, CELEBA, Settings, Subject
+from firm.reproduce.tables import Line, Table, Value, metric_columns
+from firm.tasks import BaseTask, Task, tables
 
-DIGITS = {"psnr": 2, "ssim": 3, "lpips": 3}
-Mark = Callable[[str, int], str]  # a number's text and its rank, 0 for the best
-
-
-def ranks(scores: Scores, task: str, metric: str) -> dict[str, int]:
-    """The place of every method in a column, 0 for the best, as printed: equal numbers share a place."""
-    found = {m: round(row[task][metric], DIGITS[metric]) for m, row in scores.items() if metric in row.get(task, {})}
-    ordered = sorted(set(found.values()), reverse=metric != "lpips")
-    return {method: ordered.index(value) for method, value in found.items()}
+STEPS = (2, 4, 10, 25)
+QUICK_METHODS = "pnp-hqs,ista-net,pnp-flow1"  # with ten faces on two cores, minutes
+LARGE_METHODS = "ot-ode,pnp-flow,flower"  # of the paper's large tables
 
 
-def cells(scores: Scores, method: str, task: str, mark: Mark) -> list[str]:
-    """The three numbers of a method in a task as text, marked; dashes where it does not do the task."""
-    row = scores.get(method, {}).get(task, {})
-    places = {metric: ranks(scores, task, metric) for metric in METRICS}
+@dataclass(frozen=True)
+class Comparison:
+    """One of the paper's four tables."""
+
+    subject: Subject
+    images: int
+    paper: Callable[[], Scores]
+    methods: str
+    deviations: bool = False
+
+
+TABLES = {
+    "celeba": Comparison(CELEBA, 100, published.celeba, "all"),
+    "celeba-1000": Comparison(CELEBA, 1000, published.celeba_1000, LARGE_METHODS, deviations=True),
+    "afhq": Comparison(AFHQ, 100, published.afhq, "all"),
+    "afhq-400": Comparison(AFHQ, 400, published.afhq_400, LARGE_METHODS, deviations=True),
+}
+
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Evaluate what is not there yet; write and print the table."""
+    clock, chosen = Clock(), TABLES[name]
+    subject = chosen.subject
+    names, missing = baselines(settings, subject, chosen.methods)
+    rows = methods(settings, subject, names, settings.steps or ((2, 10) if settings.quick else STEPS))
+    tasks = [Task(task, subject.size) for task in tables()]
+    require(rows, tasks)
+    images = test_images(settings, subject, settings.images(chosen.images))
+    summary = scores(settings, subject, tasks, rows, images)
+    table = beside(f"{len(images)} images of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
+    return record(
+        settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
+        notes=[*notes(subject), *missing], numbers={"summary": summary},
+    )  # fmt: skip
+
+
+def baselines(settings: Settings, subject: Subject, usual: str, quick: str = QUICK_METHODS) -> tuple[str, list[str]]:
+    """The baselines to run, and a note on those left out: asked for ones must be there, usual ones are if they can."""
+    if settings.methods is not None:
+        return settings.methods, []
+    names = baseline_names(quick if settings.quick else usual)
+    there = available(names, Networks(settings.device, settings.precision, settings.weights, subject.networks))
+    absent = [name for name in names if name not in there]
+    note = f"no networks for {subject.title} here, so left out: {', '.join(absent)} (docs/baselines.md trains them)"
+    return ",".join(there), [note] if absent else []
+
+
+def require(rows: list[NamedMethod], tasks: list[BaseTask]) -> None:
+    """Load every network: what is missing is said before any work."""
+    for method in rows:
+        for task in tasks:
+            method.on(task)
+
+
+def notes(subject: Subject) -> list[str]:
+    """What differs from the paper in all of these tables."""
     return [
-        mark(f"{row[metric]:.{DIGITS[metric]}f}", places[metric][method]) if metric in row else "-"
-        for metric in METRICS
+        f"the test images are the first ones of our part of {subject.title}, not the paper's: a guide, not an equality",
+        "one network for all tasks, and baselines' networks of 8 M parameters, trained for minutes; "
+        "the paper has one of 34.5 M or more for each task, trained for days",
     ]
 
 
-def markdown(ours: Scores, paper: Scores) -> str:
-    """One line a method, PSNR / SSIM / LPIPS of each task, ours and below it the paper's; **best**, *second*."""
-
-    def mark(text: str, rank: int) -> str:
-        return {0: f"**{text}**", 1: f"*{text}*"}.get(rank, text)
-
-    lines = ["| | | " + " | ".join(tables()) + " |", "|---" * (2 + len(tables())) + "|"]
-    for method in ours:
-        for whose, scores in (("ours", ours), ("paper", paper)):
-            if method in scores:
-                rows = [" / ".join(cells(scores, method, task, mark)) for task in tables()]
-                name = method if whose == "ours" else ""
-                lines.append(f"| {name} | {whose} | " + " | ".join("-" if r == "- / - / -" else r for r in rows) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def latex(ours: Scores, paper: Scores) -> str:
-    r"""The same as a tabular of 15 columns: best \textbf, second \underline; the paper's lines in grey."""
-
-    def mark(text: str, rank: int) -> str:
-        return {0: rf"\textbf{{{text}}}", 1: rf"\underline{{{text}}}"}.get(rank, text)
-
-    def line(scores: Scores, method: str, name: str, style: str) -> str:
-        row = [style + cell for task in tables() for cell in cells(scores, method, task, mark)]
-        return " & ".join([style + name, *row]) + r" \\"
-
-    head = " & ".join(rf"\multicolumn{{3}}{{c}}{{{task}}}" for task in tables())
-    out = [
-        r"% needs booktabs and xcolor", rf"\begin{{tabular}}{{l *{{{3 * len(tables())}}}{{c}}}}", r"\toprule",
-        rf"& {head} \\", "& " + " & ".join(["PSNR & SSIM & LPIPS"] * len(tables())) + r" \\", r"\midrule",
-    ]  # fmt: skip
-    for method in ours:
-        out.append(line(ours, method, method, ""))
-        if method in paper:
-            out.append(line(paper, method, r"\quad published", r"\color{gray}"))
-    return "\n".join([*out, r"\bottomrule", r"\end{tabular}", ""])
-
-
-def terminal(ours: Scores, paper: Scores) -> Table:
-    """PSNR of every method and task, the paper's in brackets."""
-    table = Table(title="PSNR in dB: ours (paper)", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    for task in tables():
-        table.add_column(task, justify="right")
-    for method, row in ours.items():
-        places = {task: ranks(ours, task, "psnr") for task in tables()}
-        shown = []
-        for task in tables():
-            published = paper.get(method, {}).get(task, {}).get("psnr")
-            beside = f" ({published:.2f})" if published is not None else ""
-            value = f"{row[task]['psnr']:.2f}{beside}" if task in row else "-"
-            style = {0: "bold", 1: "italic"}.get(places[task].get(method, 9), "")
-            shown.append(f"[{style}]{value}[/{style}]" if style else value)
-        table.add_row(method, *shown)
-    return table
+def beside(title: str, summary: Summary, rows: list[NamedMethod], paper: Scores, deviations: bool = False) -> Table:
+    """The table: one line a method, the three metrics of every task."""
+    lines = []
+    for method in rows:
+        label = "Degraded" if method.label == "degraded" else method.label
+        ours: dict[str, Value] = {}
+        for task, found in summary.items():
+            if method.label in found:
+                values = found[method.label]
+                for metric in METRICS:
+                    mean = values[metric]
+                    ours[f"{task} {metric}"] = (mean, values[f"{metric}_std"]) if deviations else mean
+        theirs = {f"{task} {m}": value for task, row in paper.get(label, {}).items() for m, value in row.items()}
+        lines.append(Line(label, ours, dict(theirs)))
+    return Table(title, metric_columns(list(summary)), lines)

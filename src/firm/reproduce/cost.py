@@ -12,76 +12,68 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich import box
-from rich.console import Console
-from rich.table import Table
 from tqdm import tqdm
 
 from firm._model import load
-from firm._util.device import default_device, wait
+from firm._util.device import wait
 from firm._util.files import write_atomically
-from firm._util.machine import describe_machine, peak_megabytes
+from firm._util.machine import peak_megabytes
 from firm._util.seeds import generator_for
 from firm.acceleration._fast import fast
 from firm.acceleration.replay import eagerly
 from firm.baselines.methods import BASELINES, Calls, Networks, baseline_methods, baseline_names
-from firm.data import load_images
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, firm_method
+from firm.reproduce.comparison import baselines
+from firm.reproduce.evaluations import test_images
 from firm.reproduce.published import COST
+from firm.reproduce.record import Clock, record
+from firm.reproduce.settings import CELEBA, SEED, Settings
+from firm.reproduce.tables import Column, Line, Table, Value
 from firm.tasks import BaseTask, Task
 
-SEED = 42
 MODES = ("plain", "fast")  # eager float32, as published code runs; and made fast: CUDA graphs, bfloat16 where allowed
 
 
-def run(
-    out: Path,
-    data: Path,
-    *,
-    methods: str = "all",
-    model: str = "face-128",
-    steps: Sequence[int] = (2, 4, 10, 25),
-    images: int = 10,
-    batches: Sequence[int] = (10, 100),
-    modes: Sequence[str] = MODES,
-    skip: Sequence[str] = (),
-    weights: Path | None = None,
-    device: torch.device | None = None,
-) -> dict[str, Any]:
-    """Measure each method by itself on the device; cost.json is written after every row.
+STEPS = (2, 4, 10, 25)
+QUICK_METHODS = "pnp-hqs,pnp-flow1"
 
-    `skip` names rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Measure each method by itself on the device; the rows so far are written after every one.
+
+    Options of its own: `images` timed one by one, `batches` to try for the most images per second, `modes`, and `skip`,
+    rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
     """
-    task, device = Task("deblurring", 128), device or default_device()
-    if wrong := [mode for mode in modes if mode not in MODES]:
+    clock, task, device = Clock(), Task("deblurring", CELEBA.size), settings.device
+    own: dict[str, Any] = {"images": 10, "batches": (10, 100), "modes": MODES, "skip": ("d-flow",)}
+    if settings.quick:
+        own |= {"images": 3, "batches": (), "modes": ("fast",)}
+    own |= {key: value for key, value in settings.own.items() if value is not None}
+    if wrong := [mode for mode in own["modes"] if mode not in MODES]:
         raise ValueError(f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
-    for method in baseline_methods(methods, Networks("cpu", "float32", weights)):
+    chosen, missing = baselines(settings, CELEBA, "all", QUICK_METHODS)
+    for method in baseline_methods(chosen, Networks("cpu", "float32", settings.weights)) if chosen else ():
         method.on(task)  # loads the networks: what is missing is said before any work
-    pictures = load_images("celeba", data, "test", size=128, limit=max(images, *batches, 1))
-    rows: list[dict[str, Any]] = []
-    results: dict[str, Any] = {
-        "task": task.name, "images": images, "model": model, "machine": describe_machine(device), "rows": rows
-    }  # fmt: skip
-    work = [(mode, "FIRM", N) for mode in modes for N in steps]
-    work += [
-        (mode, name, 0) for mode in modes for name in baseline_names(methods) if mode == "fast" or name not in skip
-    ]
-    for mode, name, N in tqdm(work, unit="row"):
+    names = baseline_names(chosen) if chosen else []
+    pictures = test_images(settings, CELEBA, max(own["images"], *own["batches"]))
+    model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
+    work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in own["modes"] for N in settings.steps or STEPS]
+    work += [(mode, row, 0) for mode in own["modes"] for row in names if mode == "fast" or row not in own["skip"]]
+    for mode, row, N in tqdm(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
-            method, calls = _prepare(mode, name, N, model, weights, task, device)
-            row: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
-            row |= _at_batch_one(method, task, pictures, images, device)
-            row |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
-        rows.append(row)
-        write_atomically(out / "cost.json", json.dumps(results, indent=1))
+            method, calls = _prepare(mode, row, N, model, settings.weights, task, device)
+            found: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
+            found |= _at_batch_one(method, task, pictures, own["images"], device)
+            found |= _at_best_batch(method, task, pictures, own["batches"], device) if mode == "fast" else {}
+        rows.append(found)
+        write_atomically(settings.folder(name) / "rows.json", json.dumps(rows, indent=1))
         del method
         _free(device)
-    write_atomically(out / "cost.md", markdown(results))
-    console = Console(width=140)
-    console.print(_table(results))
-    console.print(f"results are in {out / 'cost.md'} and cost.json")
-    return results
+    return record(
+        settings, name, clock, images=own["images"], model=model, tables=[table(rows)], numbers={"rows": rows},
+        notes=["the paper's times are those of one RTX A6000", *missing],
+    )  # fmt: skip
 
 
 def _prepare(
@@ -154,37 +146,26 @@ def _free(device: torch.device) -> None:
         torch.cuda.empty_cache()
 
 
-def _text(row: dict[str, Any]) -> list[str]:
-    def number(key: str, form: str) -> str:
-        return "-" if row.get(key) is None else format(row[key], form)
-
-    published = COST.get(row["method"], (None, None, None))
-    beside = ["-" if value is None else format(value, "g") for value in published]
-    calls = number("forward", "d") if not row["backward"] else f"{row['forward']} + {row['backward']} back"
-    speed = "-" if row.get("images/s") is None else f"{row['images/s']:.1f} (batch {row['batch']})"
-    return [
-        row["method"], row["mode"], number("seconds", ".4f"), beside[0], number("peak_mb", ".0f"), beside[1], calls,
-        number("nfe", "d"), beside[2], speed,
-    ]  # fmt: skip
+COLUMNS = (
+    Column("how", "how"),
+    Column("seconds", "s/image", digits=4, better="low"),
+    Column("peak_mb", "peak MB", digits=0, better="low"),
+    Column("calls", "network calls"),
+    Column("nfe", "NFE", digits=0, better="low"),
+    Column("speed", "images/s"),
+)
 
 
-COLUMNS = ("method", "how", "s/image", "paper", "peak MB", "paper", "calls", "NFE", "paper", "images/s")
-
-
-def markdown(results: dict[str, Any]) -> str:
-    """The rows as a Markdown table."""
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---" * len(COLUMNS) + "|"]
-    return "\n".join([*lines, *("| " + " | ".join(_text(row)) + " |" for row in results["rows"])]) + "\n"
-
-
-def _table(results: dict[str, Any]) -> Table:
-    machine = results["machine"]
-    title = (
-        f"CelebA deblurring, batch 1, {results['images']} images, {machine.get('gpu', machine['cpu'])} (paper: A6000)"
-    )
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column in ("method", "how") else "right", no_wrap=True)
-    for row in results["rows"]:
-        table.add_row(*_text(row))
-    return table
+def table(rows: Sequence[dict[str, Any]]) -> Table:
+    """One line a method and mode; memory and time as the paper has them beside."""
+    lines = []
+    for row in rows:
+        published = zip(("seconds", "peak_mb", "nfe"), COST.get(row["method"], (None,) * 3), strict=True)
+        calls = "-" if row["forward"] is None else str(row["forward"])
+        calls += f" + {row['backward']} back" if row["backward"] else ""
+        ours: dict[str, Value] = {"how": row["mode"], "calls": calls}
+        ours |= {key: row[key] for key in ("seconds", "peak_mb", "nfe") if row[key] is not None}
+        ours |= {"speed": f"{row['images/s']:.1f} (batch {row['batch']})"} if "images/s" in row else {}
+        label = row["method"] if row["mode"] == "fast" else f"{row['method']}, plain"
+        lines.append(Line(label, ours, {key: value for key, value in published if value is not None}))
+    return Table("CelebA deblurring, one image at a time", COLUMNS, lines)

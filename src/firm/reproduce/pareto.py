@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from pathlib import Path
 from typing import Any
 
-from firm._util.files import check_file
-from firm.reproduce.published import COST, Scores
+from firm.reproduce.figures import save
+from firm.reproduce.listing import RESULTS, read_record
+from firm.reproduce.published import COST
 from firm.reproduce.published import celeba as published
+from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.settings import Settings
 from firm.tasks import tables
 
 TIMED = "deblurring"
 
 
-def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
+def study(settings: Settings, name: str) -> dict[str, Any]:
     """Draw PSNR against seconds per image, from the results of ``celeba`` and ``cost``.
 
     On the left deblurring, which every method does; on the right the mean of the five tasks, of those that do all.
@@ -24,49 +26,56 @@ def run(table: Path, times: Path, out: Path, mode: str = "fast") -> Path:
     """
     import matplotlib.pyplot as plt
 
-    check_file(out)
-
-    cost = _read(times / "cost.json")
-    try:
-        ours: Scores = _read(table / "results.json")["ours"]
-        seconds = {row["method"]: float(row["seconds"]) for row in cost["rows"] if row["mode"] == mode}
-        for row in ours.values():
-            _psnr(row, False), _psnr(row, True)
-        machine = cost["machine"].get("gpu", cost["machine"]["cpu"])
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{table} or {times} lacks numbers: run the commands that wrote them again") from error
+    clock = Clock()
+    ours, quality = _psnrs(settings.folder("celeba"))
+    seconds, cost = _seconds(settings.folder("cost"))
     theirs = {method: values[0] for method, values in COST.items()}
+    paper = {m: {task: float(row[task]["psnr"]) for task in row} for m, row in published().items()}  # type: ignore[arg-type]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     for axis, mean in zip(axes, (False, True), strict=True):
-        for scores, clock, hollow in ((ours, seconds, False), (published(), theirs, True)):
-            points = {m: (clock[m], _psnr(row, mean)) for m, row in scores.items() if m in clock}
+        for scores, times, hollow in ((ours, seconds, False), (paper, theirs, True)):
+            points = {m: (times[m], _psnr(row, mean)) for m, row in scores.items() if m in times}
             _draw(axis, {m: (x, y) for m, (x, y) in points.items() if y is not None}, hollow)
         axis.set(xscale="log", xlabel="seconds per image, batch 1", ylabel="PSNR (dB)")
         axis.set_title("mean of the five tasks" if mean else TIMED)
         axis.grid(alpha=0.25)
+    machine = cost["machine"]
+    machine = machine.get("gpu", machine["cpu"])
     figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
-    figure.savefig(out, dpi=130)
-    plt.close(figure)
-    print(f"the picture is {out}")
-    return out
+    save(figure, settings.folder(name) / "pareto.png")
+    return record(
+        settings, name, clock, images=quality["images"], model=quality["model"],
+        figures=[Figure("pareto.png", "PSNR over seconds per image; up and to the left is better", free=True)],
+        numbers={"seconds": seconds, "psnr": ours, "from": [quality["command"], cost["command"]]},
+    )  # fmt: skip
 
 
-def _read(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: run `firm reproduce celeba` and `firm reproduce cost` first")
-    try:
-        found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: run the command that wrote it again")
+def _record(folder: Path) -> dict[str, Any]:
+    found = read_record(folder)
+    if found is None:
+        raise FileNotFoundError(f"{folder / RESULTS}: run `firm reproduce celeba` and `firm reproduce cost` first")
     return found
 
 
-def _psnr(row: dict[str, dict[str, float]], mean: bool) -> float | None:
+def _psnrs(folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+    """PSNR of every method and task, out of the table of ``celeba``."""
+    found = _record(folder)
+    lines = [line for table in found["tables"] for line in table["lines"]]
+    return {
+        line["label"]: {task: line["ours"][f"{task} psnr"] for task in tables() if f"{task} psnr" in line["ours"]}
+        for line in lines
+    }, found
+
+
+def _seconds(folder: Path, mode: str = "fast") -> tuple[dict[str, float], dict[str, Any]]:
+    found = _record(folder)
+    return {row["method"]: float(row["seconds"]) for row in found["numbers"]["rows"] if row["mode"] == mode}, found
+
+
+def _psnr(row: dict[str, float], mean: bool) -> float | None:
     if not mean:
-        return row[TIMED]["psnr"] if TIMED in row else None
-    return statistics.fmean(row[task]["psnr"] for task in tables()) if all(task in row for task in tables()) else None
+        return row.get(TIMED)
+    return statistics.fmean(row[task] for task in tables()) if all(task in row for task in tables()) else None
 
 
 def _draw(axis: Any, points: dict[str, tuple[float, float]], hollow: bool) -> None:

@@ -6,26 +6,25 @@ beside the paper's and those of the exact velocity field.
 
 from __future__ import annotations
 
-import json
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Generator, Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from tqdm import trange
 
 from firm._flow import stratified_times, velocity_loss
-from firm._model import Firm, Solver
+from firm._model import Firm, Solver, load
 from firm._posterior_mean import PosteriorMean
 from firm._sampling import sample
-from firm._util.files import write_atomically
-from firm._util.machine import describe_machine
 from firm.networks import MLP
 from firm.reproduce import toy_problem as toy
+from firm.reproduce.figures import save
+from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.settings import Settings
+from firm.reproduce.tables import Column, Line, Value
+from firm.reproduce.tables import Table as PaperTable
 from firm.training.balance import TimeBalance
 
 STEPS, BATCH, RATE = 16_000, 512, 3e-3  # two to three minutes on two cores
@@ -42,30 +41,39 @@ PAPER: dict[int, dict[str, Any]] = {  # Table "Posterior recovery versus N"
 }
 
 
-def run(out: Path, seed: int = 0, steps: int = STEPS, device: torch.device | None = None) -> dict[str, Any]:
-    """Train, evaluate, print the table, and write model, figures and numbers to `out`."""
-    start = time.perf_counter()
-    model = train(seed, steps, device).cpu()
-    trained = time.perf_counter() - start
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Train (with --quick: take the bundled network), evaluate; write model, figures and numbers.
+
+    Options of its own: `seed`, and `training` steps.
+    """
+    clock = Clock()
+    own = {key: value for key, value in settings.own.items() if value is not None}
+    seed, steps, out = own.get("seed", 0), own.get("training", STEPS), settings.folder(name)
+    model = (load("toy") if settings.quick else train(seed, steps, settings.device)).cpu()
+    trained = clock.seconds()
     learned, exact = sweep(model, seed), sweep(toy.ExactField(), seed)
-    results = {
-        "settings": {"steps": steps, "batch": BATCH, "rate": RATE, "seed": seed, "samples": SAMPLES, "u": 1.5},
-        "paper": PAPER,
+    rows = {
         "learned": {N: summary(x, 1.5) for N, x in learned.items()},
         "exact": {N: summary(x, 1.5) for N, x in exact.items()},
-        "learned at u = -1.5": {50: summary(draw(model, -1.5, 50, seed), -1.5)},
-        "seconds": {"training": round(trained, 1), "all": round(time.perf_counter() - start, 1)},
-        "machine": describe_machine(),
     }
-    model.card = {"trained_for": "toy", "settings": results["settings"]}
-    model.save(out / "toy.safetensors")
-    write_atomically(out / "results.json", json.dumps(results, indent=1))
+    about = {"steps": steps, "batch": BATCH, "rate": RATE, "seed": seed, "samples": SAMPLES, "u": 1.5}
+    numbers = {
+        "settings": "the bundled network" if settings.quick else about, **rows,
+        "learned at u = -1.5": {50: summary(draw(model, -1.5, 50, seed), -1.5)}, "seconds of training": trained,
+    }  # fmt: skip
+    if not settings.quick:
+        model.card = {"trained_for": "toy", "settings": about}
+        model.save(out / "toy.safetensors")
     posterior_figure(model, seed, out / "posterior.png")
     steps_figure(learned, exact, out / "steps.png")
-    console = Console()
-    console.print(table(results))
-    console.print(f"trained in {trained:.0f} s; posterior.png, steps.png, results.json, toy.safetensors are in {out}")
-    return results
+    figures = [
+        Figure("posterior.png", "samples of the posterior over its exact density", free=True),
+        Figure("steps.png", "distance to the posterior against N, and the marginals", free=True),
+    ]
+    return record(
+        settings, name, clock, model="toy", tables=[table(rows)], figures=figures, numbers=numbers, seed=seed,
+        notes=["the exact velocity field stands beside the learned one: what is left at N = 50 is the network's"],
+    )  # fmt: skip
 
 
 def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
@@ -127,23 +135,27 @@ def summary(x: Tensor, u: float) -> dict[str, Any]:
     }
 
 
-def table(results: dict[str, Any]) -> Table:
-    """Paper, learned and exact side by side, for each N."""
-    out = Table(title=f"Posterior recovery versus N (u = +1.5, {SAMPLES} samples)", title_justify="left")
-    out.add_column("N")
-    out.add_column("")
-    for column in ("paper", "ours, learned", "exact field"):
-        out.add_column(column, justify="right")
+COLUMNS = (
+    Column("w1", "W1(v)", better="low"),
+    Column("valley", "mass in |v| < 0.75"),
+    Column("weights", "mode weights"),
+    Column("modes", "modes"),
+)
+
+
+def table(rows: dict[str, dict[int, dict[str, Any]]]) -> PaperTable:
+    """The learned field beside the paper's and the exact one, for each N."""
+
+    def values(r: dict[str, Any]) -> dict[str, Value]:
+        weights = f"{r['weights'][0]:.2f}/{r['weights'][1]:.2f}" if r["weights"] else "-"
+        modes = "/".join(f"{mode:.2f}" for mode in r["modes"])
+        return {"w1": r["w1"], "valley": f"{r['valley']:.1%}", "weights": weights, "modes": modes}
+
+    lines = []
     for N in TABLE_STEPS:
-        paper, learned, exact = results["paper"][N], results["learned"][N], results["exact"][N]
-        both = (learned, exact)
-        out.add_row(str(N), "W1(v)", f"{paper['w1']:.2f}", *(f"{r['w1']:.2f}" for r in both))
-        out.add_row("", "mass in |v| < 0.75", f"{paper['valley']:.1%}", *(f"{r['valley']:.1%}" for r in both))
-        weights = [r["weights"] for r in (paper, *both)]
-        out.add_row("", "mode weights", *(f"{w[0]:.2f}/{w[1]:.2f}" if w else "-" for w in weights))
-        modes = ["/".join(f"{m:.2f}" for m in r["modes"]) for r in (paper, *both)]
-        out.add_row("", "modes", *modes, end_section=True)
-    return out
+        lines.append(Line(f"N = {N}", values(rows["learned"][N]), values(PAPER[N])))
+        lines.append(Line(f"N = {N}, exact field", values(rows["exact"][N])))
+    return PaperTable(f"posterior recovery versus N (u = +1.5, {SAMPLES} samples)", COLUMNS, lines)
 
 
 def posterior_figure(model: PosteriorMean, seed: int, path: Path) -> None:
@@ -199,12 +211,3 @@ def marginal(axis: Any, v: Tensor, y: Tensor) -> None:
     axis.hist(v.tolist(), bins=80, range=(-2.6, 2.6), density=True, alpha=0.6, color="tab:blue", label="samples")
     axis.plot(grid[1:] - 0.005, cdf.diff() / 0.01, color="tab:red", label="exact p(v | y)")
     axis.set(xlabel="v", ylabel="density")
-
-
-def save(figure: Any, path: Path) -> None:
-    """Write the figure as PNG and close it."""
-    import matplotlib.pyplot as plt
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
-    plt.close(figure)

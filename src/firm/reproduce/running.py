@@ -1,0 +1,54 @@
+"""Run studies one after the other; what it will take, what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from firm.reproduce.catalogue import STUDIES, Study, require_data
+from firm.reproduce.listing import minutes, read_record
+from firm.reproduce.settings import Settings
+
+
+def announce(studies: Sequence[Study], settings: Settings) -> None:
+    """Say what will be run and how long it should take: as it took here before, else as where it was measured."""
+    console, total = Console(), 0.0
+    where = "two cores of an AMD EPYC" if settings.quick else "one H200"
+    for study in studies:
+        took = _before(study, settings)
+        usual = study.quick if settings.quick else study.full
+        total += usual if took is None else took
+        source = f"took {minutes(took)} here before" if took is not None else f"about {minutes(usual)} on {where}"
+        console.print(f"{study.name} ({study.paper}): {study.title}; {source}", highlight=False)
+    if len(studies) > 1:
+        console.print(f"{len(studies)} studies, about {minutes(total)} in all", highlight=False)
+
+
+def _before(study: Study, settings: Settings) -> float | None:
+    """Minutes that the study took here with the same thoroughness; None where it was not run, or is damaged."""
+    try:
+        found = read_record(settings.folder(study.name))
+    except ValueError:
+        return None
+    return found["seconds"] / 60 if found is not None and found["quick"] == settings.quick else None
+
+
+def run_all(settings: Settings) -> list[str]:
+    """Every study, then the report; one that fails does not stop the others. Returns the names of those that failed."""
+    from firm.reproduce.report import write_report
+
+    require_data(list(STUDIES), {"celeba": settings.celeba, "afhq": settings.afhq})
+    announce(STUDIES, settings)
+    console, failed = Console(), list[str]()
+    for number, study in enumerate(STUDIES, start=1):
+        console.rule(f"{number} of {len(STUDIES)}: {study.name}", align="left")
+        try:
+            study.run(settings)
+        except (ValueError, OSError, RuntimeError) as error:
+            console.print(f"{study.name} failed: {error}", highlight=False)
+            failed.append(study.name)
+    write_report(settings.out, settings.out / "report.html")
+    if failed:
+        console.print(f"failed: {', '.join(failed)}", highlight=False)
+    return failed
