@@ -35,6 +35,7 @@ class Study:
 
 
 ROWS = ("methods", "steps", "limit", "model", "weights", "batch", "precision")
+TRAINED = ("limit", "batch", "precision")
 TIMES = ("methods", "steps", "model", "weights", "images", "batches", "modes", "skip")
 
 STUDIES = (
@@ -44,6 +45,10 @@ STUDIES = (
     Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 6, 60, ("afhq",), ROWS),
     Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 1, 6, ("celeba",), TIMES),
     Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost")),
+    Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.2, 8, ("celeba",), TRAINED),
+    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.2, 8, ("celeba",), TRAINED),
+    Study("ablation-solver", "ablation table", "one call against the solver", "ablation", 0.2, 5, ("celeba",), TRAINED),
+    Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.2, 5, ("celeba",), TRAINED),
     Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.3, 3, (), ("seed", "training")),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.3, 0.1, (),
           ("model", "N", "samples", "seed")),

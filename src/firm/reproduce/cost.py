@@ -64,7 +64,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(mode, row, N, model, settings.weights, task, device)
             found: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
-            found |= _at_batch_one(method, task, pictures, own["images"], device)
+            found |= seconds_at_batch_one(method, task, pictures, own["images"], device)
             found |= _at_best_batch(method, task, pictures, own["batches"], device) if mode == "fast" else {}
         rows.append(found)
         write_atomically(settings.folder(name) / "rows.json", json.dumps(rows, indent=1))
@@ -97,7 +97,7 @@ def _calls(calls: Calls | None) -> dict[str, int | None]:
     return {"forward": calls.forward, "backward": calls.backward, "nfe": calls.paper}
 
 
-def _at_batch_one(
+def seconds_at_batch_one(
     method: NamedMethod, task: BaseTask, pictures: Images, count: int, device: torch.device
 ) -> dict[str, float]:
     """Seconds an image: the median of `count`, after one to warm up. Peak memory of all of them, weights included."""

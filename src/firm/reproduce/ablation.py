@@ -1,0 +1,185 @@
+"""The paper's ablations: the iteration depth K, the damping beta, and the solver against a single network call.
+
+Each row is a small network of its own, all trained for the same number of steps (ablation.yaml), so the order of the
+rows and the gaps between them are what to look at. A network that several studies need is trained once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Any
+
+from firm._model import load
+from firm._util.distributed import ranks
+from firm._util.files import write_atomically
+from firm.acceleration._fast import fast
+from firm.data.images import Images
+from firm.evaluation.methods import firm_method
+from firm.reproduce import published
+from firm.reproduce.cost import seconds_at_batch_one
+from firm.reproduce.evaluations import scores, test_images
+from firm.reproduce.record import Clock, record
+from firm.reproduce.settings import CELEBA, Settings
+from firm.reproduce.tables import METRICS, Column, Line, Table, Value, metric_columns
+from firm.tasks import Task
+from firm.training.config import TrainConfig, load_config
+from firm.training.loop import train
+
+RANDOM, BLUR = "random-inpainting", "deblurring"
+STEPS = (2, 4, 10, 25)  # of the solver's table; the others have N = 2
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One network: its task, and how it differs from the others (ablation.yaml)."""
+
+    task: str
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Its folder under ``OUT/networks``."""
+        return "-".join([self.task, *(f"{key}{value}" for key, value in sorted(self.changes.items()))])
+
+    def config(self, settings: Settings, data: Path | None) -> TrainConfig:
+        """The configuration of its training."""
+        out = settings.out / "networks" / self.name
+        own = [f"task={self.task}", f"out={out}", *(f"{key}={value}" for key, value in self.changes.items())]
+        with as_file(files("firm.reproduce") / "ablation.yaml") as path:
+            return load_config(path, [*own, f"data={data}"] if data else own)
+
+
+def flow_only(task: str) -> Variant:
+    """The ablation of the solver: one call on [A'y, x_t] (Appendix E)."""
+    return Variant(task, {"K": 0})
+
+
+DEPTH = {K: Variant(RANDOM, {} if K == 5 else {"K": K}) for K in published.DEPTH}
+DAMPING = {b: Variant(RANDOM, {} if b == 0.5 else {"beta": b}) for b in published.DAMPING}
+SOLVER = {task: (flow_only(task), Variant(task)) for task in published.SOLVER}
+
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Train what is not there yet (with --quick: nothing), evaluate, and put the rows beside the paper's."""
+    return {"ablation-k": depth, "ablation-beta": damping, "ablation-solver": solver}[name](settings, name)
+
+
+def depth(settings: Settings, name: str) -> dict[str, Any]:
+    """K in {3, 5, 7}, random inpainting at N = 2, with milliseconds an image."""
+    clock, images = Clock(), faces(settings)
+    found = {K: evaluated(settings, variant, images, (2,), timed=True) for K, variant in DEPTH.items()}
+    columns = [*METRICS, Column("ms", "ms per image", digits=1, better="low")]
+    paper = {K: _named(values) for K, values in published.DEPTH.items()}
+    lines = [Line(f"K = {K}", found[K].get(2, {}), paper[K]) for K in DEPTH]
+    psnr = [psnr_of(row) for row in found.values() if row]
+    rise = "PSNR rises with K, as in the paper" if psnr == sorted(psnr) else "PSNR does not rise with K in every step"
+    return _record(settings, name, clock, images, Table("iteration depth K", columns, lines), DEPTH.values(), rise)
+
+
+def damping(settings: Settings, name: str) -> dict[str, Any]:
+    """beta in {0.25, 0.5, 0.75, 1}, random inpainting at N = 2."""
+    clock, images = Clock(), faces(settings)
+    found = {b: evaluated(settings, variant, images, (2,)) for b, variant in DAMPING.items()}
+    lines = [Line(f"beta = {b:g}", found[b].get(2, {}), _named(published.DAMPING[b])) for b in DAMPING]
+    psnr = {b: psnr_of(row) for b, row in found.items() if row}
+    worst = min(psnr, key=lambda b: psnr[b]) if psnr else None
+    said = f"beta = {worst:g} is the worst (paper: beta = 1)" if worst is not None else ""
+    return _record(settings, name, clock, images, Table("damping beta", METRICS, lines), DAMPING.values(), said)
+
+
+def solver(settings: Settings, name: str) -> dict[str, Any]:
+    """One network call on [A'y, x_t] against the solver's five, at equal N, in two tasks."""
+    clock, images = Clock(), faces(settings)
+    steps = (2, 4) if settings.quick else STEPS
+    found = {task: [evaluated(settings, v, images, steps) for v in pair] for task, pair in SOLVER.items()}
+    lines = []
+    for N in steps:
+        for i, label in enumerate(("flow-only", "with the solver")):
+            ours, paper = dict[str, Value](), dict[str, Value]()
+            for task in SOLVER:
+                ours |= {f"{task} {key}": value for key, value in found[task][i].get(N, {}).items()}
+                paper |= {f"{task} {key}": value for key, value in _named(published.SOLVER[task][N][i]).items()}
+            lines.append(Line(f"N = {N}, {label}", ours, paper))
+    gaps = []
+    for task, (without, solved) in found.items():
+        if 2 in without and 2 in solved:
+            gap, theirs = psnr_of(solved) - psnr_of(without), published.SOLVER[task][2]
+            gaps.append(f"{task} {gap:+.2f} dB (paper {theirs[1][0] - theirs[0][0]:+.2f})")
+    said = f"the solver against flow-only at N = 2: {', '.join(gaps)}" if gaps else ""
+    table = Table("the solver against one network call", metric_columns(list(SOLVER)), lines)
+    return _record(settings, name, clock, images, table, [v for pair in SOLVER.values() for v in pair], said)
+
+
+def faces(settings: Settings) -> Images:
+    """The test faces that every row is evaluated on."""
+    return test_images(settings, CELEBA, settings.images(100))
+
+
+def evaluated(
+    settings: Settings, variant: Variant, images: Images, steps: Sequence[int], timed: bool = False
+) -> dict[int, dict[str, Value]]:
+    """The variant's metrics for each N, after its training where that is missing; empty where it may not be trained."""
+    path = trained(settings, variant)
+    if path is None:
+        return {}
+    model, task = fast(load(path).to(settings.device), settings.precision), Task(variant.task, CELEBA.size)
+    rows = [firm_method(model, N) for N in steps]
+    summary = scores(settings, CELEBA, [task], rows, images)[task.name]
+    found: dict[int, dict[str, Value]] = {}
+    for N, row in zip(steps, rows, strict=True):
+        found[N] = {column.key: summary[row.label][column.key] for column in METRICS}
+        if timed:
+            seconds = seconds_at_batch_one(row, task, images, min(10, len(images)), settings.device)
+            found[N]["ms"] = 1000 * seconds["seconds"]
+    return found
+
+
+def trained(settings: Settings, variant: Variant) -> Path | None:
+    """The variant's model. Not there, or only begun: trained to the end, but with --quick None."""
+    config = variant.config(settings, settings.celeba)
+    path = Path(config.out) / "model.safetensors"
+    if (Path(config.out) / "done").is_file():
+        return path
+    if settings.quick:
+        return None
+    with ranks(str(settings.device)) as alone:
+        result = train(config, alone)
+    if not result["finished"]:
+        raise KeyboardInterrupt  # stopped by the user; the same command goes on
+    write_atomically(Path(config.out) / "done", f"{result['step']} steps\n")
+    return path
+
+
+def _named(values: Sequence[float]) -> dict[str, Value]:
+    return dict(zip(("psnr", "ssim", "lpips", "ms"), values, strict=False))
+
+
+def psnr_of(found: dict[int, dict[str, Value]], N: int = 2) -> float:
+    """The PSNR with N steps."""
+    value = found[N]["psnr"]
+    assert isinstance(value, float)
+    return value
+
+
+def _record(
+    settings: Settings, name: str, clock: Clock, images: Images, table: Table, variants: Iterable[Variant], said: str
+) -> dict[str, Any]:
+    notes, missing = [SMALL], untrained(settings, variants)
+    notes += missing if missing else [said]
+    model = "one network a row"
+    return record(settings, name, clock, images=len(images), model=model, tables=[table], notes=notes)
+
+
+SMALL = (
+    "small networks of 4.6 M parameters, one task each, the same number of steps for every row (ablation.yaml); "
+    "the paper's have 34.5 M and days: look at the order of the rows and the gaps, not at the rows"
+)
+
+
+def untrained(settings: Settings, variants: Iterable[Variant]) -> list[str]:
+    """A note on the networks that are not there; none if all are."""
+    missing = [v.name for v in variants if not (settings.out / "networks" / v.name / "done").is_file()]
+    return [f"not trained yet, so without our rows: {', '.join(missing)}; without --quick they are"] if missing else []
