@@ -148,7 +148,7 @@ def _free(device: torch.device) -> None:
 
 COLUMNS = (
     Column("how", "how"),
-    Column("seconds", "s/image", digits=4, better="low"),
+    Column("seconds", "s/image", digits=4, better="low", paper_digits=2),
     Column("peak_mb", "peak MB", digits=0, better="low"),
     Column("calls", "network calls"),
     Column("nfe", "NFE", digits=0, better="low"),
