@@ -164,7 +164,9 @@ def test_latex():
 def test_latex_of_signs_that_mean_something_to_it():
     lines = latex(DEVIATIONS).splitlines()
     assert r"a & \textbf{30.00$\pm$1.25} & 50 \% of x\_1 & \textbf{331} \\" in lines
-    assert r"\color{gray}only theirs (published) & \color{gray}12.00$\pm$0.10 & \color{gray}- & \color{gray}- \\" in lines
+    assert (
+        r"\color{gray}only theirs (published) & \color{gray}12.00$\pm$0.10 & \color{gray}- & \color{gray}- \\" in lines
+    )
     assert not [line for line in lines if "multicolumn" in line]  # there are no groups
 
 
