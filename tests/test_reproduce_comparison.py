@@ -2,16 +2,17 @@
 
 import json
 import re
+from dataclasses import asdict
 
-import numpy as np
 import pytest
 import torch
-from helpers import says
+from helpers import save_celeba, says
 from PIL import Image
 from typer.testing import CliRunner
 
 import firm
 from firm._model import save_network
+from firm._util import locks
 from firm.cli import app
 from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
@@ -70,15 +71,8 @@ def test_the_rows_of_the_efficiency_table():
 def root(tmp_path_factory):
     """Data, weights of a small prior and a small model; what the commands write."""
     root = tmp_path_factory.mktemp("reproduce")
-    faces = root / "celeba" / "img_align_celeba"
-    faces.mkdir(parents=True)
+    save_celeba(root / "celeba")
     (root / "weights").mkdir()
-    generator = np.random.default_rng(0)
-    for i in range(4):
-        coarse = Image.fromarray(generator.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-        coarse.resize((178, 218), Image.Resampling.BICUBIC).save(faces / f"{i:06d}.jpg")
-    split = [f"{i:06d}.jpg {2 if i > 1 else 0}" for i in range(4)]  # the last two are for testing
-    (root / "celeba" / "list_eval_partition.txt").write_text("\n".join(split) + "\n")
     torch.manual_seed(0)
     settings = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
     nets = PriorUNet(3, **settings), firm.UNet(3, **settings)
@@ -172,6 +166,17 @@ def test_the_large_table_takes_what_another_study_has_restored(root, table, monk
     assert lines["PnP-Flow1"]["ours"]["denoising psnr"] == [before["PnP-Flow1"]["denoising psnr"], 0.0]
     assert lines["PnP-Flow1"]["paper"]["denoising psnr"] == [31.79, 1.21]
     assert found["study"] == "celeba-1000"
+
+
+def test_two_studies_that_share_an_evaluation_do_not_work_in_it_together(root, tmp_path):
+    shared = tmp_path / "evaluations" / "celeba-1"
+    shared.mkdir(parents=True)
+    (shared / locks.NAME).write_text(json.dumps(asdict(locks._myself("firm of somebody else"))))
+    told = reproduce(root, "celeba", "--methods", "", "--steps", "1", *QUICK, out=tmp_path)
+    assert told.exit_code == 2
+    assert says(told.output, "celeba-1 is in use by firm of somebody else")
+    assert not (tmp_path / "celeba").exists()
+    assert [path.name for path in shared.iterdir()] == [locks.NAME]
 
 
 def test_cost_measures_every_row(root, times):
