@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from helpers import save_celeba, says
+from helpers import save_celeba, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -17,7 +17,8 @@ from firm.cli import app
 from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
 from firm.reproduce import cost, published
-from firm.reproduce.comparison import beside
+from firm.reproduce.comparison import TABLES, beside
+from firm.reproduce.settings import AFHQ, CELEBA
 from firm.reproduce.tables import markdown, read_table
 from firm.tasks import tables
 
@@ -166,6 +167,32 @@ def test_the_large_table_takes_what_another_study_has_restored(root, table, monk
     assert lines["PnP-Flow1"]["ours"]["denoising psnr"] == [before["PnP-Flow1"]["denoising psnr"], 0.0]
     assert lines["PnP-Flow1"]["paper"]["denoising psnr"] == [31.79, 1.21]
     assert found["study"] == "celeba-1000"
+
+
+def test_cats_are_beside_the_papers_cats(root):
+    folder = root / "afhq" / "test" / "cat"
+    folder.mkdir(parents=True)
+    save_pictures(folder, 2, (300, 300))
+    for name, published_row in (("afhq", published.afhq()), ("afhq-400", published.afhq_400())):
+        words = ["--afhq", str(root / "afhq"), "--model", str(root / "tiny.safetensors"), "--out", str(root / "cats")]
+        done = CliRunner().invoke(app, ["reproduce", name, *words, "--methods", "", "--steps", "2", *QUICK])
+        assert done.exit_code == 0, done.output
+        found = json.loads((root / "cats" / name / "results.json").read_text())
+        degraded, ours = found["tables"][0]["lines"]
+        assert (degraded["label"], ours["label"], found["images"]) == ("Degraded", "FIRM N=2", 1)
+        theirs = published_row["FIRM N=2"][SUPER]["lpips"]
+        assert ours["paper"]["super-resolution lpips"] == (theirs if name == "afhq" else list(theirs))
+        assert found["tables"][0]["title"].endswith("of AFHQ-Cat")
+    assert [path.name for path in (root / "cats" / "evaluations").iterdir()] == ["afhq-1"]
+
+
+def test_how_many_images_the_papers_tables_have():
+    found = {name: (table.subject.dataset, table.images, table.deviations) for name, table in TABLES.items()}
+    assert found == {
+        "celeba": ("celeba", 100, False), "celeba-1000": ("celeba", 1000, True),
+        "afhq": ("afhq", 100, False), "afhq-400": ("afhq", 400, True),
+    }  # fmt: skip
+    assert (CELEBA.size, AFHQ.size) == (128, 256)
 
 
 def test_two_studies_that_share_an_evaluation_do_not_work_in_it_together(root, tmp_path):

@@ -171,6 +171,17 @@ def test_what_comes_out_of_json_is_escaped(out):
     assert text.count(escape("<script>alert")) >= 4
 
 
+def test_tables_and_machines_are_escaped(out):
+    table = Table(EVIL, [Column("x", EVIL, group=EVIL), Column("y", EVIL)], [Line(EVIL, {"x": EVIL}, {"y": EVIL})])
+    assert EVIL not in table_html(table)
+    assert Page(table_html(table)).text.count(EVIL) == 7
+    path = out / STUDIES[0].name / "results.json"
+    found = json.loads(path.read_text())
+    found["machine"] = dict.fromkeys(("cpu", "gpu", "cores", "threads", "firm", "torch", "python"), EVIL)
+    path.write_text(json.dumps(found))
+    assert EVIL not in written(out)
+
+
 def test_a_table_has_ours_above_the_papers_ranked_apart():
     rows = re.findall(r'<tr class="(\w+)">(.*?)</tr>', table_html(TABLE))
     assert [whose for whose, _ in rows] == ["ours", "paper", "ours", "paper", "ours"]
