@@ -16,7 +16,7 @@ from firm.reproduce import report
 from firm.reproduce.catalogue import STUDIES, Study
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.report import write_report
-from firm.reproduce.report_parts import NOT_FREE, embedded, table_html
+from firm.reproduce.report_parts import embedded, table_html
 from firm.reproduce.settings import Settings
 from firm.reproduce.tables import Column, Line, Table, metric_columns
 
@@ -218,16 +218,15 @@ def test_figures_are_in_the_page(out):
     kind, data = re.fullmatch(r"data:image/(\w+);base64,(.*)", images[1]["src"]).groups()
     assert kind == "png"
     assert base64.b64decode(data) == (out / STUDIES[0].name / "open.png").read_bytes()
-    closed = NOT_FREE[1:]
-    assert [closed in figure for figure in figures] == [True, False]
-    assert f"This page {NOT_FREE}" in Page(text).text
+    assert ["Shows a picture of CelebA or AFHQ: do not publish" in figure for figure in figures] == [True, False]
+    assert "This page shows a picture of CelebA or AFHQ: do not publish it." in Page(text).text
 
 
 def test_a_page_to_be_published_has_only_free_figures(out):
     text = written(out, free_only=True)
     assert [image["alt"] for image in Page(text).all("img")] == ["a curve"]
-    assert f"Left out, because it {NOT_FREE}: faces" in Page(text).text
-    assert f"This page {NOT_FREE}" not in text
+    assert "Left out, because it shows a picture of CelebA or AFHQ: faces" in Page(text).text
+    assert "do not publish" not in text
     data = base64.b64encode((out / STUDIES[0].name / "closed.png").read_bytes()).decode()
     assert data not in text
     assert data in written(out)

@@ -13,7 +13,7 @@ from rich.console import Console
 from firm._util.files import check_file, write_atomically
 from firm.reproduce.catalogue import STUDIES, Study
 from firm.reproduce.listing import DATA_OPTIONS, RESULTS, minutes, read_record
-from firm.reproduce.report_parts import NOT_FREE, figure_html, prose, table_html
+from firm.reproduce.report_parts import CLOSED, figure_html, prose, table_html
 from firm.reproduce.tables import read_table
 
 TITLE = "FIRM: the paper's tables and figures, run again"
@@ -60,9 +60,9 @@ def write_report(out: Path, page: Path, free_only: bool = False) -> Path:
     check_file(page)
     write_atomically(page, render(out, found, damaged, free_only))
     told = f"the report of {len(found)} of {len(STUDIES)} studies is {page} ({page.stat().st_size / 1e6:.1f} MB)"
-    Console(highlight=False, markup=False).print(told, soft_wrap=True)
-    for sentence in damaged.values():
-        Console(highlight=False, markup=False).print(sentence, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for sentence in (told, *damaged.values()):
+        console.print(sentence)
     return page
 
 
@@ -77,14 +77,15 @@ def render(out: Path, found: dict[str, Record], damaged: dict[str, str], free_on
                 del found[study.name]
                 path = out / study.name / RESULTS
                 damaged[study.name] = f"{path}, or a picture beside it, is damaged: run the study again"
-    css = (files("firm.reproduce") / "report.css").read_text()
-    closed = not free_only and any(not figure.get("free") for r in found.values() for figure in r["figures"])
+    css = (files("firm.reproduce") / "report.css").read_text("utf-8")
+    closed = not free_only and any(figure.get("free") is not True for r in found.values() for figure in r["figures"])
+    warning = f"This page shows {CLOSED}: do not publish it. `--free-only` leaves such pictures out."
     body = [
         f"<header><h1>{TITLE}</h1><p>{ABOUT}</p>",
-        f'<p class="warning">This page {NOT_FREE} it. The option <code>--free-only</code> leaves such pictures out.</p>'
-        if closed
-        else "",
-        "".join(f'<p class="warning">{prose(sentence)}</p>' for sentence in damaged.values()),
+        "".join(
+            f'<p class="warning">{prose(sentence)}</p>'
+            for sentence in [*([warning] if closed else []), *damaged.values()]
+        ),
         f"</header>{_contents(out, found, damaged)}{_machines(found)}<main><p>{LEGEND}</p>{''.join(sections)}</main>",
     ]
     return (

@@ -14,7 +14,7 @@ from PIL import Image
 from firm.reproduce.tables import Column, Table, Whose, cells, groups
 
 LIMIT = 300_000  # bytes of a PNG; photographs are larger, and go into the page as JPEG
-NOT_FREE = "shows a picture of CelebA or AFHQ: do not publish"
+CLOSED = "a picture of CelebA or AFHQ"
 ARROWS = {"high": (" ↑", "higher is better"), "low": (" ↓", "lower is better"), "": ("", "")}
 
 
@@ -78,12 +78,12 @@ def figure_html(folder: Path, figure: dict[str, Any], name: str, free_only: bool
     """A picture in the page, which a click enlarges (by a link, so that it needs no script); `name` is its anchor."""
     title, file, free = str(figure["title"]), str(figure["file"]), figure.get("free") is True
     if not free and free_only:
-        return f'<p class="absent">Left out, because it {NOT_FREE}: {prose(title)}.</p>'
+        return f'<p class="absent">Left out, because it shows {CLOSED}: {prose(title)}.</p>'
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
         return f'<p class="warning">The picture {escape(file)} is not there ({prose(title)}): run the study again.</p>'
     kind, data, (width, height) = embedded(path)
-    warning = "" if free else f' <strong class="warning">{NOT_FREE[0].upper()}{NOT_FREE[1:]}</strong>'
+    warning = "" if free else f' <strong class="warning">Shows {CLOSED}: do not publish</strong>'
     return (
         f'<figure id="{name}"><a class="enlarge" id="{name}-large" href="#{name}-large">'
         f'<img src="data:image/{kind};base64,{base64.b64encode(data).decode()}" alt="{escape(title)}" '
