@@ -6,7 +6,7 @@ READY := .venv/.ready
 .PHONY: demo test lint docs wheel-test test-gpu test-browser torture mutate clean
 
 demo: $(READY)
-	$(BIN)/firm reproduce portrait --out outputs/portrait
+	$(BIN)/firm reproduce portrait
 
 test: $(READY)
 	$(BIN)/python -m pytest
@@ -15,9 +15,9 @@ test: $(READY)
 test-gpu: $(READY)
 	$(BIN)/python -m pytest -m cuda -n 0
 
-# The page in the system's chromium (on Debian: apt-get install chromium fonts-dejavu-core).
+# The pages in the system's chromium (on Debian: apt-get install chromium fonts-dejavu-core).
 test-browser: .venv/.browser
-	$(BIN)/python -m pytest -n 0 -rs tests/demo
+	$(BIN)/python -m pytest -n 0 -rs tests/demo tests/test_reproduce_report.py
 
 .venv/.browser: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,browser]" -c constraints.txt

@@ -1,8 +1,11 @@
 import importlib.util
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+
+CHROMIUM = next(filter(None, (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))), None)
 
 torch.set_num_threads(1)  # two pytest workers on two cores
 
@@ -37,3 +40,16 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Chromium without a window."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser")
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: apt-get install chromium fonts-dejavu-core")
+    with playwright.sync_playwright() as p:
+        flags = ["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
+        chromium = p.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()

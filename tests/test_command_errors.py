@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import save_pictures, says
+from helpers import save_celeba, save_pictures, says
 from typer.testing import CliRunner
 
 import firm
@@ -75,7 +75,7 @@ def test_plot_takes_what_can_be_drawn(tmp_path):
 @pytest.mark.parametrize("name", ["toy", "portrait"])
 def test_reproduce_says_what_is_wrong(name, tmp_path):
     (tmp_path / "file").touch()
-    quick = ["--steps", "1"]
+    quick = ["--training" if name == "toy" else "--steps", "1"]
     assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
     assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed must fit into 64 bits")
     if name == "portrait":
@@ -88,20 +88,29 @@ def test_reproduce_says_what_is_wrong(name, tmp_path):
 @pytest.mark.parametrize(
     ("table", "times"),
     [
-        ("[", "{}"), ("[]", "{}"), ("{}", "[]"), ('{"ours": 1}', '{"rows": [], "machine": {"cpu": "x"}}'),
-        ('{"ours": {"a": {"deblurring": 1}}}', '{"rows": [], "machine": {"cpu": "x"}}'),
-        ('{"ours": {}}', '{"rows": [1]}'), ('{"ours": {}}', '{"rows": []}'),
+        ("[", {}), ([], {}), ({}, []), ({"tables": 1}, {}), ({"tables": [1]}, {}), ({"tables": [{"lines": [1]}]}, {}),
+        ({"tables": [{"lines": [{"label": "a", "ours": {"deblurring psnr": []}}]}]}, {}),
+        ({"tables": [{"lines": [{"label": "a", "ours": {"deblurring psnr": "x"}}]}]}, {}),
+        ({}, {"numbers": {"rows": [1]}}), ({}, {"numbers": {"rows": [{"mode": "fast", "method": "a"}]}}),
+        ({}, {"numbers": {}}), ({}, {"machine": {}}),
     ],
 )  # fmt: skip
 def test_pareto_of_damaged_results(table, times, tmp_path):
-    (tmp_path / "results.json").write_text(table)
-    (tmp_path / "cost.json").write_text(times)
-    output = told("reproduce", "pareto", "--table", tmp_path, "--times", tmp_path, "--out", tmp_path / "p.png")
+    usual = {"numbers": {"rows": []}, "machine": {"cpu": "x"}}
+    for name, change in (("celeba", table), ("cost", times)):
+        good = {"study": name, "command": "", "quick": False, "images": 1, "model": "m", "seed": 0, "seconds": 1.0,
+                "tables": [], "figures": [], "notes": [], **usual}  # fmt: skip
+        (tmp_path / name).mkdir()
+        found = good | change if isinstance(change, dict) else change
+        (tmp_path / name / "results.json").write_text(found if isinstance(found, str) else json.dumps(found))
+    output = told("reproduce", "pareto", "--out", tmp_path)
     assert says(output, "is damaged") or says(output, "lacks numbers")
+    assert not (tmp_path / "pareto").exists()
 
 
-def test_cost_has_two_modes(pictures, tmp_path):
-    output = told("reproduce", "cost", "--data", pictures, "--modes", "slow", "--out", tmp_path / "o")
+def test_cost_has_two_modes(tmp_path):
+    celeba = save_celeba(tmp_path / "celeba")
+    output = told("reproduce", "cost", "--data", celeba, "--modes", "slow", "--out", tmp_path / "o")
     assert says(output, "no mode slow; there are plain, fast")
 
 
@@ -205,7 +214,7 @@ def test_damaged_cards(tmp_path):
 
 def test_memory_that_runs_out_and_mistakes_of_ours(monkeypatch, tmp_path):
     def fail(error):
-        monkeypatch.setattr("firm.reproduce.toy.run", lambda *_, **__: (_ for _ in ()).throw(error))
+        monkeypatch.setattr("firm.reproduce.toy.study", lambda *_, **__: (_ for _ in ()).throw(error))
         return CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "o")])
 
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):

@@ -50,3 +50,86 @@ def test_the_command_lines_choices_are_the_librarys():
     ]
     for mine, theirs in pairs:
         assert get_args(mine) == get_args(theirs)
+
+
+LAZY = """
+import sys, firm
+assert "torch" not in sys.modules, "import firm loads torch"
+assert {"Firm", "load", "operators"} <= set(dir(firm))
+assert "torch" not in sys.modules, "dir(firm) loads torch"
+firm.Firm
+assert "torch" in sys.modules
+"""
+SURFACE = {  # public names, and where each is
+    "_flow": "interpolate omega stratified_times tau velocity_loss", "_model": "Firm Solver bundled load load_network",
+    "_posterior_mean": "flow_only posterior_mean", "_restore": "Restoration restore", "_sampling": "sample",
+    "acceleration": "fast", "networks": "UNet", "operators": "data_consistency", "restoration.tiling": "tiled",
+    "tasks": "Task", "training.balance": "TimeBalance",
+}  # fmt: skip
+PACKAGES = [
+    "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration",
+    "tasks", "training",
+]  # fmt: skip
+FIRST = """
+import importlib, os, sys, torch
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            getattr(importlib.import_module("firm"), name)
+        except BaseException as error:
+            print(name, error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_import_loads_torch_when_it_is_needed():
+    subprocess.run([sys.executable, "-c", LAZY], check=True)
+
+
+def test_every_public_name_is_there():
+    from importlib import import_module
+
+    for module, names in SURFACE.items():
+        for name in names.split():
+            assert getattr(firm, name) is getattr(import_module(f"firm.{module}"), name)
+            assert name in dir(firm)
+    for name in PACKAGES:
+        assert getattr(firm, name) is import_module(f"firm.{name}")
+        assert name in dir(firm)
+    names = {name for names in SURFACE.values() for name in names.split()}
+    assert set(firm.__all__) == {*PACKAGES, *names}  # of `from firm import *`
+
+
+def test_each_name_of_the_surface_can_be_the_first_that_is_used():
+    """What is loaded when first used must not lean on what another use has loaded."""
+    names = [name for names in SURFACE.values() for name in names.split()]
+    done = subprocess.run([sys.executable, "-c", FIRST, *PACKAGES, *names], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+
+
+def test_a_command_that_does_not_exist():
+    from helpers import call, says
+
+    result = call("nonsense")
+    assert result.exit_code == 2
+    assert says(result.output, "No such command 'nonsense'.")
+    assert says(call("restor").output, "No such command 'restor'. Did you mean 'restore'?")
+    assert says(call("reproduce", "celeb").output, "Did you mean 'celeba'")
+
+
+def test_the_commands_are_known_before_their_files_are_loaded():
+    """In the order of the help; a file is loaded for its own command only."""
+    import typer
+
+    from firm.cli import COMMANDS, app
+
+    group = typer.main.get_command(app)
+    assert list(group.commands) == list(COMMANDS) == group.list_commands(None)
+    assert group.commands.loaded == {}
+    assert group.get_command(None, "nothing") is None
+    for name in COMMANDS:
+        assert group.get_command(None, name).name == name
+        assert group.commands[name] is group.get_command(None, name)
+    assert set(group.commands["bench"].commands) == {"train", "sample"}
+    assert "--simulate" in {option for p in group.commands["restore"].params for option in p.opts}

@@ -23,7 +23,7 @@ def _hear_sigint():
 
 @pytest.mark.parametrize("module", ["numpy", "torch._utils", "firm.operators.base"])
 def test_while_the_library_is_loaded(module):
-    process = start("reproduce", "toy", "--steps", "1")
+    process = start("reproduce", "toy", "--training", "1")
     for line in process.stderr:
         if line.split("|")[-1].strip() == module:
             break
@@ -35,7 +35,7 @@ def test_while_the_library_is_loaded(module):
 
 
 def test_in_the_middle_of_a_command(tmp_path):
-    process = start("reproduce", "toy", "--out", str(tmp_path / "toy"))
+    process = start("reproduce", "toy", "--out", str(tmp_path / "out"))
     for line in process.stderr:
         if "training:" in line:
             break
@@ -47,10 +47,10 @@ def test_in_the_middle_of_a_command(tmp_path):
     assert list(tmp_path.iterdir()) == []  # the lock is gone, and with it the folder made for it
 
 
-def test_within_another_program(monkeypatch):
-    monkeypatch.setattr("firm.reproduce.toy.run", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+def test_within_another_program(monkeypatch, tmp_path):
+    monkeypatch.setattr("firm.reproduce.toy.study", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     before = signal.getsignal(signal.SIGINT)
-    result = CliRunner().invoke(app, ["reproduce", "toy"])
+    result = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
     assert result.exit_code == 130
     assert result.stderr == "stopped\n"
     assert signal.getsignal(signal.SIGINT) is before

@@ -9,18 +9,24 @@ from PIL import Image
 import firm
 from firm._model import find
 from firm.data import portrait
-from firm.reproduce import portrait as experiment
+from firm.reproduce.portrait import study
+from firm.reproduce.settings import Settings
 from firm.tasks import tables
 
 
 def test_every_task_is_restored(tmp_path):
-    experiment.run(tmp_path, steps=1, samples=2)
-    results = json.loads((tmp_path / "portrait.json").read_text())
+    study(Settings(tmp_path, own={"N": 1, "samples": 2, "seed": 0}), "portrait")
+    results = json.loads((tmp_path / "portrait" / "results.json").read_text())
+    assert (results["seed"], results["model"], results["numbers"]["samples"]) == (0, "face-128", 2)
+    assert results["figures"][0]["free"] is True
+    lines = {line["label"]: line["ours"] for line in results["tables"][0]["lines"]}
     floor = {"denoising": 31, "deblurring": 33, "super-resolution": 31, "random-inpainting": 31, "box-inpainting": 28}
     for name in tables():
-        assert results[name]["restored"]["psnr"] > floor[name]
-        assert results[name]["nfe"] == 5
-    with Image.open(tmp_path / "portrait.png") as picture:
+        found = results["numbers"][name]
+        assert found["restored"]["psnr"] > floor[name]
+        assert found["nfe"] == 5
+        assert lines[name]["psnr"] == found["restored"]["psnr"] > lines[name]["measured"] + 5
+    with Image.open(tmp_path / "portrait" / "portrait.png") as picture:
         assert picture.height > picture.width * 0.9  # five rows of five
 
 

@@ -109,6 +109,8 @@ def main() -> None:
     assert row["psnr"] > 33, row
     assert (out / "astronaut_restored.png").is_file()
     print(f"on the command line: {row['psnr']:.2f} dB; {run(folder / 'env' / 'bin' / 'firm', '--version').strip()}")
+    run(python, "-m", "firm", "reproduce", "toy", "--quick", cwd=folder)
+    print(run(python, "-m", "firm", "reproduce", "report", cwd=folder).strip())
     (folder / "train.yaml").write_text(TRAIN)
     run(
         python,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# The public surface, loaded when first used: `firm --help` and `firm reproduce list` need no torch.
+# The public surface, loaded when first used: `firm --version` and `firm reproduce list` need no torch.
 _NAMES = {
     "_flow": ("interpolate", "omega", "stratified_times", "tau", "velocity_loss"),
     "_model": ("Firm", "Solver", "bundled", "load", "load_network"),
@@ -60,6 +60,7 @@ _PACKAGES = (
     "tasks", "training",
 )  # fmt: skip
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = [*_MODULES, *_PACKAGES]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,5 +1,4 @@
 import importlib.util
-import shutil
 
 import pytest
 import torch
@@ -11,8 +10,6 @@ from firm.data import portrait
 from firm.demo.models import Models
 from firm.demo.request import Request
 from firm.demo.restoring import Restorer
-
-CHROMIUM = next(filter(None, (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 @pytest.fixture(scope="session")
@@ -49,16 +46,3 @@ def page(tmp_path_factory):
     with demo(tmp_path_factory.mktemp("page")) as served:
         yield served
     assert list(served.temporary.glob("firm-demo-*")) == []  # Ctrl-C leaves nothing
-
-
-@pytest.fixture(scope="session")
-def browser():
-    """Chromium without a window."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-browser")
-    if CHROMIUM is None:
-        pytest.skip("no chromium here: apt-get install chromium fonts-dejavu-core")
-    with playwright.sync_playwright() as p:
-        flags = ["--no-sandbox", "--use-gl=swiftshader", "--enable-unsafe-swiftshader"]
-        chromium = p.chromium.launch(executable_path=CHROMIUM, args=flags)
-        yield chromium
-        chromium.close()

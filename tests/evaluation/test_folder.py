@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-from helpers import call, save_pictures, says
+from helpers import call, save_celeba, save_pictures, says
 
 import firm
 from firm._util import locks
@@ -35,7 +35,7 @@ def save_model(path, seed, card=None):
 @contextmanager
 def held_by_another(folder):
     """A lock as another command that runs would have it."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     holder = replace(locks._myself("firm evaluate of somebody else"))
     (folder / locks.NAME).write_text(json.dumps(asdict(holder)))
     try:
@@ -218,20 +218,23 @@ def test_restore_and_train_and_reproduce_stop_too(pictures, tmp_path):
         "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
     )
     model = ["--model", tmp_path / "m" / "model.safetensors", "--out", tmp_path / "o"]
+    celeba = save_celeba(tmp_path / "celeba")
     commands = [
         ["restore", pictures, "--simulate", "denoising", *model],
         ["train", settings],
-        ["reproduce", "toy", "--steps", "1", "--out", tmp_path / "o"],
+        ["reproduce", "toy", "--training", "1", "--out", tmp_path / "o"],
         ["reproduce", "portrait", *model],
-        ["reproduce", "celeba", "--data", pictures, *model],
-        ["reproduce", "cost", "--data", pictures, *model],
+        ["reproduce", "celeba", "--data", celeba, *model],
+        ["reproduce", "cost", "--data", celeba, *model],
+        ["reproduce", "pareto", "--out", tmp_path / "o"],
     ]
     for command in commands:
-        with held_by_another(tmp_path / "o"):
+        held = tmp_path / "o" / (command[1] if command[0] == "reproduce" else "")
+        with held_by_another(held):
             told = call(*command)
             assert (told.exit_code, command) == (2, command), told.output
             assert says(told.output, "is in use by firm evaluate of somebody else"), command
-            assert [path.name for path in (tmp_path / "o").iterdir()] == [locks.NAME]
+            assert [path.name for path in held.iterdir()] == [locks.NAME]
 
 
 # What results depend on

@@ -72,7 +72,7 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
         yield
         return
     folder = Path(folder)
-    new = not folder.exists()
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
     make_folder(folder)
     key, me = folder.resolve(), threading.get_ident()
     with _guard:
@@ -100,9 +100,9 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
             del _held[key]
         if mine.pid == os.getpid():  # not in a fork of the holder
             _release(key / NAME, mine.token)
-            if new:
-                with suppress(OSError):
-                    folder.rmdir()  # where nothing was written
+            with suppress(OSError):
+                for place in made:
+                    place.rmdir()  # where nothing was written
 
 
 def locked(folder: Callable[..., str | Path | None]) -> Callable[[Callable[P, R]], Callable[P, R]]:

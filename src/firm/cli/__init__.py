@@ -1,5 +1,6 @@
 """The command line: one sub-command per file, loaded when it is asked for. Heavy imports stay inside the commands."""
 
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -15,31 +16,56 @@ COMMANDS = {  # name -> its file here
     "restore": "restore", "train": "train", "evaluate": "evaluate", "plot": "plot", "demo": "demo", "models": "info",
     "info": "info", "bench": "bench", "reproduce": "reproduce",
 }  # fmt: skip
+WITHOUT_TORCH = {("reproduce",), ("reproduce", "list"), ("reproduce", "report"), ("bench",)}  # are there at once
+
+
+class Files(Mapping[str, Any]):
+    """The commands by their names; a command's file is loaded when the command is asked for."""
+
+    def __init__(self) -> None:
+        self.loaded: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        """A command: the function of that name in its file, or the group of commands called app."""
+        if name not in self.loaded:
+            module = import_module(f"firm.cli.{COMMANDS[name]}")
+            group = getattr(module, "app", None)
+            if group is None:
+                group = typer.Typer(add_completion=False)
+                group.command()(getattr(module, name))
+            self.loaded[name] = typer.main.get_command(group)
+            self.loaded[name].name = name
+        return self.loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
 
 
 class Commands(TyperGroup):
     """The commands; what may happen in any of them ends in a word, not in a traceback."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = Files()
+
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order of the help."""
-        return list(COMMANDS)
+        return list(self.commands)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command, its file loaded now: a function of that name, or a group of commands called app."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = import_module(f"firm.cli.{COMMANDS[cmd_name]}")
-        if cmd_name not in self.commands:
-            group = getattr(module, "app", None) or typer.Typer(add_completion=False)
-            if not hasattr(module, "app"):
-                group.command()(getattr(module, cmd_name))
-            self.commands[cmd_name] = typer.main.get_command(group)
-            self.commands[cmd_name].name = cmd_name
-        return self.commands[cmd_name]
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command, and load torch for it: until that is done, Ctrl-C ends the process at once."""
+        found = super().resolve_command(ctx, args)
+        if not ctx.resilient_parsing:  # which is how the shell completes
+            if tuple(args[:2]) not in WITHOUT_TORCH and "--help" not in args:
+                import torch  # noqa: F401
+            interrupt.loaded()
+        return found
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        interrupt.loaded()
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:

@@ -134,12 +134,15 @@ def all_(
 def report(
     out: Out = Path("outputs"),
     page: Annotated[Path | None, typer.Option(help="The page (default: OUT/report.html).")] = None,
+    free_only: Annotated[
+        bool, typer.Option("--free-only", help="Leave out pictures of data sets, so that the page may be published.")
+    ] = False,
 ) -> None:
     """One page of all that has been run: our tables beside the paper's, figures, machine, commands."""
     from firm.reproduce.report import write_report
 
     with in_words():
-        write_report(out, page or out / "report.html")
+        write_report(out, page or out / "report.html", free_only)
 
 
 for _study in STUDIES:

@@ -61,16 +61,21 @@ def find(name: str) -> Study:
 
 
 def require_data(studies: list[Study], given: dict[str, Path | None]) -> None:
-    """Whether the data sets were given, and are there in the layout they should have; else all that is missing."""
-    missing = []
+    """Whether the data sets were given, and are there in the layout they should have; else all that is wrong."""
+    wrong = []
     for dataset, layout in LAYOUTS.items():
-        users = [study.name for study in studies if dataset in study.data]
-        if users and given[dataset] is None:
-            missing.append(f"{', '.join(users)} {'needs' if len(users) == 1 else 'need'} {layout}")
-        elif users:
-            from firm.data.named import named_files
+        users, folder = [study.name for study in studies if dataset in study.data], given[dataset]
+        if not users:
+            continue
+        if folder is None:
+            wrong.append(f"{', '.join(users)} {'needs' if len(users) == 1 else 'need'} {layout}")
+            continue
+        from firm.data.named import named_files
 
-            known: Any = dataset
-            named_files(known, given[dataset] or Path(), "test")  # says what is wrong with the folder
-    if missing:
-        raise ValueError("; ".join(missing))
+        known: Any = dataset
+        try:
+            named_files(known, folder, "test")
+        except (ValueError, OSError) as error:
+            wrong.append(f"{error} ({layout})")
+    if wrong:
+        raise ValueError("; ".join(wrong))

@@ -56,7 +56,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     for method in baseline_methods(chosen, Networks("cpu", "float32", settings.weights)) if chosen else ():
         method.on(task)  # loads the networks: what is missing is said before any work
     names = baseline_names(chosen) if chosen else []
-    pictures = test_images(settings, CELEBA, max(own["images"], *own["batches"]))
+    pictures = test_images(settings, CELEBA, max([own["images"], *own["batches"]]))
     model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
     work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in own["modes"] for N in settings.steps or STEPS]
     work += [(mode, row, 0) for mode in own["modes"] for row in names if mode == "fast" or row not in own["skip"]]
@@ -148,7 +148,7 @@ def _free(device: torch.device) -> None:
 
 COLUMNS = (
     Column("how", "how"),
-    Column("seconds", "s/image", digits=4, better="low"),
+    Column("seconds", "s/image", digits=4, better="low", paper_digits=2),
     Column("peak_mb", "peak MB", digits=0, better="low"),
     Column("calls", "network calls"),
     Column("nfe", "NFE", digits=0, better="low"),

@@ -6,28 +6,38 @@ import json
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
-from firm.reproduce.catalogue import STUDIES, Study
+from firm.reproduce.catalogue import LAYOUTS, STUDIES, Study
 
 RESULTS = "results.json"  # what every study writes to its folder
+KEYS = {  # what is in it
+    "study": str, "command": str, "quick": bool, "images": int | None, "model": str | None, "seed": int,
+    "seconds": float | int, "machine": dict, "tables": list, "figures": list, "notes": list, "numbers": dict,
+}  # fmt: skip
+DATA_OPTIONS = {"celeba": "--data", "afhq": "--afhq"}
 
 
 def overview(out: Path) -> None:
-    """Print every study: of the paper, what it needs, how long it takes, whether it has been run in `out`."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-    for column in ("name", "paper", "shows", "needs", "--quick", "in full", "run here"):
-        table.add_column(column, no_wrap=column in ("name", "--quick", "in full"))
-    for study in STUDIES:
-        needs = ", ".join([*study.data, *study.after]) or "-"
-        table.add_row(
-            study.name, study.paper, study.title, needs, minutes(study.quick), minutes(study.full), _was_run(study, out)
-        )
-    console = Console()
-    console.print(table)
-    console.print("--quick: ten images, two cores of an AMD EPYC. In full: one H200, trainings included.")
+    """Print every study: what it is in the paper, how long it takes, whether it was run in `out`, what it shows."""
+    console = Console(highlight=False)
+    rows = [("name", "in the paper", "--quick", "in full", "run here")]
+    rows += [(s.name, s.paper, minutes(s.quick), minutes(s.full), _was_run(s, out)) for s in STUDIES]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    below = ["", *[f"    {study.title}{_needs(study)}" for study in STUDIES]]
+    for (name, paper, *times, run), shown in zip(rows, below, strict=True):
+        cells = [name.ljust(widths[0]), paper.ljust(widths[1]), *map(str.rjust, times, widths[2:4]), run]
+        console.print(Text("  ".join(cells), "" if shown else "bold").append(shown and f"\n{shown}", "dim"))
+    console.print("\n--quick: ten images, on two cores of an AMD EPYC. In full: one H200, trainings included.")
+    for layout in LAYOUTS.values():
+        console.print(layout)
+
+
+def _needs(study: Study) -> str:
+    needs = [DATA_OPTIONS[dataset] for dataset in study.data]
+    needs += [f"the results of {' and '.join(study.after)}"] if study.after else []
+    return f" (needs {', '.join(needs)})" if needs else ""
 
 
 def _was_run(study: Study, out: Path) -> str:
@@ -54,6 +64,6 @@ def read_record(folder: Path) -> dict[str, Any] | None:
         found = json.loads(path.read_bytes())
     except ValueError:
         found = None
-    if not isinstance(found, dict) or not {"study", "tables", "figures", "notes", "machine"} <= found.keys():
+    if not isinstance(found, dict) or not all(isinstance(found.get(key, ...), kind) for key, kind in KEYS.items()):
         raise ValueError(f"{path} is damaged, or of another version of firm: run the study again")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,14 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     """
     import matplotlib.pyplot as plt
 
-    clock = Clock()
-    ours, quality = _psnrs(settings.folder("celeba"))
-    seconds, cost = _seconds(settings.folder("cost"))
+    clock, folders = Clock(), (settings.folder("celeba"), settings.folder("cost"))
+    quality, cost = (_record(folder) for folder in folders)
+    try:
+        ours, seconds = _psnrs(quality), _seconds(cost)
+        machine = cost["machine"].get("gpu", cost["machine"]["cpu"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(f"{folders[0]} or {folders[1]} lacks numbers: run the studies again") from error
+    quick = settings.quick or quality["quick"] or cost["quick"]  # as quick as what it is drawn from
     theirs = {method: values[0] for method, values in COST.items()}
     paper = {m: {task: float(row[task]["psnr"]) for task in row} for m, row in published().items()}  # type: ignore[arg-type]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
@@ -36,15 +42,14 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         for scores, times, hollow in ((ours, seconds, False), (paper, theirs, True)):
             points = {m: (times[m], _psnr(row, mean)) for m, row in scores.items() if m in times}
             _draw(axis, {m: (x, y) for m, (x, y) in points.items() if y is not None}, hollow)
+        axis.margins(x=0.14)  # labels stand beside their points
         axis.set(xscale="log", xlabel="seconds per image, batch 1", ylabel="PSNR (dB)")
         axis.set_title("mean of the five tasks" if mean else TIMED)
         axis.grid(alpha=0.25)
-    machine = cost["machine"]
-    machine = machine.get("gpu", machine["cpu"])
     figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
     save(figure, settings.folder(name) / "pareto.png")
     return record(
-        settings, name, clock, images=quality["images"], model=quality["model"],
+        replace(settings, quick=quick), name, clock, images=quality["images"], model=quality["model"],
         figures=[Figure("pareto.png", "PSNR over seconds per image; up and to the left is better", free=True)],
         numbers={"seconds": seconds, "psnr": ours, "from": [quality["command"], cost["command"]]},
     )  # fmt: skip
@@ -57,19 +62,19 @@ def _record(folder: Path) -> dict[str, Any]:
     return found
 
 
-def _psnrs(folder: Path) -> tuple[dict[str, dict[str, float]], dict[str, Any]]:
+def _psnrs(found: dict[str, Any]) -> dict[str, dict[str, float]]:
     """PSNR of every method and task, out of the table of ``celeba``."""
-    found = _record(folder)
     lines = [line for table in found["tables"] for line in table["lines"]]
     return {
-        line["label"]: {task: line["ours"][f"{task} psnr"] for task in tables() if f"{task} psnr" in line["ours"]}
+        line["label"]: {
+            task: float(line["ours"][f"{task} psnr"]) for task in tables() if f"{task} psnr" in line["ours"]
+        }
         for line in lines
-    }, found
+    }
 
 
-def _seconds(folder: Path, mode: str = "fast") -> tuple[dict[str, float], dict[str, Any]]:
-    found = _record(folder)
-    return {row["method"]: float(row["seconds"]) for row in found["numbers"]["rows"] if row["mode"] == mode}, found
+def _seconds(found: dict[str, Any], mode: str = "fast") -> dict[str, float]:
+    return {row["method"]: float(row["seconds"]) for row in found["numbers"]["rows"] if row["mode"] == mode}
 
 
 def _psnr(row: dict[str, float], mean: bool) -> float | None:

@@ -66,11 +66,11 @@ def record(
         write_atomically(out / "table.md", "\n".join(text))
         write_atomically(out / "table.tex", "\n".join(latex(table) for table in tables))
     write_atomically(out / RESULTS, json.dumps(results, indent=1))
-    console = Console()
+    console = Console(highlight=False)
     for table in tables:
         console.print(terminal(table))
     for note in notes:
-        console.print(f"* {note}", highlight=False)
+        console.print(f"* {note}", markup=False)
     kinds = [*(["table.md, table.tex"] if tables else []), *[figure.file for figure in figures], RESULTS]
-    console.print(f"{study}: {clock.seconds():.0f} s; {', '.join(kinds)} in {out}", highlight=False)
+    console.print(f"{study}: {clock.seconds():.0f} s; {', '.join(kinds)} in {out}", markup=False)
     return results

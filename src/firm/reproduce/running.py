@@ -13,16 +13,16 @@ from firm.reproduce.settings import Settings
 
 def announce(studies: Sequence[Study], settings: Settings) -> None:
     """Say what will be run and how long it should take: as it took here before, else as where it was measured."""
-    console, total = Console(), 0.0
+    console, total = Console(highlight=False, markup=False), 0.0
     where = "two cores of an AMD EPYC" if settings.quick else "one H200"
     for study in studies:
         took = _before(study, settings)
         usual = study.quick if settings.quick else study.full
         total += usual if took is None else took
         source = f"took {minutes(took)} here before" if took is not None else f"about {minutes(usual)} on {where}"
-        console.print(f"{study.name} ({study.paper}): {study.title}; {source}", highlight=False)
+        console.print(f"{study.name} ({study.paper}): {study.title}; {source}")
     if len(studies) > 1:
-        console.print(f"{len(studies)} studies, about {minutes(total)} in all", highlight=False)
+        console.print(f"{len(studies)} studies, about {minutes(total)} in all")
 
 
 def _before(study: Study, settings: Settings) -> float | None:
@@ -40,15 +40,16 @@ def run_all(settings: Settings) -> list[str]:
 
     require_data(list(STUDIES), {"celeba": settings.celeba, "afhq": settings.afhq})
     announce(STUDIES, settings)
-    console, failed = Console(), list[str]()
+    console, failed = Console(highlight=False, markup=False), list[str]()
     for number, study in enumerate(STUDIES, start=1):
         console.rule(f"{number} of {len(STUDIES)}: {study.name}", align="left")
         try:
             study.run(settings)
         except (ValueError, OSError, RuntimeError) as error:
-            console.print(f"{study.name} failed: {error}", highlight=False)
+            console.print(f"{study.name} failed: {error}")
             failed.append(study.name)
-    write_report(settings.out, settings.out / "report.html")
+    if len(failed) < len(STUDIES):
+        write_report(settings.out, settings.out / "report.html")
     if failed:
-        console.print(f"failed: {', '.join(failed)}", highlight=False)
+        console.print(f"failed: {', '.join(failed)}")
     return failed

@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table as RichTable
 
+Whose = Literal["ours", "paper"]
 Value = float | str | tuple[float, float] | list[float]  # a pair is a mean and its standard deviation
 Mark = Callable[[str, int], str]  # a cell's text and its place, 0 for the best
 
@@ -22,6 +24,11 @@ class Column:
     group: str = ""
     digits: int = 2
     better: Literal["high", "low", ""] = ""
+    paper_digits: int | None = None  # where the paper prints another number of them
+
+    def shown(self, whose: Whose) -> int:
+        """Digits of our values, or of the paper's."""
+        return self.digits if whose == "ours" or self.paper_digits is None else self.paper_digits
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,7 @@ def text(value: Value | None, digits: int) -> str:
     return f"{value:.{digits}f}"
 
 
-def places(table: Table, column: Column, whose: Literal["ours", "paper"]) -> dict[str, int]:
+def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
     """The place of every line in a column, 0 for the best, as printed: equal numbers share a place."""
     if not column.better:
         return {}
@@ -83,17 +90,17 @@ def places(table: Table, column: Column, whose: Literal["ours", "paper"]) -> dic
     for line in table.lines:
         value = getattr(line, whose).get(column.key)
         if isinstance(value, int | float | tuple | list):
-            found[line.label] = round(value if isinstance(value, int | float) else value[0], column.digits)
+            found[line.label] = round(value if isinstance(value, int | float) else value[0], column.shown(whose))
     ordered = sorted(set(found.values()), reverse=column.better == "high")
     return {label: ordered.index(value) for label, value in found.items()}
 
 
-def cells(table: Table, line: Line, whose: Literal["ours", "paper"], mark: Mark) -> list[str]:
+def cells(table: Table, line: Line, whose: Whose, mark: Mark) -> list[str]:
     """The line's values as text, marked; dashes where there is none."""
     out = []
     for column in table.columns:
         value = getattr(line, whose).get(column.key)
-        shown = text(value, column.digits)
+        shown = text(value, column.shown(whose))
         out.append(shown if value is None else mark(shown, places(table, column, whose).get(line.label, 9)))
     return out
 
@@ -140,7 +147,7 @@ def latex(table: Table) -> str:
     def mark(shown: str, place: int) -> str:
         return {0: rf"\textbf{{{shown}}}", 1: rf"\underline{{{shown}}}"}.get(place, shown)
 
-    def row(line: Line, whose: Literal["ours", "paper"], name: str, style: str) -> str:
+    def row(line: Line, whose: Whose, name: str, style: str) -> str:
         return " & ".join(style + _escaped(part) for part in (name, *cells(table, line, whose, mark))) + r" \\"
 
     heads = [
@@ -166,17 +173,17 @@ def terminal(table: Table, keys: Sequence[str] = ()) -> RichTable:
     """The columns `keys` (default: the first of every group), the paper's values in brackets."""
     wanted = [c for c in table.columns if c.key in keys] or [table.columns[members[0]] for _, members in groups(table)]
     title = f"{table.title}: ours (paper)" if any(line.paper for line in table.lines) else table.title
-    out = RichTable(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    out = RichTable(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     out.add_column("", no_wrap=True)
     for column in wanted:
         shown = " ".join(part for part in (column.group, column.title) if part)
-        out.add_column(shown, justify="right")
+        out.add_column(escape(shown), justify="right")
     for line in table.lines:
         row = []
         for column in wanted:
-            beside = f" ({text(line.paper[column.key], column.digits)})" if column.key in line.paper else ""
+            beside = f" ({text(line.paper[column.key], column.shown('paper'))})" if column.key in line.paper else ""
             style = {0: "bold", 1: "italic"}.get(places(table, column, "ours").get(line.label, 9), "")
-            shown = text(line.ours.get(column.key), column.digits) + beside
+            shown = escape(text(line.ours.get(column.key), column.digits) + beside)
             row.append(f"[{style}]{shown}[/{style}]" if style else shown)
-        out.add_row(line.label, *row)
+        out.add_row(escape(line.label), *row)
     return out

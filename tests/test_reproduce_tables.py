@@ -1,0 +1,202 @@
+"""Tables with our numbers beside the paper's: marks and text by hand."""
+
+import json
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from firm.reproduce.tables import (
+    Column,
+    Line,
+    Table,
+    groups,
+    latex,
+    markdown,
+    metric_columns,
+    places,
+    read_table,
+    terminal,
+    text,
+)
+from firm.tasks import tables
+
+DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
+
+
+def scored(**tasks):
+    """Scores of tasks as a table has them: "task metric" -> value."""
+    metrics = ("psnr", "ssim", "lpips")
+    return {f"{task} {m}": v for task, row in tasks.items() for m, v in zip(metrics, row, strict=True)}
+
+
+TABLE = Table(
+    "three tasks",
+    metric_columns([DENOISING, DEBLURRING, BOX]),
+    [
+        Line("Degraded", scored(denoising=(20.0, 0.3, 0.5), deblurring=(27.0, 0.7, 0.1))),
+        Line("PnP-HQS", scored(denoising=(32.004, 0.9001, 0.0304))),  # the same as Flower1-OT, as printed
+        Line(
+            "Flower1-OT",
+            scored(denoising=(31.996, 0.9004, 0.0299), deblurring=(35.0, 0.94, 0.02)),
+            scored(deblurring=(34.95, 0.947, 0.025)),
+        ),
+        Line("FIRM N=2", scored(denoising=(31.5, 0.95, 0.04), deblurring=(36.0, 0.95, 0.03))),
+    ],
+)
+DEVIATIONS = Table(
+    "",
+    [Column("psnr", "PSNR", better="high"), Column("how", "how"), Column("mb", "peak MB", digits=0, better="low")],
+    [
+        Line("a", {"psnr": (30.001, 1.25), "how": "50 % of x_1", "mb": 331.4}, {"psnr": (40.0, 0.5)}),
+        Line("b", {"psnr": (30.004, 2.0), "mb": 331}, {"psnr": (41.5, 0.25), "mb": 743}),
+        Line("c", {"psnr": [29.0, 9.0]}),
+        Line("only theirs", {}, {"psnr": (12.0, 0.1)}),
+    ],
+)
+
+
+def column(table, key):
+    return next(c for c in table.columns if c.key == key)
+
+
+def test_the_columns_of_the_metrics():
+    assert [c.key for c in TABLE.columns[:4]] == [
+        "denoising psnr", "denoising ssim", "denoising lpips", "deblurring psnr",
+    ]  # fmt: skip
+    assert [(c.title, c.digits, c.better) for c in TABLE.columns[:3]] == [
+        ("PSNR", 2, "high"), ("SSIM", 3, "high"), ("LPIPS", 3, "low"),
+    ]  # fmt: skip
+    assert metric_columns([""])[0].key == "psnr"
+    assert groups(TABLE) == [(DENOISING, [0, 1, 2]), (DEBLURRING, [3, 4, 5]), (BOX, [6, 7, 8])]
+    assert groups(DEVIATIONS) == [("", [0]), ("", [1]), ("", [2])]  # without a group each stands by itself
+
+
+def test_places_are_those_of_the_printed_numbers():
+    def found(key, whose="ours"):
+        return places(TABLE, column(TABLE, key), whose)
+
+    assert found("denoising psnr") == {"Degraded": 2, "PnP-HQS": 0, "Flower1-OT": 0, "FIRM N=2": 1}
+    assert found("denoising ssim") == {"Degraded": 2, "PnP-HQS": 1, "Flower1-OT": 1, "FIRM N=2": 0}
+    assert found("denoising lpips") == {"Degraded": 2, "PnP-HQS": 0, "Flower1-OT": 0, "FIRM N=2": 1}
+    assert found("deblurring lpips") == {"Degraded": 2, "Flower1-OT": 0, "FIRM N=2": 1}
+    assert found("deblurring psnr", "paper") == {"Flower1-OT": 0}  # ranked apart from ours
+    assert found("box-inpainting psnr") == {}
+
+
+def test_places_of_pairs_are_those_of_their_means_and_text_has_none():
+    assert places(DEVIATIONS, column(DEVIATIONS, "psnr"), "ours") == {"a": 0, "b": 0, "c": 1}
+    assert places(DEVIATIONS, column(DEVIATIONS, "psnr"), "paper") == {"a": 1, "b": 0, "only theirs": 2}
+    assert places(DEVIATIONS, column(DEVIATIONS, "mb"), "ours") == {"a": 0, "b": 0}
+    assert places(DEVIATIONS, column(DEVIATIONS, "how"), "ours") == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [(None, 2, "-"), ("text", 2, "text"), (1.005, 1, "1.0"), (331.4, 0, "331"), ((1.25, 0.5), 3, "1.250±0.500"),
+     ([2.0, 1.0], 1, "2.0±1.0"), (7, 2, "7.00")],
+)  # fmt: skip
+def test_values_as_text(value, digits, shown):
+    assert text(value, digits) == shown
+
+
+def test_markdown():
+    assert markdown(TABLE).splitlines() == [
+        f"|  |  | {DENOISING}: PSNR / SSIM / LPIPS | {DEBLURRING}: PSNR / SSIM / LPIPS | {BOX}: PSNR / SSIM / LPIPS |",
+        "|---|---|---|---|---|",
+        "| Degraded | ours | 20.00 / 0.300 / 0.500 | 27.00 / 0.700 / 0.100 | - |",
+        "| PnP-HQS | ours | **32.00** / *0.900* / **0.030** | - | - |",
+        "| Flower1-OT | ours | **32.00** / *0.900* / **0.030** | *35.00* / *0.940* / **0.020** | - |",
+        "|  | paper | - | **34.95** / **0.947** / **0.025** | - |",
+        "| FIRM N=2 | ours | *31.50* / **0.950** / *0.040* | **36.00** / **0.950** / *0.030* | - |",
+    ]
+
+
+def test_markdown_with_deviations_and_lines_that_only_one_side_has():
+    assert markdown(DEVIATIONS).splitlines() == [
+        "|  |  | PSNR | how | peak MB |",
+        "|---|---|---|---|---|",
+        "| a | ours | **30.00±1.25** | 50 % of x_1 | **331** |",
+        "|  | paper | *40.00±0.50* | - | - |",
+        "| b | ours | **30.00±2.00** | - | **331** |",
+        "|  | paper | **41.50±0.25** | - | **743** |",
+        "| c | ours | *29.00±9.00* | - | - |",
+        "| only theirs | paper | 12.00±0.10 | - | - |",
+    ]
+
+
+def test_markdown_without_the_papers_numbers_has_no_column_for_whose_they_are():
+    table = Table("", [Column("x", "x")], [Line("a", {"x": 1.0})])
+    assert markdown(table).splitlines() == ["|  | x |", "|---|---|", "| a | 1.00 |"]
+
+
+def test_the_paper_may_print_other_digits_than_we():
+    table = Table("", [Column("s", "s", digits=4, better="low", paper_digits=2)], [
+        Line("a", {"s": 0.12345}, {"s": 6.37}), Line("b", {"s": 0.12349}, {"s": 6.374}),
+    ])  # fmt: skip
+    assert markdown(table).splitlines()[2:] == [
+        "| a | ours | **0.1235** |", "|  | paper | **6.37** |", "| b | ours | **0.1235** |", "|  | paper | **6.37** |",
+    ]  # fmt: skip
+    assert "0.1235 (6.37)" in printed(table)
+
+
+def test_latex():
+    found = latex(TABLE)
+    assert found.count(r"\begin{tabular}{l *{9}{c}}") == found.count(r"\end{tabular}") == 1
+    assert found.count("{") == found.count("}")
+    rows = [line.removesuffix(r" \\").split(" & ") for line in found.splitlines() if line.endswith(r"\\")]
+    assert rows[0] == ["& " + rows[0][0].removeprefix("& "), *rows[0][1:]]  # the first cell is empty
+    assert [cell.removeprefix("& ") for cell in rows[0]] == [
+        rf"\multicolumn{{3}}{{c}}{{{task}}}" for task in (DENOISING, DEBLURRING, BOX)
+    ]
+    assert [cell.removeprefix("& ") for cell in rows[1]] == ["PSNR", "SSIM", "LPIPS"] * 3
+    assert all(len(row) == 10 for row in rows[2:])
+    by_name = {row[0]: row[1:] for row in rows[2:]}
+    flower = [r"\textbf{32.00}", r"\underline{0.900}", r"\textbf{0.030}"]
+    flower += [r"\underline{35.00}", r"\underline{0.940}", r"\textbf{0.020}"]
+    assert by_name["Flower1-OT"] == [*flower, "-", "-", "-"]
+    assert by_name["PnP-HQS"] == [*flower[:3], *["-"] * 6]
+    assert by_name["Degraded"][:3] == ["20.00", "0.300", "0.500"]
+    theirs = ["-"] * 3 + [rf"\textbf{{{v}}}" for v in ("34.95", "0.947", "0.025")]
+    assert by_name[r"\color{gray}\quad published"][:6] == [r"\color{gray}" + cell for cell in theirs]
+
+
+def test_latex_of_signs_that_mean_something_to_it():
+    lines = latex(DEVIATIONS).splitlines()
+    assert r"a & \textbf{30.00$\pm$1.25} & 50 \% of x\_1 & \textbf{331} \\" in lines
+    assert (
+        r"\color{gray}only theirs (published) & \color{gray}12.00$\pm$0.10 & \color{gray}- & \color{gray}- \\" in lines
+    )
+    assert not [line for line in lines if "multicolumn" in line]  # there are no groups
+
+
+def printed(table, *keys):
+    console = Console(width=140, file=StringIO())
+    console.print(terminal(table, keys))
+    return console.file.getvalue()
+
+
+def test_the_terminal_has_the_first_of_every_group_and_the_papers_in_brackets():
+    lines = printed(TABLE).splitlines()
+    assert lines[0].strip() == "three tasks: ours (paper)"
+    (line,) = [line for line in lines if "Flower1-OT" in line]
+    assert line.split() == ["Flower1-OT", "32.00", "35.00", "(34.95)", "-"]
+    assert "denoising PSNR" in printed(TABLE)
+    assert "SSIM" not in printed(TABLE)
+    (line,) = [line for line in printed(TABLE, "denoising lpips").splitlines() if "FIRM" in line]
+    assert line.split() == ["FIRM", "N=2", "0.040"]
+
+
+def test_the_terminal_shows_brackets_as_they_are():
+    table = Table("with [network]", [Column("x", "[x]")], [Line("[bold]", {"x": "[dim]"})])
+    for word in ("with [network]", "[x]", "[bold]", "[dim]"):
+        assert word in printed(table)
+
+
+@pytest.mark.parametrize("table", [TABLE, DEVIATIONS])
+def test_a_table_comes_back_out_of_json(table):
+    back = read_table(json.loads(json.dumps(table.as_json())))
+    assert markdown(back) == markdown(table)
+    assert latex(back) == latex(table)
+    assert back.title == table.title
+    assert back.columns == list(table.columns)
