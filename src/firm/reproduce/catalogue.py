@@ -35,6 +35,7 @@ class Study:
 
 
 ROWS = ("methods", "steps", "limit", "model", "weights", "batch", "precision")
+PICTURES = ("methods", "steps", "model", "weights", "precision")  # one image a task
 TIMES = ("methods", "steps", "model", "weights", "images", "batches", "modes", "skip")
 
 STUDIES = (
@@ -44,6 +45,13 @@ STUDIES = (
     Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 6, 60, ("afhq",), ROWS),
     Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 1, 6, ("celeba",), TIMES),
     Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost")),
+    Study("steps", "6 figures", "the number of steps N: PSNR against LPIPS", "steps", 3, 8, ("celeba", "afhq"),
+          ("steps", "limit", "model", "batch", "precision")),
+    Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 1, 2, ("celeba",), ROWS),
+    Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 1.5, 3, ("celeba", "afhq"),
+          PICTURES),
+    Study("errors", "figure", "error maps in the five tasks", "errors", 1.5, 2, ("celeba",), ROWS),
+    Study("fourier", "table, figure", "compressed sensing on AFHQ-Cat", "fourier", 1, 1, ("afhq",), ROWS),
     Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.3, 3, (), ("seed", "training")),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.3, 0.1, (),
           ("model", "N", "samples", "seed")),
