@@ -15,7 +15,7 @@ from firm.evaluation.run import restore_chunk, score_image
 from firm.reproduce.comparison import baselines, notes, require
 from firm.reproduce.evaluations import methods, test_images
 from firm.reproduce.figures import Panel, error_map, save_grid
-from firm.reproduce.pictures import free_images, heads, label
+from firm.reproduce.pictures import ABSENT, counted, free_images, heads, label
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import CELEBA, SEED, Settings
 from firm.reproduce.tables import Column, Line, Table, Value
@@ -44,7 +44,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     what = "restorations and their errors in five tasks, magma from 0 to 0.1; below: mean absolute error / PSNR"
     return record(
         settings, name, clock, images=len(images), model=settings.model or CELEBA.model,
-        tables=[table(found, f"mean absolute error, pixels in [0, 1], {len(images)} images of CelebA")],
+        tables=[table(found, f"mean absolute error, pixels in [0, 1], {counted(images)} of CelebA")],
         figures=[Figure("errors.png", f"CelebA: {what}"), Figure("portrait-errors.png", what, free=True)],
         notes=[*lowest(found), *notes(CELEBA), *missing], numbers={"mae": found, "portrait": free},
     )  # fmt: skip
@@ -64,11 +64,11 @@ def absolute_errors(
         for method in rows:
             settled = method.on(task)
             if settled is None:  # it does not do the task
-                pictures, maps = [*pictures, Panel(None, "-")], [*maps, Panel(None)]
+                pictures, maps = [*pictures, Panel(None, ABSENT)], [*maps, Panel(None)]
                 continue
             found[task.name][method.label], picture, map_ = errors_of(evaluation, task, settled, batch)
             pictures, maps = [*pictures, picture], [*maps, map_]
-        grid += [(task.name, pictures), ("", maps)]
+        grid += [(task.name, pictures), ("error", maps)]
     return found, grid
 
 

@@ -13,7 +13,7 @@ from firm.reproduce import published
 from firm.reproduce.comparison import baselines, beside, notes, require
 from firm.reproduce.evaluations import methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
-from firm.reproduce.pictures import heads, panels
+from firm.reproduce.pictures import counted, heads, panels
 from firm.reproduce.published import METRICS, Scores
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, SEED, Settings
@@ -32,7 +32,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     require(rows, [task])
     images = test_images(settings, AFHQ, settings.limit or (QUICK_IMAGES if settings.quick else IMAGES))
     summary = scores(settings, AFHQ, [task], rows, images)
-    table = beside(f"Fourier lines, {len(images)} images of {AFHQ.title}", summary, rows, in_paper())
+    table = beside(f"Fourier lines, {counted(images)} of {AFHQ.title}", summary, rows, in_paper())
     draw(settings, name, images, task, rows[: len(rows) - len(steps) + 1])
     title = f"Fourier lines on {AFHQ.title}, and which were measured; below: PSNR / SSIM / LPIPS"
     return record(

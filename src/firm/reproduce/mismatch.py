@@ -44,7 +44,9 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     labels = [row.label for row in rows]
     tables = [
         table("noise at test", found, labels, {f"noise {sigma:g}": (MISSING, sigma) for sigma in NOISES}),
-        table("pixels missing at test", found, labels, {f"{100 * ratio:g} % missing": (ratio, SIGMA) for ratio in RATIOS}),
+        table(
+            "pixels missing at test", found, labels, {f"{100 * ratio:g} % missing": (ratio, SIGMA) for ratio in RATIOS}
+        ),
     ]
     draw(settings, name, images, degraded, ours)
     title = f"{ours.label} where 50 to 80 % of the pixels are missing, CelebA; below: PSNR / SSIM / LPIPS"
@@ -120,8 +122,8 @@ def trained_on(settings: Settings) -> list[str]:
         return []
     (low, high), (quiet, loud) = (found for found in ranges if found is not None)
     return [
-        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}, so for it this is "
-        f"no mismatch; the paper's was trained at {100 * MISSING:g} % and {SIGMA:g} alone"
+        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}, so for it "
+        f"this is no mismatch; the paper's was trained at {100 * MISSING:g} % and {SIGMA:g} alone"
     ]
 
 

@@ -17,6 +17,7 @@ from firm.reproduce.published import METRICS
 from firm.reproduce.settings import SEED, Settings
 from firm.tasks import BaseTask
 
+ABSENT = "does not apply"  # a method that does not do a task
 DIGITS = {"psnr": 2, "ssim": 3, "lpips": 3, "mae": 4}
 
 
@@ -62,7 +63,10 @@ def panels(
     """The truth, then what every method made of it with its `metrics` below."""
     truth = images.batch(range(index, index + 1))[0]
     found = restore_one(settings, images, task, rows, index)
-    return [Panel(truth), *(Panel(None, "-") if r is None else Panel(r.image, label(r.scores, metrics)) for r in found)]
+    return [
+        Panel(truth),
+        *(Panel(None, ABSENT) if r is None else Panel(r.image, label(r.scores, metrics)) for r in found),
+    ]
 
 
 def heads(rows: Sequence[NamedMethod]) -> list[str]:
@@ -73,3 +77,8 @@ def heads(rows: Sequence[NamedMethod]) -> list[str]:
 def label(scores: dict[str, float], metrics: Sequence[str]) -> str:
     """Numbers as they stand below a panel."""
     return " / ".join(f"{scores[metric]:.{DIGITS[metric]}f}" for metric in metrics)
+
+
+def counted(images: Images) -> str:
+    """How many images, in words: "1 image", "10 images"."""
+    return f"{len(images)} image{'' if len(images) == 1 else 's'}"

@@ -13,7 +13,7 @@ from firm.reproduce import published
 from firm.reproduce.comparison import beside, notes
 from firm.reproduce.evaluations import Summary, methods, scores, test_images
 from firm.reproduce.figures import save, save_grid
-from firm.reproduce.pictures import free_images, heads, panels
+from firm.reproduce.pictures import counted, free_images, heads, panels
 from firm.reproduce.published import Scores
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, CELEBA, Settings, Subject
@@ -52,8 +52,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         tasks = [Task(task, subject.size) for task in (part.quick_tasks if settings.quick else tables())]
         images = test_images(settings, subject, settings.limit or (part.quick_images if settings.quick else IMAGES))
         summary = scores(settings, subject, tasks, ours, images)
-        found.append(beside(f"{len(images)} images of {subject.title}", summary, ours, part.paper()))
-        figures.append(draw_curves(out, part, summary, steps, len(images)))
+        found.append(beside(f"{counted(images)} of {subject.title}", summary, ours, part.paper()))
+        figures.append(draw_curves(out, part, summary, steps, counted(images)))
         figures += draw_pictures(settings, name, subject, images, part.shown, [degraded, *ours])
         said += [*notes(subject)[:1], *trade_off(part, summary, steps)]
         summaries[subject.dataset] = summary
@@ -66,10 +66,11 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
-    """A sentence on how many tasks lose PSNR and gain LPIPS from the fewest steps to the most, and how many should."""
-    if len(steps) < 2:
+    """In how many tasks PSNR and LPIPS fall from few steps to many, the paper's 2 and 25 where we have them."""
+    first = 2 if 2 in steps else min(steps)
+    last = 25 if 25 in steps else max(steps)
+    if last <= first:
         return []
-    first, last = min(steps), max(steps)
     ours = _counted({f"FIRM N={N}": {t: row[f"FIRM N={N}"] for t, row in summary.items()} for N in steps}, first, last)
     paper = _counted(part.paper(), 2, 25)
     return [
@@ -98,16 +99,16 @@ def draw_pictures(
 ) -> list[Figure]:
     """For each task the first image: truth, measurement, and FIRM with every N; PSNR and LPIPS below."""
     figures = []
-    start, whose = ("portrait-", "the bundled portrait") if free else ("", f"{subject.title}")
+    start, whose = ("portrait", "the bundled portrait") if free else (subject.dataset, subject.title)
     for kind in shown:
         row = panels(settings, images, Task(kind, subject.size), rows, metrics=("psnr", "lpips"))
-        file = f"{start}{subject.dataset}-{kind}.png" if not free else f"{start}{kind}.png"
+        file = f"{start}-{kind}.png"
         save_grid(settings.folder(name) / file, heads(rows), [("", row)], zoom=True)
         figures.append(Figure(file, f"{kind} over the number of steps, {whose}; below: PSNR / LPIPS", free))
     return figures
 
 
-def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], count: int) -> Figure:
+def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], count: str) -> Figure:
     """LPIPS over PSNR, and both over N: a line a task; the paper's, of its four N, dashed."""
     import matplotlib.pyplot as plt
 
@@ -134,9 +135,7 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
     for axis in (both, *single):
         axis.grid(alpha=0.25)
     single[0].legend(fontsize=8)
-    figure.suptitle(
-        f"{part.subject.title}: ours, {count} images; dashed and hollow: the paper, 100 others", fontsize=10
-    )
+    figure.suptitle(f"{part.subject.title}: ours, {count}; dashed and hollow: the paper, 100 others", fontsize=10)
     file = f"{part.subject.dataset}-curves.png"
     save(figure, out / file)
     return Figure(file, f"PSNR and LPIPS over the number of steps, {part.subject.title}", free=True)
