@@ -122,8 +122,8 @@ def trained_on(settings: Settings) -> list[str]:
         return []
     (low, high), (quiet, loud) = (found for found in ranges if found is not None)
     return [
-        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}, so for it "
-        f"this is no mismatch; the paper's was trained at {100 * MISSING:g} % and {SIGMA:g} alone"
+        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}, so for "
+        f"it this is no mismatch; the paper's was trained at {100 * MISSING:g} % and {SIGMA:g} alone"
     ]
 
 

@@ -71,15 +71,15 @@ def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
     last = 25 if 25 in steps else max(steps)
     if last <= first:
         return []
-    ours = _counted({f"FIRM N={N}": {t: row[f"FIRM N={N}"] for t, row in summary.items()} for N in steps}, first, last)
-    paper = _counted(part.paper(), 2, 25)
+    ours = _falling({f"FIRM N={N}": {t: row[f"FIRM N={N}"] for t, row in summary.items()} for N in steps}, first, last)
+    paper = _falling(part.paper(), 2, 25)
     return [
         f"{part.subject.title}, from N = {first} to {last}: PSNR falls in {ours[0]} and LPIPS in {ours[1]} of "
         f"{len(summary)} tasks (the paper, from N = 2 to 25: in {paper[0]} and {paper[1]} of 5)"
     ]
 
 
-def _counted(found: dict[str, dict[str, Any]], first: int, last: int) -> tuple[int, int]:
+def _falling(found: dict[str, dict[str, Any]], first: int, last: int) -> tuple[int, int]:
     """In how many tasks PSNR and LPIPS are lower with `last` steps than with `first`."""
     few, many = found[f"FIRM N={first}"], found[f"FIRM N={last}"]
     return (
