@@ -47,7 +47,7 @@ def save_grid(
 ) -> None:
     """Write a grid of panels as PNG: `heads` over the columns, the name of every row on its left."""
     picture = io.BytesIO()
-    grid(heads, rows, zoom).save(picture, "PNG", optimize=True)
+    grid(heads, rows, zoom).save(picture, "PNG")
     write_atomically(path, picture.getvalue())
 
 

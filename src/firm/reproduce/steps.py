@@ -67,9 +67,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
 def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
     """In how many tasks PSNR and LPIPS fall from few steps to many, the paper's 2 and 25 where we have them."""
-    first = 2 if 2 in steps else min(steps)
-    last = 25 if 25 in steps else max(steps)
-    if last <= first:
+    first, last = (2, 25) if {2, 25} <= set(steps) else (min(steps), max(steps))
+    if first == last:
         return []
     ours = _falling({f"FIRM N={N}": {t: row[f"FIRM N={N}"] for t, row in summary.items()} for N in steps}, first, last)
     paper = _falling(part.paper(), 2, 25)
