@@ -152,6 +152,16 @@ def test_errors_by_hand(root, monkeypatch):
             assert shows(panel(folder / file, j, below, NAMED), (image - truth)[0].abs().mean(0) / 2)
 
 
+def test_errors_and_psnr_stand_below_the_maps(root):
+    given = settings(root, "run")
+    rows = evaluations.methods(given, CELEBA, "", (1,))
+    _, grid = errors.absolute_errors(given, evaluations.test_images(given, CELEBA, 1), [Task(RANDOM)], rows)
+    (_, restored), (_, maps) = grid
+    truth, x = by_hand(root, Task(RANDOM), 1)
+    assert maps[2].label == f"{float((x - truth).abs().mean()) / 2:.4f} / {scored(truth, x)[0]:.2f}"
+    assert {panel.label for panel in restored} == {""}
+
+
 def test_errors_count_the_tasks_that_firm_wins():
     best, beaten = {"Flower5-OT": 0.02, "FIRM N=2": 0.01}, {"Flower5-OT": 0.01, "FIRM N=2": 0.02}
     (note,) = errors.lowest({DENOISING: best, BOX: beaten, RANDOM: best})
@@ -231,7 +241,9 @@ def test_a_command_takes_its_options_and_no_others(root, tmp_path, monkeypatch, 
     assert any(says(lacking.output, f"Missing option '{data[dataset][0]}'") for dataset in sets)
 
 
-def test_what_is_missing_is_said_before_any_work(root, tmp_path):
+def test_what_is_missing_is_said_before_any_work(root, tmp_path, monkeypatch):
+    for module in (pictures, errors):
+        monkeypatch.setattr(module, "restore_chunk", lambda *_: pytest.fail("restored"))
     for module, name in ((qualitative, "qualitative"), (errors, "errors"), (fourier, "fourier")):
         given = settings(root, "nothing", methods="flower1", weights=tmp_path)
         with pytest.raises(FileNotFoundError, match=r"prior\.safetensors: no such weights"):

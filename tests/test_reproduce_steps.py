@@ -93,6 +93,17 @@ def test_every_N_is_drawn(found, root):
         assert not shows(panel(folder / file, 2), one[0])
 
 
+def test_psnr_and_lpips_stand_below(root, monkeypatch):
+    rows = []
+    monkeypatch.setattr(steps, "save_grid", lambda path, heads, grid, zoom: rows.append((heads, *grid[0][1])))
+    given = settings(root, "run")
+    images, methods = evaluations.test_images(given, CELEBA, 1), evaluations.methods(given, CELEBA, "", (1,))
+    steps.draw_pictures(given, "steps", CELEBA, images, [DEBLURRING], methods)
+    ((heads, *_, last),) = rows
+    assert heads == ["truth", "measurement", "FIRM N=1"]
+    assert last.label == "{0:.2f} / {2:.3f}".format(*scored(*by_hand(root, Task(DEBLURRING), 1)))
+
+
 def test_the_curves_hold_our_points_and_the_papers(monkeypatch, tmp_path):
     """Ours against N = 1 and 4 in any order, the paper's against 2, 4, 10 and 25."""
     drawn = []
