@@ -26,16 +26,16 @@ METRICS = ("psnr", "ssim", "lpips")
 
 
 def make_data(root: Path) -> Path:
-    """Two data sets of three test pictures, a small model without training, and a prior for faces and for cats."""
+    """Two data sets of two test pictures, a small model without training, and a prior for faces and for cats."""
     faces, cats, weights = root / "celeba" / "img_align_celeba", root / "afhq" / "test" / "cat", root / "weights"
     for folder in (faces, cats, weights):
         folder.mkdir(parents=True)
     generator = np.random.default_rng(0)
-    for i in range(3):
+    for i in range(2):
         for path, size in ((faces / f"{i:06d}.jpg", (178, 218)), (cats / f"{i}.png", (256, 256))):
             coarse = Image.fromarray(generator.integers(0, 256, (5, 4, 3), dtype=np.uint8))
             coarse.resize(size, Image.Resampling.BICUBIC).save(path)
-    (root / "celeba" / "list_eval_partition.txt").write_text("".join(f"{i:06d}.jpg 2\n" for i in range(3)))
+    (root / "celeba" / "list_eval_partition.txt").write_text("".join(f"{i:06d}.jpg 2\n" for i in range(2)))
     torch.manual_seed(0)
     shape = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
     prior, net = PriorUNet(3, **shape), firm.UNet(3, **shape)
