@@ -46,7 +46,10 @@ def test_it_asks_for_six_settings(root, monkeypatch):
     assert all(entry[:3] == ("celeba", 100, ["Flower5-OT", "FIRM N=2"]) for entry in evaluated)
     shown = [(task.missing, task.sigma, rows, index) for task, rows, index in drawn]
     assert shown == [(p, 0.01, ["degraded", "FIRM N=2"], i) for i in range(3) for p in (0.5, 0.6, 0.7, 0.8)]
-    assert [table["title"] for table in results["tables"]] == ["noise at test", "pixels missing at test"]
+    assert [table["title"] for table in results["tables"]] == [
+        "100 images of CelebA, random inpainting, noise at test",
+        "100 images of CelebA, random inpainting, pixels missing at test",
+    ]
 
 
 def test_the_papers_numbers_stand_beside(root, monkeypatch):

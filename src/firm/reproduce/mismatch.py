@@ -12,7 +12,7 @@ from firm.reproduce import published
 from firm.reproduce.comparison import baselines, notes, require
 from firm.reproduce.evaluations import firm_model, methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
-from firm.reproduce.pictures import panels
+from firm.reproduce.pictures import counted, panels
 from firm.reproduce.published import METRICS
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import CELEBA, Settings
@@ -35,18 +35,17 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     names, missing = _baselines(settings)
     degraded, *rows = methods(settings, CELEBA, names, steps)
     ours = rows[-len(steps)]  # FIRM with the first N: what the figure shows
-    places: list[At] = [*((MISSING, sigma) for sigma in NOISES), *((ratio, SIGMA) for ratio in RATIOS)]
     require(rows, [task_at(MISSING, SIGMA)])
     images = test_images(settings, CELEBA, settings.images(100))
+    noises: dict[str, At] = {f"noise {sigma:g}": (MISSING, sigma) for sigma in NOISES}
+    ratios: dict[str, At] = {f"{100 * ratio:g} % missing": (ratio, SIGMA) for ratio in RATIOS}
     found: Found = {}
-    for at in dict.fromkeys(places):
+    for at in dict.fromkeys([*noises.values(), *ratios.values()]):
         found[at] = scores(settings, CELEBA, [task_at(*at)], rows, images, variant(*at))[TASK]
-    labels = [row.label for row in rows]
+    labels, whose = [row.label for row in rows], f"{counted(images)} of CelebA, random inpainting"
     tables = [
-        table("noise at test", found, labels, {f"noise {sigma:g}": (MISSING, sigma) for sigma in NOISES}),
-        table(
-            "pixels missing at test", found, labels, {f"{100 * ratio:g} % missing": (ratio, SIGMA) for ratio in RATIOS}
-        ),
+        table(f"{whose}, noise at test", found, labels, noises),
+        table(f"{whose}, pixels missing at test", found, labels, ratios),
     ]
     draw(settings, name, images, degraded, ours)
     title = f"{ours.label} where 50 to 80 % of the pixels are missing, CelebA; below: PSNR / SSIM / LPIPS"
