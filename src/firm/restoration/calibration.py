@@ -224,8 +224,8 @@ def load(path: str | Path) -> Calibration:
         tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
         scales = [scale for task in tasks.values() for scale in task.scale.values()]
         whole = about["kind"] == "firm calibration" and tasks and all(0 < scale < 1e6 for scale in scales)
-        numbers = (int(about[key]) for key in ("steps", "samples", "images"))
-        calibration = Calibration(str(about["model"]), *numbers, tasks=tasks, file=str(path))
+        steps, samples, images = (int(about[key]) for key in ("steps", "samples", "images"))
+        calibration = Calibration(str(about["model"]), steps, samples, images, tasks, str(path))
     except (ValueError, KeyError, TypeError, AttributeError):
         whole = False
     if not whole:
