@@ -103,6 +103,16 @@ def test_two_fits_are_equal_and_another_seed_is_not():
     assert fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, 1, progress=False) != first
 
 
+def test_every_picture_has_the_noise_of_its_seed_and_number(monkeypatch):
+    task, asked = denoising(16), []
+    measure = type(task).measure
+    monkeypatch.setattr(
+        type(task), "measure", lambda self, x, *which: (asked.append(which), measure(self, x, *which))[1]
+    )
+    fit(model(0.5), normal_images(2, 16), [task], 1, 4, 7, progress=False)
+    assert asked == [(7, 0), (7, 1)]
+
+
 def test_what_cannot_be_calibrated():
     with pytest.raises(ValueError, match="the samples do not differ"):
         fit(model(0.0), normal_images(2, 16), [denoising(16)], 1, 4, progress=False)
