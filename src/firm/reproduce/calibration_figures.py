@@ -39,7 +39,12 @@ def error_figure(found: dict[str, dict[int, Any]], path: Path) -> None:
         for part, by_steps in found.items()
     }
     every = [
-        b[key] for by_steps in shown.values() for bins in by_steps.values() for b in bins for key in ("std", "rmse")
+        b[key]
+        for by_steps in shown.values()
+        for bins in by_steps.values()
+        for b in bins
+        for key in ("std", "rmse")
+        if b[key] > 0
     ]
     low, high = min(every) / 1.3, max(every) * 1.3  # all panels alike
     for axis, (part, by_steps) in zip(axes, shown.items(), strict=False):
