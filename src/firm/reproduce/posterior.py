@@ -29,7 +29,7 @@ from firm.restoration.calibration import missing
 from firm.tasks import Task
 
 FACES, SAMPLES, STEPS, QUICK_STEPS = 3, 8, (2, 25), (2, 10)
-SHOWN = 3  # samples at the smallest N; one at the others
+SHOWN = 3  # samples at the first N; one at the others
 MARGIN = 4  # pixels around the hole when it is shown by itself
 
 
@@ -114,7 +114,7 @@ def summary(each: Mapping[str, Sequence[Mapping[int, Mapping[str, float]]]], ste
 
 
 def panels(drawn: Drawn, zoomed: bool = False) -> list[Panel]:
-    """Truth, measurement, three samples and the standard deviation at the smallest N; one sample and that at others."""
+    """Truth, measurement, three samples and the standard deviation at the first N; one sample and that at others."""
     view = around(drawn.hole) if zoomed else (slice(None), slice(None))
 
     def shown(x: Tensor, title: str, below: str = "") -> Panel:
