@@ -13,8 +13,8 @@ from firm._util.locks import LockedError
 from firm.cli.checks import told
 
 COMMANDS = {  # name -> its file here
-    "restore": "restore", "train": "train", "evaluate": "evaluate", "plot": "plot", "demo": "demo", "models": "info",
-    "info": "info", "bench": "bench", "reproduce": "reproduce",
+    "restore": "restore", "train": "train", "evaluate": "evaluate", "calibrate": "calibrate", "plot": "plot",
+    "demo": "demo", "models": "info", "info": "info", "bench": "bench", "reproduce": "reproduce",
 }  # fmt: skip
 WITHOUT_TORCH = {("reproduce",), ("reproduce", "list"), ("reproduce", "report"), ("bench",)}  # are there at once
 

@@ -87,7 +87,7 @@ def evaluate(
         where = choose_device(device)
         names = [name.strip() for text in (method, methods) for name in text.split(",") if name.strip()]
         counts, given = numbers(steps), settings(own or [])
-        classes = _classes(tasks, given)  # before anything is read
+        classes = task_classes(tasks, given)  # before anything is read
         chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where)
         card = {} if model is None else model.card
         side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(card)
@@ -96,7 +96,7 @@ def evaluate(
             _require_memory(side)
             for kind in classes:
                 for row in chosen_methods:
-                    row.on(_task(kind, (side, side), mask, given))  # loads networks: what is missing is said first
+                    row.on(task_for(kind, (side, side), mask, given))  # loads networks: what is missing is said first
         folder = out or Path("outputs") / f"evaluate-{dataset}-{stem}-{convention}"
         with folder_lock(folder):
             pictures = load_images(
@@ -104,7 +104,7 @@ def evaluate(
                 broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
                 max_megapixels=max_megapixels,
             )  # fmt: skip
-            chosen = [_task(kind, pictures.shape[1:], mask, given) for kind in classes]
+            chosen = [task_for(kind, pictures.shape[1:], mask, given) for kind in classes]
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
             evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
             rows = run(evaluation, chosen_methods, folder, batch=batch)
@@ -158,7 +158,7 @@ def _require_memory(side: int) -> None:
         )
 
 
-def _classes(text: str, settings: dict[str, Any]) -> list[Any]:
+def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
     """The classes of the tasks that --tasks names; every setting must belong to one of them."""
     from firm.tasks import tables, task_class
 
@@ -175,7 +175,7 @@ def _classes(text: str, settings: dict[str, Any]) -> list[Any]:
     return classes
 
 
-def _task(kind: Any, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> Any:
+def task_for(kind: Any, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> Any:
     """The task for images of this height and width, with those of the settings that it has."""
     from firm.tasks import takes_mask
 

@@ -13,13 +13,20 @@ if TYPE_CHECKING:
 
 def load_model(name: str, network: str | None, device: torch.device | str, precision: Any) -> Firm:
     """Load a model, made fast. `network` is the user's own class that it was saved with, ``file.py:Class``."""
+    from firm import fast
+
+    return fast(load_plain(name, network).to(device), precision)
+
+
+def load_plain(name: str, network: str | None = None) -> Firm:
+    """Load a model as it was saved."""
     from torch import nn
 
-    from firm import fast, load
+    from firm import load
     from firm._util.importing import load_class
 
     own = None if network is None else load_class(network, nn.Module, "network")
-    return fast(load(name, own).to(device), precision)
+    return load(name, own)
 
 
 def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:

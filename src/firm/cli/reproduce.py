@@ -42,6 +42,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "training": (Annotated[int | None, typer.Option(min=1, help="Training steps.")], None),
     "N": (Annotated[int, typer.Option("--steps", min=1, help="Euler steps N.")], 2),
     "samples": (Annotated[int, typer.Option(min=2, help="Posterior samples of a measurement.")], 8),
+    "S": (Annotated[int | None, typer.Option("--samples", min=2, help="Posterior samples of a measurement.")], None),
 }  # fmt: skip
 LISTS: dict[str, Callable[[str], Any]] = {"modes": lambda text: text.split(","), "skip": lambda text: text.split(",")}
 

@@ -15,6 +15,7 @@ from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_
 
 if TYPE_CHECKING:
     from firm.restoration import Problem
+    from firm.restoration.calibration import TaskScale
 
 
 @with_task_options
@@ -86,6 +87,9 @@ def restore(
     samples: Annotated[
         int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
     ] = 1,
+    calibration: Annotated[
+        Path | None, typer.Option(help="What `firm calibrate` wrote: its scale multiplies the standard deviations.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the starting noise, and of simulated measurements.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for the results; a run that was stopped goes on there.")
@@ -121,6 +125,8 @@ def restore(
     from firm.restoration.run import Job, restore_files
 
     _refuse_mixtures(task, simulate, mask, keep_known, own, seed)
+    if calibration is not None and samples < 2:
+        raise typer.BadParameter("--calibration is for standard deviations: give --samples 2 or more")
 
     def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
         if task is not None:
@@ -157,9 +163,11 @@ def restore(
                 "keep_known": keep_known, "value_range": reads[1], "steps": steps, "samples": samples, "seed": seed,
                 "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
             }  # fmt: skip
+            scale = None if calibration is None else _scale(calibration, task, simulate, model, network, steps)
+            about |= {} if scale is None else {"calibration": scale.scale}
             job = Job(
                 tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind,
-                settings=about, inputs=inputs, force=force,
+                settings=about, inputs=inputs, force=force, calibration=scale,
             )  # fmt: skip
             rows = restore_files(job, files, root, r)
     except (ProblemError, ValueError, OSError) as error:
@@ -189,6 +197,18 @@ def _refuse_mixtures(
         raise typer.BadParameter("--set belongs to --simulate")
     if not -(2**63) <= seed < 2**63:
         raise typer.BadParameter(f"--seed must be a whole number of 64 bits, got {seed}")
+
+
+def _scale(
+    file: Path, task: str | None, simulate: str | None, model: str, network: str | None, steps: int
+) -> TaskScale:
+    """What the standard deviations are multiplied by; an error where the file was made for something else."""
+    from firm.cli.models import load_plain
+    from firm.restoration.calibration import load, scales_for
+    from firm.tasks import task_class
+
+    name = task if simulate is None else task_class(simulate).name
+    return scales_for(load(file), str(name), load_plain(model, network).fingerprint(), steps)
 
 
 def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:

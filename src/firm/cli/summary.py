@@ -38,7 +38,8 @@ def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
     if not done:
         return f"none of the {_pictures(len(rows))} could be restored"
     look = next(p for row in done for p in row["written"] if p.endswith("_compare.png"))
-    return f"{_done(done)}; {_degradation(done)}; see before and after in {look}; results are in {out}"
+    parts = [_done(done), _degradation(done), *_calibrated(done), f"see before and after in {look}"]
+    return "; ".join([*parts, f"results are in {out}"])
 
 
 def _done(done: Sequence[Row]) -> str:
@@ -68,6 +69,14 @@ def _degradation(done: Sequence[Row]) -> str:
     if len(done) == 1:
         return f"{noise}, estimated blur {widths[0]:.2f} ± {done[0]['blur_error']:.2f} pixels"
     return f"{noise}, estimated blur {min(widths):.2f} to {max(widths):.2f} pixels"
+
+
+def _calibrated(done: Sequence[Row]) -> list[str]:
+    """By what standard deviations were multiplied, where they were."""
+    from firm.restoration.calibration import in_words
+
+    scales = [row["std multiplied by"] for row in done if "std multiplied by" in row]
+    return [f"standard deviations multiplied by {in_words(scales[0])}"] if scales else []
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Pictures in, pictures out: what surrounds `firm.restore` when the measurement is a file."""
 
+from firm.restoration import calibration as calibration
 from firm.restoration.blur_estimate import estimate_blur as estimate_blur
 from firm.restoration.noise import estimate_noise as estimate_noise
 from firm.restoration.problem import Problem as Problem

@@ -25,6 +25,7 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import scores, visible
 from firm.restoration.advice import advice
+from firm.restoration.calibration import TaskScale, differences, widened
 from firm.restoration.earlier import EarlierResultsError, Plan, begin, end, fingerprint, hashed, plan, remove_replaced
 from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
@@ -47,6 +48,7 @@ class Job:
     kind: Format = "png"
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that tells this run from another
     inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
+    calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
     bars: bool = False  # show the time left on one picture
 
@@ -164,6 +166,10 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*problem.notes, *advice(job.model.card, problem)],
     }  # fmt: skip
+    if job.calibration is not None and result.std is not None:
+        result = replace(result, std=widened(result.std, problem.op, job.calibration))
+        row["std multiplied by"] = job.calibration.scale
+        row["advice"] += differences(job.calibration, problem.settings)
     truth = problem.truth if problem.truth is None or not problem.grey else problem.truth[:, :1]
     image, mean = problem.finish(result.image), problem.finish(result.mean)
     if truth is not None:
@@ -222,9 +228,10 @@ class Files:
         panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
         if result.std is not None:
             std = problem.spread(result.std)[0]
-            write_heat_map(self._at("std", ".png"), std)
+            row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest colour
+            deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
-            panels += [(f"mean of {job.samples}{psnr}", seen(mean)), ("standard deviation", std.mean(0))]
+            panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
         if problem.truth is not None:
             panels.insert(0, ("truth", seen(problem.truth[0])))
         write_side_by_side(self._at("compare", ".png"), [panels])

@@ -1,0 +1,103 @@
+"""``firm calibrate``: how much wider a model's standard deviations should be, for ``firm restore --calibration``."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from firm.cli.checks import SEED, Device, in_words
+from firm.cli.choices import Dataset, Precision
+from firm.cli.settings import task_names
+
+if TYPE_CHECKING:
+    from firm.restoration.calibration import Calibration
+
+
+def calibrate(
+    model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")],
+    data: Annotated[Path, typer.Option(help="Folder of the data set.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="File for the scales, such as calibration.json.")],
+    dataset: Annotated[
+        Dataset, typer.Option(help="Layout of the data set; of celeba and afhq the validation pictures are taken.")
+    ] = "folder",
+    tasks: Annotated[
+        str, typer.Option(help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class.")
+    ] = "all",
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
+    ] = None,
+    steps: Annotated[int, typer.Option(min=1, help="Euler steps N: a scale holds for one N.")] = 2,
+    samples: Annotated[int, typer.Option(min=2, help="Posterior samples of each picture.")] = 16,
+    limit: Annotated[int, typer.Option(min=2, help="How many pictures, from the first.")] = 20,
+    size: Annotated[
+        int | None,
+        typer.Option(min=1, help="Side of the pictures (default: celeba 128, afhq 256, otherwise the model's)."),
+    ] = None,
+    network: Annotated[
+        str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
+    ] = None,
+    precision: Annotated[
+        Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
+    device: Device = None,
+) -> None:
+    """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
+    from firm._util.device import choose_device
+    from firm._util.text import settings
+    from firm.cli.evaluate import task_classes, task_for
+    from firm.cli.models import channels_of, load_plain, range_of, size_of
+    from firm.data import load_images
+    from firm.restoration.calibration import fit, save
+
+    with in_words():
+        _refuse_to_replace(out)
+        where, given = choose_device(device), settings(own or [])
+        kinds = task_classes(tasks, given)
+        chosen = load_plain(model, network).to(where)
+        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(chosen.card)
+        side = None if side is None and dataset == "arrays" else side or 128  # arrays have a size of their own
+        pictures = load_images(
+            dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
+            value_range=range_of(None, chosen.card, data),
+        )  # fmt: skip
+        wanted = [task_for(kind, pictures.shape[1:], "shared", given) for kind in kinds]
+        found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
+        save(found, out, shlex.join(["firm", *sys.argv[1:]]), where)
+    _print(found, model, out)
+
+
+def _refuse_to_replace(out: Path) -> None:
+    """Only an earlier calibration is replaced."""
+    from firm.restoration.calibration import load
+
+    if out.is_dir():
+        raise ValueError(f"--out {out} is a folder: name a file, such as {out / 'calibration.json'}")
+    if out.exists():
+        try:
+            load(out)
+        except ValueError:
+            raise ValueError(f"--out {out} is there and is no calibration: choose another name") from None
+
+
+def _print(found: Calibration, model: str, out: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from firm.restoration.calibration import in_words
+
+    table = Table(title="share of the pixels inside the 90 % interval", title_justify="left")
+    table.add_column("task")
+    for column in ("before", "scale", "after"):
+        table.add_column(column, justify="right")
+    for name, task in found.tasks.items():
+        table.add_row(name, f"{100 * task.before:.0f} %", in_words(task.scale), f"{100 * task.after:.0f} %")
+    console = Console()
+    console.print(table)
+    use = f"--model {model} --steps {found.steps} --samples {found.samples} --calibration {out}"
+    console.print(f"{found.images} pictures; use it with: firm restore … {use}", highlight=False, soft_wrap=True)

@@ -1,0 +1,182 @@
+"""Are the samples a posterior? How often the truth lies inside their intervals, and whether their spread is the error.
+
+Samples of the true posterior cover it exactly as often as their intervals say. Beyond the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from firm._model import load
+from firm._restore import restore
+from firm._util.seeds import generator_for
+from firm.metrics import coverage
+from firm.reproduce import toy
+from firm.reproduce.calibration_figures import coverage_figure, error_figure
+from firm.reproduce.evaluations import firm_model, test_images
+from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.settings import CELEBA, SEED, Settings
+from firm.reproduce.tables import Column, Line, Table, Value
+from firm.reproduce.toy_problem import ExactField
+from firm.restoration.calibration import missing, quantile_scale
+from firm.tasks import Task, tables
+
+STEPS, QUICK_STEPS = (2, 4, 10, 25), (2, 4)
+IMAGES, QUICK_IMAGES = 20, 2
+SAMPLES, QUICK_SAMPLES = 64, 20  # with fewer than 19, a 90 % interval ends outside of the samples
+TASKS, QUICK_TASKS = tables(), ("denoising", "box-inpainting")
+TOY_STEPS = (1, 2, 4, 10, 25, 50)  # in the table; the figure has more
+LEVELS = (0.5, 0.8, 0.9, 0.95)
+REQUIRED = ("denoising", "box-inpainting")  # of these the 90 % interval should cover what follows
+LOW, HIGH = 0.80, 0.97
+EDGES = torch.logspace(-4, 0, 25, dtype=torch.float64)  # of the bins of predicted standard deviations
+
+
+@dataclass
+class Tally:
+    """What is known of the pixels of a task, or of a part of them, at one N; images are added one by one."""
+
+    covered: dict[float, list[float]] = field(default_factory=dict)  # level -> share of the pixels of each image
+    count: Tensor = field(default_factory=lambda: torch.zeros(len(EDGES) - 1, dtype=torch.float64))  # in each bin
+    errors: Tensor = field(default_factory=lambda: torch.zeros(len(EDGES) - 1, dtype=torch.float64))  # squared, summed
+    variances: Tensor = field(default_factory=lambda: torch.zeros(len(EDGES) - 1, dtype=torch.float64))  # summed
+    ratios: list[Tensor] = field(default_factory=list)  # |x - mean| / std
+
+    def add(self, samples: Tensor, truth: Tensor) -> None:
+        """Samples (S, n) of the pixels `truth` (n,) of one image."""
+        for level in shown_levels(len(samples)):
+            self.covered.setdefault(level, []).append(float(coverage(samples[:, None], truth[None], level)))
+        error, std = (truth - samples.mean(0)).double(), samples.std(0).double()
+        bins = torch.bucketize(std, EDGES).clamp(1, len(EDGES) - 1) - 1  # the outermost take what lies beyond them
+        for total, values in ((self.count, torch.ones_like(std)), (self.errors, error**2), (self.variances, std**2)):
+            total.index_add_(0, bins, values)
+        self.ratios.append((error.abs() / std.clamp(min=1e-12)).float())
+
+    def summary(self) -> dict[str, Any]:
+        """Coverage by level, mean spread and error, the scale that `firm calibrate` would find; bins with pixels."""
+        n, seen = float(self.count.sum()), self.count > 0
+        spread, error = (total[seen] / self.count[seen] for total in (self.variances, self.errors))
+        return {
+            "coverage": {f"{100 * level:.0f}": sum(v) / len(v) for level, v in self.covered.items()},
+            "std": float(self.variances.sum() / n) ** 0.5,
+            "rmse": float(self.errors.sum() / n) ** 0.5,
+            "scale": quantile_scale(torch.cat(self.ratios)),
+            "bins": [
+                {"std": float(s) ** 0.5, "rmse": float(e) ** 0.5, "share": float(c) / n}
+                for s, e, c in zip(spread, error, self.count[seen], strict=True)
+            ],
+        }
+
+
+Found = dict[str, dict[int, dict[str, Any]]]  # task or part -> N -> summary
+
+
+def shown_levels(samples: int) -> list[float]:
+    """The levels whose interval lies within the range of so many samples: beyond it, nothing could be left out."""
+    return [level for level in LEVELS if level <= (samples - 1) / (samples + 1)]
+
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Sample every face, count, and write the table and two figures; an option of its own: `S`, the samples."""
+    clock, quick = Clock(), settings.quick
+    S = settings.own.get("S") or (QUICK_SAMPLES if quick else SAMPLES)
+    if 0.9 not in shown_levels(S):
+        raise ValueError(f"--samples {S}: a 90 % interval needs 19 samples or more")
+    steps = settings.steps or (QUICK_STEPS if quick else STEPS)
+    count = settings.limit or (QUICK_IMAGES if quick else IMAGES)
+    found = count_all(settings, QUICK_TASKS if quick else TASKS, steps, count, S)
+    learned, exact = toy.sweep(load("toy"), 0), toy.sweep(ExactField(), 0)
+    distances = {
+        what: {N: toy.summary(x, 1.5)["w1"] for N, x in drawn.items()}
+        for what, drawn in (("learned", learned), ("exact field", exact))
+    }
+    required = {task: requirement(task, found[task]) for task in REQUIRED if task in found}
+    out = settings.folder(name)
+    coverage_figure(found, distances, out / "coverage.png")
+    error_figure(found, out / "error.png")
+    figures = [
+        Figure("coverage.png", "share of the truth inside the samples' intervals; last, W1 on the toy problem", True),
+        Figure("error.png", "error against predicted standard deviation; calibrated samples lie on the line", True),
+    ]
+    return record(
+        settings, name, clock, images=count, model=settings.model or CELEBA.model, figures=figures,
+        tables=[table(found, S), toy_table(distances)], notes=[sentence(t, r, S) for t, r in required.items()],
+        numbers={"samples": S, "calibration": found, "requirement": required, "toy": distances},
+    )  # fmt: skip
+
+
+def count_all(settings: Settings, tasks: Sequence[str], steps: Sequence[int], count: int, S: int) -> Found:
+    """For every task and N: what `Tally` counts; of box inpainting also inside and outside of the box.
+
+    Only the samples of one image are in memory.
+    """
+    model, images = firm_model(settings, CELEBA), test_images(settings, CELEBA, count)
+    tallies: dict[tuple[str, int], Tally] = {}
+    work = [(kind, N, i) for kind in tasks for N in steps for i in range(len(images))]
+    for kind, N, i in tqdm(work, unit="image"):
+        task, x = Task(kind, CELEBA.size), images.batch(range(i, i + 1)).to(settings.device)
+        op, y = task.measure(x, SEED, i)
+        start = generator_for(SEED, i, "method").initial_seed()
+        samples = restore(model, op, y, N, S, start, sigma=task.sigma).samples.cpu()
+        truth, hole = x.cpu(), missing(op, x).cpu()
+        parts = {kind: torch.ones_like(hole)}
+        if kind == "box-inpainting":
+            parts |= {f"{kind}, inside": hole, f"{kind}, outside": ~hole}
+        for part, chosen in parts.items():
+            tallies.setdefault((part, N), Tally()).add(samples[:, chosen], truth[chosen])
+    found: Found = {}
+    for (part, N), tally in tallies.items():
+        found.setdefault(part, {})[N] = tally.summary()
+    return found
+
+
+def best(by_steps: dict[int, dict[str, Any]]) -> int:
+    """The N whose 90 % interval covers nearest to 90 %."""
+    return min(by_steps, key=lambda N: abs(by_steps[N]["coverage"]["90"] - 0.9))
+
+
+def requirement(task: str, by_steps: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """Whether the 90 % interval at the best N covers 80 % to 97 % of the pixels, and by how much it misses that."""
+    N = best(by_steps)
+    covered = by_steps[N]["coverage"]["90"]
+    misses = max(LOW - covered, covered - HIGH, 0.0)
+    return {"N": N, "coverage": covered, "met": misses == 0, "misses by": misses, "scale": by_steps[N]["scale"]}
+
+
+def sentence(task: str, found: dict[str, Any], S: int) -> str:
+    """The requirement in words."""
+    start = f"{task}: at the best N = {found['N']} the 90 % interval of {S} samples covers {found['coverage']:.1%}"
+    if found["met"]:
+        return f"{start}, within {LOW:.0%} to {HIGH:.0%}"
+    return (
+        f"{start}, which misses {LOW:.0%} to {HIGH:.0%} by {100 * found['misses by']:.1f} points; "
+        f"`firm calibrate` fits what standard deviations should be multiplied by (here about {found['scale']:.1f})"
+    )
+
+
+def table(found: Found, S: int) -> Table:
+    """A line for every task, part and N."""
+    levels = [f"{100 * level:.0f}" for level in shown_levels(S)]
+    columns = [Column(level, f"{level} %", digits=1) for level in levels]
+    columns += [Column("best", "best N"), Column("scale", "scale needed", "spread")]  # the first of a group is printed
+    columns += [Column("std", "std", "spread", digits=4), Column("rmse", "error", "spread", digits=4)]
+    lines = []
+    for part, by_steps in found.items():
+        for N, values in by_steps.items():
+            ours: dict[str, Value] = {level: 100 * values["coverage"][level] for level in levels}
+            ours |= {key: values[key] for key in ("std", "rmse", "scale")}
+            lines.append(Line(f"{part}, N = {N}", ours | {"best": "*" if best(by_steps) == N else ""}))
+    return Table(f"percentage of the truth inside the central intervals of {S} samples", columns, lines)
+
+
+def toy_table(distances: dict[str, dict[int, float]]) -> Table:
+    """W1 between samples and the exact posterior, against N."""
+    columns = [Column(str(N), f"N = {N}") for N in TOY_STEPS]
+    lines = [Line(what, {str(N): w1 for N, w1 in values.items()}) for what, values in distances.items()]
+    return Table("W1 on the toy problem, where the posterior is known", columns, lines)

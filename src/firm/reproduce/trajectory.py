@@ -1,0 +1,108 @@
+"""The paper's figure of the solver's way: its iterates x^k and z^k in every Euler step, for a face with a hole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Generator, Tensor
+
+from firm._model import Firm
+from firm._sampling import noise_like, sample
+from firm._util.seeds import generator_for
+from firm.data import portrait
+from firm.evaluation.methods import degraded
+from firm.metrics import psnr
+from firm.operators import LinearOperator
+from firm.reproduce.evaluations import firm_model, test_images
+from firm.reproduce.picture_grid import Panel, write_grid
+from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.settings import CELEBA, SEED, Settings
+from firm.reproduce.tables import Column, Line, Table, Value
+from firm.tasks import Task
+
+
+@dataclass
+class Step:
+    """What happens in one Euler step: the state it starts from, and the solver's iterates, k = 1 ... K."""
+
+    t: float
+    x_t: Tensor  # (B, C, H, W), which is also z^0
+    x: list[Tensor] = field(default_factory=list)  # x^k, data-consistent
+    z: list[Tensor] = field(default_factory=list)  # z^k, the damped learned update
+
+
+class Watched:
+    """A model whose solver's iterates are kept; `sample` takes it for the model itself."""
+
+    def __init__(self, model: Firm) -> None:
+        self.model = model
+        self.steps: list[Step] = []
+
+    def posterior_mean(self, op: LinearOperator, x_t: Tensor, t: Any, y: Tensor, **settings: Any) -> Tensor:
+        """As the model's."""
+        step = Step(float(t), x_t)
+        self.steps.append(step)
+
+        def keep(k: int, x: Tensor, z: Tensor) -> None:
+            step.x.append(x)
+            step.z.append(z)
+
+        return self.model.posterior_mean(op, x_t, t, y, callback=keep, **settings)
+
+
+def trajectory(
+    model: Firm, op: LinearOperator, y: Tensor, steps: int, sigma: float, generator: Generator
+) -> tuple[list[Step], Tensor]:
+    """Sample as `firm.sample` does; return what happened in every step, and the sample."""
+    watched = Watched(model)
+    x_0 = noise_like(op.A_adjoint(y), generator)
+    x_1 = sample(watched, op, y, steps, sigma=sigma, x_0=x_0)
+    return watched.steps, x_1
+
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Follow one test face and the bundled portrait, with N = 2 Euler steps; an option of its own: `N`."""
+    clock, N = Clock(), settings.own.get("N") or 2
+    model, device = firm_model(settings, CELEBA), settings.device
+    if model.solver.K == 0:
+        raise ValueError(f"{settings.model}: a model without the solver (K = 0) has no iterates to show")
+    task, out = Task("box-inpainting", CELEBA.size), settings.folder(name)
+    face = test_images(settings, CELEBA, 1).batch(range(1))
+    numbers, lines, figures = dict[str, Any](), list[Line](), list[Figure]()
+    for who, truth, free in (("face", face, False), ("portrait", portrait(), True)):
+        truth = truth.to(device)
+        op, y = task.measure(truth, SEED)
+        steps, x_1 = trajectory(model, op, y, N, task.sigma, generator_for(SEED, 0, "method"))
+        measured = degraded(op, y, task.sigma, None)
+        write_grid(out / f"{who}.png", *panels(steps, truth, measured))
+        figures.append(Figure(f"{who}.png", f"the solver's iterates on the way to a sample, {who}", free))
+        numbers[who] = {"measurement": float(psnr(measured, truth)), "sample": float(psnr(x_1, truth)), "steps": []}
+        for step in steps:
+            scores = {v: [float(psnr(x, truth)) for x in iterates] for v, iterates in (("x", step.x), ("z", step.z))}
+            numbers[who]["steps"].append({"t": step.t, **scores})
+            for v, values in scores.items():
+                ours: dict[str, Value] = {str(k): value for k, value in enumerate(values, start=1)}
+                lines.append(Line(f"{who}, t = {step.t:g}, {v}^k", ours))
+    columns = [Column(str(k), f"k = {k}") for k in range(1, model.solver.K + 1)]
+    return record(
+        settings, name, clock, images=1, model=settings.model or CELEBA.model,
+        tables=[Table(f"PSNR of the solver's iterates, N = {N}", columns, lines)], figures=figures, numbers=numbers,
+    )  # fmt: skip
+
+
+def panels(steps: list[Step], truth: Tensor, measured: Tensor) -> tuple[list[list[Panel | None]], list[str]]:
+    """Two rows a step: truth, measurement and x^k; below, the state x_t = z^0 and z^k. And the rows' labels."""
+
+    def shown(x: Tensor, title: str, scored: bool = True) -> Panel:
+        return Panel(x[0], title, f"{float(psnr(x, truth)):.2f} dB" if scored else "")
+
+    rows: list[list[Panel | None]] = []
+    labels = []
+    for step in steps:
+        above = [shown(truth, "truth", scored=False), shown(measured, "measurement")]
+        rows.append([*above, *(shown(x, f"$x^{{{k}}}$") for k, x in enumerate(step.x, start=1))])
+        start = shown(step.x_t, "$x_t = z^{0}$")
+        rows.append([None, start, *(shown(z, f"$z^{{{k}}}$") for k, z in enumerate(step.z, start=1))])
+        labels += [f"t = {step.t:g}", ""]
+    return rows, labels

@@ -1,0 +1,271 @@
+"""Calibration: the fit against Gaussian posteriors that are known, the file, and the two commands that use it."""
+
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from helpers import call, says
+from torch import nn
+
+import firm
+from firm.data.images import Images
+from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
+from firm.restoration import calibration
+from firm.restoration.calibration import Calibration, TaskScale, differences, fit, load, save, scales_for, widened
+
+SIGMA = 0.1
+SHRINK = 1 / (1 + SIGMA**2)  # of the posterior mean, for pixels of a standard normal distribution
+STD = math.sqrt(SHRINK) * SIGMA  # of the posterior where a pixel was measured; 1 where it was not
+T_63 = 1.6694  # the 0.95 quantile of Student's distribution with 63 degrees of freedom
+
+
+class Posterior(nn.Module):
+    """In one step: E[x | y] + `share` of the posterior's standard deviation, times the starting noise."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.tensor(share * STD))
+
+    def forward(self, x, x_t, t):
+        return SHRINK * x + self.share * x_t
+
+
+def model(share: float) -> firm.Firm:
+    return firm.Firm(Posterior(share), firm.Solver(K=0))
+
+
+def normal_images(count: int, side: int = 64) -> Images:
+    data = torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(1))
+    return Images(data, [str(i) for i in range(count)])
+
+
+def denoising(side=64):
+    return firm.Task("denoising", side, sigma=SIGMA)
+
+
+# The fit
+
+
+def test_samples_of_half_the_width_need_a_scale_of_two():
+    """The truth is Student-distributed about the samples' mean in units of their deviation, which is estimated."""
+    found = fit(model(0.5), normal_images(6), [denoising()], 1, 64, progress=False).tasks["denoising"]
+    expected = 2 * T_63 / 1.64485 * math.sqrt(1 + 0.25 / 64)
+    assert found.scale == {"measured": pytest.approx(expected, rel=0.01)}  # 70,000 pixels
+    assert found.before == pytest.approx(math.erf(1.64485 / 2 / math.sqrt(2)), abs=0.01)  # 0.589
+    assert found.after == pytest.approx(0.9, abs=0.01)
+    assert found.settings == {"sigma": SIGMA}
+
+
+def test_exact_samples_need_no_scale():
+    found = fit(model(1.0), normal_images(4), [denoising()], 1, 64, progress=False).tasks["denoising"]
+    assert found.scale["measured"] == pytest.approx(1.0, abs=0.03)
+    assert found.before == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_few_wild_pixels_do_not_widen_the_interval_for_all():
+    images, task = normal_images(4), firm.Task("denoising", 64, sigma=1e-3)
+    images.data[:, :, :2] *= 30  # 3 % of the pixels are nothing like the others
+    found = fit(model(1.0), images, [task], 1, 64, progress=False).tasks["denoising"]
+    error = math.hypot(1 - SHRINK, STD / 8)  # of the other pixels: the mean shrinks them, and is one of 64 samples
+    assert found.scale["measured"] == pytest.approx(error / STD, rel=0.2)  # a fit of squares: three times as much
+    assert found.after == pytest.approx(0.9, abs=0.01)
+
+
+def test_pixels_that_were_not_measured_have_a_scale_of_their_own():
+    task = firm.Task("box-inpainting", 64, sigma=SIGMA, box=32)
+    found = fit(model(0.5), normal_images(6), [task], 1, 64, progress=False).tasks["box-inpainting"]
+    measured = 2 * T_63 / 1.64485
+    missing = T_63 / 1.64485 / (0.5 * STD)  # the truth is standard normal there, the samples are as narrow as elsewhere
+    assert found.scale == {"measured": pytest.approx(measured, rel=0.02), "missing": pytest.approx(missing, rel=0.02)}
+    assert found.after == pytest.approx(0.9, abs=0.01)
+    narrow = math.erf(1.64485 / 2 / math.sqrt(2)), math.erf(1.64485 * 0.5 * STD / math.sqrt(2))
+    assert found.before == pytest.approx(0.75 * narrow[0] + 0.25 * narrow[1], abs=0.01)
+
+
+def test_the_coverage_after_is_counted_on_pictures_that_were_not_fitted():
+    images, task = normal_images(4), firm.Task("denoising", 64, sigma=1e-3)
+    images.data[1::2] /= 100  # what is fitted on the first half is too wide for the second, and the other way round
+    found = fit(model(0.5), images, [task], 1, 64, progress=False).tasks["denoising"]
+    assert found.after < 0.85
+
+
+def test_the_quantile_by_hand():
+    assert calibration.quantile_scale(torch.arange(1.0, 11.0)) == pytest.approx(9 / 1.644854)
+    assert calibration.quantile_scale(torch.tensor([5.0])) == pytest.approx(5 / 1.644854)
+
+
+def test_two_fits_are_equal_and_another_seed_is_not():
+    first, again = (fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, progress=False) for _ in range(2))
+    assert first == again
+    assert (first.steps, first.samples, first.images, first.model) == (1, 4, 2, model(0.5).fingerprint())
+    assert fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, 1, progress=False) != first
+
+
+def test_every_picture_has_the_noise_of_its_seed_and_number(monkeypatch):
+    task, asked = denoising(16), []
+    measure = type(task).measure
+    monkeypatch.setattr(
+        type(task), "measure", lambda self, x, *which: (asked.append(which), measure(self, x, *which))[1]
+    )
+    fit(model(0.5), normal_images(2, 16), [task], 1, 4, 7, progress=False)
+    assert asked == [(7, 0), (7, 1)]
+
+
+def test_what_cannot_be_calibrated():
+    with pytest.raises(ValueError, match="the samples do not differ"):
+        fit(model(0.0), normal_images(2, 16), [denoising(16)], 1, 4, progress=False)
+    with pytest.raises(ValueError, match="two images and two samples at least, got 1 and 4"):
+        fit(model(1.0), normal_images(1, 16), [denoising(16)], 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("op", "share"),
+    [(Identity(), 0), (Mask(torch.tensor([[1.0, 0.0], [0.0, 0.0]]).repeat(4, 4)), 0.75), (Subsample(2), 0.75),
+     (Blur(gaussian_kernel(3, 1.0)), 0)],
+)  # fmt: skip
+def test_which_pixels_are_missing(op, share):
+    assert float(calibration.missing(op, torch.zeros(1, 3, 8, 8)).float().mean()) == share
+
+
+# Use
+
+
+FOUND = TaskScale({"measured": 2.0, "missing": 5.0}, {"sigma": 0.05, "box": 40, "place": "centre"}, 0.5, 0.9)
+PLAIN = TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.6, 0.9)
+BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND}, "c.json")
+
+
+def test_maps_are_multiplied_part_by_part():
+    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
+    std = torch.full((1, 3, 2, 2), 0.1)
+    assert torch.allclose(widened(std, Mask(mask), FOUND), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
+    assert torch.allclose(widened(std, Identity(), PLAIN), torch.full_like(std, 0.3))
+    with pytest.raises(ValueError, match="no scale for missing pixels"):
+        widened(std, Mask(mask), PLAIN)
+
+
+def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
+    assert scales_for(BOTH, "denoising", "abc", 2) == PLAIN
+    assert scales_for(BOTH, "inpainting", "abc", 2) == FOUND  # the only one for pictures with holes
+    with pytest.raises(ValueError, match=r"c.json was made for another model \(abc, this one is xyz\)"):
+        scales_for(BOTH, "denoising", "xyz", 2)
+    with pytest.raises(ValueError, match="was made for N = 2, not 4: give --steps 2"):
+        scales_for(BOTH, "denoising", "abc", 4)
+    with pytest.raises(ValueError, match="no scale for deblurring, only for denoising, box-inpainting"):
+        scales_for(BOTH, "deblurring", "abc", 2)
+    several = replace(BOTH, tasks={"random-inpainting": FOUND, **BOTH.tasks})
+    with pytest.raises(ValueError, match="several scales for inpainting: random-inpainting, box-inpainting"):
+        scales_for(several, "inpainting", "abc", 2)
+
+
+def test_other_settings_are_said():
+    assert differences(FOUND, {"task": "inpainting", "sigma": 0.052, "box": 40}) == []
+    (sentence,) = differences(FOUND, {"sigma": 0.2, "box": 40, "place": "anywhere"})
+    assert "made with sigma 0.05, not 0.2 and place centre, not anywhere" in sentence
+
+
+def test_the_file_gives_back_what_was_saved(tmp_path):
+    save(BOTH, tmp_path / "c.json", "firm calibrate …")
+    assert load(tmp_path / "c.json") == BOTH
+    about = json.loads((tmp_path / "c.json").read_text())
+    assert about["command"] == "firm calibrate …"
+    assert {"cpu", "torch"} <= about["machine"].keys()
+
+
+@pytest.mark.parametrize(
+    "change", [{"tasks": {}}, {"kind": "x"}, {"tasks": {"denoising": {"scale": {"measured": -1}}}}, {"steps": None}]
+)
+def test_a_damaged_file_is_refused(tmp_path, change):
+    path = tmp_path / "c.json"
+    save(BOTH, path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ValueError, match="is no calibration, or is damaged"):
+        load(path)
+    path.write_text("{")
+    with pytest.raises(ValueError, match="is no calibration, or is damaged"):
+        load(path)
+
+
+# The commands
+
+
+@pytest.fixture
+def made(folder, model_file, tmp_path):
+    """A calibration of the tiny model for two tasks."""
+    out = tmp_path / "c.json"
+    tasks = ["--tasks", "denoising,box-inpainting", "--steps", 1, "--samples", 3, "--size", 32, "--set", "sigma=0.1"]
+    result = call("calibrate", model_file, "--data", folder, *tasks, "--limit", 2, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert says(result.output, "2 pictures; use it with: firm restore")
+    return out
+
+
+def restore(folder, model_file, out, *more):
+    common = ["--steps", 1, "--samples", 3, "--model", model_file, "--out", out, "--sigma", 0.1]
+    return call("restore", folder / "000.png", *common, *more)
+
+
+def row(out):
+    return json.loads((out / "restore.json").read_text())[0]
+
+
+def test_restoring_with_a_calibration(folder, model_file, made, tmp_path):
+    about = json.loads(made.read_text())
+    assert about["model"] == firm.load(model_file).fingerprint()
+    assert (about["steps"], about["samples"], about["images"]) == (1, 3, 2)
+    assert list(about["tasks"]) == ["denoising", "box-inpainting"]
+    assert about["tasks"]["denoising"]["settings"] == {"sigma": 0.1}
+    scale = about["tasks"]["denoising"]["scale"]
+    plain = restore(folder, model_file, tmp_path / "plain", "--task", "denoising")
+    result = restore(folder, model_file, tmp_path / "out", "--task", "denoising", "--calibration", made)
+    assert result.exit_code == 0, result.output
+    assert says(result.output, f"standard deviations multiplied by {scale['measured']:.2f}")
+    assert "multiplied" not in plain.output
+    found, before = row(tmp_path / "out"), row(tmp_path / "plain")
+    assert found["std multiplied by"] == scale
+    assert found["largest std"] == pytest.approx(before["largest std"] * scale["measured"], rel=1e-3)
+    assert "std multiplied by" not in before
+    assert not any("calibration" in note for note in found["advice"])
+    again = restore(folder, model_file, tmp_path / "plain", "--task", "denoising", "--calibration", made)
+    assert says(again.output, "of a run with other settings")  # what it wrote is not taken for the plain result
+
+
+def test_a_picture_unlike_the_calibration_is_noted(folder, model_file, made, tmp_path):
+    result = restore(folder, model_file, tmp_path / "out", "--simulate", "box-inpainting", "--calibration", made)
+    assert result.exit_code == 0, result.output
+    assert not says(result.output, "the calibration was made with")
+    more = ("--simulate", "box-inpainting", "--box", 20, "--calibration", made)
+    result = restore(folder, model_file, tmp_path / "b", *more)
+    assert says(result.output, "the calibration was made with box 10, not 20: its scale may not fit")
+    assert says(result.output, "where pixels are missing)")
+
+
+def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, tmp_path):
+    out, use = tmp_path / "out", ("--calibration", made)
+    refused = {
+        "no scale for deblurring": ("--task", "deblurring", "--blur", 1, *use),
+        "was made for N = 1, not 2": ("--task", "denoising", "--steps", 2, *use),
+        "was made for another model": ("--task", "denoising", "--model", "photo", *use),
+        "give --samples 2 or more": ("--task", "denoising", "--samples", 1, *use),
+        "is no calibration, or is damaged": ("--task", "denoising", "--calibration", folder / "000.png"),
+        "No such file": ("--task", "denoising", "--calibration", tmp_path / "no.json"),
+    }
+    for message, arguments in refused.items():
+        result = restore(folder, model_file, out, *arguments)
+        assert result.exit_code == 2, message
+        assert says(result.output, message), result.output
+    assert not (out / "restore.json").exists()
+
+
+def test_calibrate_refuses_to_replace_what_is_no_calibration(folder, model_file, made):
+    before = model_file.read_bytes()
+    arguments = ["--data", folder, "--tasks", "denoising", "--steps", 1, "--samples", 2, "--limit", 2, "--size", 32]
+    result = call("calibrate", model_file, *arguments, "--out", model_file)
+    assert result.exit_code == 2
+    assert says(result.output, "is there and is no calibration: choose another name")
+    assert model_file.read_bytes() == before
+    assert says(call("calibrate", model_file, *arguments, "--out", folder).output, "is a folder: name a file")
+    assert call("calibrate", model_file, *arguments, "--out", made).exit_code == 0
+    assert list(load(made).tasks) == ["denoising"]

@@ -1,0 +1,325 @@
+"""Posterior samples, the solver's trajectory, calibration: numbers by hand, then the commands on a tiny model."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers import call, says
+from PIL import Image
+
+import firm
+from firm._util.seeds import generator_for
+from firm.data import load_images, portrait
+from firm.reproduce import calibration, picture_grid, posterior, toy, trajectory
+from firm.reproduce.picture_grid import Panel
+from firm.reproduce.settings import SEED
+from firm.restoration.calibration import load
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A folder in CelebA's layout, and a tiny model."""
+    root = tmp_path_factory.mktemp("posterior")
+    faces = root / "img_align_celeba"
+    faces.mkdir()
+    generator, kinds = np.random.default_rng(0), [0, 1, 1, 2, 2, 2]  # one for training, two to validate, three to test
+    for i in range(len(kinds)):
+        coarse = Image.fromarray(generator.integers(0, 256, (5, 4, 3), dtype=np.uint8))
+        coarse.resize((178, 218), Image.Resampling.BICUBIC).save(faces / f"{i:06d}.jpg")
+    split = [f"{i:06d}.jpg {kind}" for i, kind in enumerate(kinds)]
+    (root / "list_eval_partition.txt").write_text("\n".join(split) + "\n")
+    torch.manual_seed(0)
+    net = firm.UNet(3, side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8, noise_level=True)
+    for p in net.parameters():
+        p.data = 0.1 * torch.randn(p.shape)
+    firm.Firm(net, firm.Solver(K=2)).save(root / "tiny.safetensors")
+    return root
+
+
+@pytest.fixture(scope="module")
+def model(root):
+    return firm.load(root / "tiny.safetensors")
+
+
+def reproduce(root, name, *more):
+    common = ["--data", root, "--model", root / "tiny.safetensors", "--out", root, "--quick", "--precision", "float32"]
+    result = call("reproduce", name, *common, *more)
+    assert result.exit_code == 0, result.output
+    return json.loads((root / name / "results.json").read_text())
+
+
+def face(root, index=0):
+    return load_images("celeba", root, "test", size=128).batch(range(index, index + 1))
+
+
+def drawn_by_hand():
+    """Two samples that differ by 2 in a hole of 2x2 pixels and by 0.2 around it."""
+    hole = torch.zeros(6, 6, dtype=torch.bool)
+    hole[2:4, 1:3] = True
+    half = torch.where(hole, 1.0, 0.1).expand(1, 3, 6, 6)
+    truth = torch.full((1, 3, 6, 6), 0.25)
+    few, many = torch.stack([truth + half, truth - half]), torch.stack([truth + 2 * half, truth - half])
+    return posterior.Drawn(truth, truth, hole, {2: few, 25: many})
+
+
+# Pictures in rows
+
+
+def test_all_deviations_share_one_scale(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(picture_grid, "save", lambda figure, path: figures.append(figure))
+    image = torch.full((3, 4, 4), 1.0)
+    rows = [[Panel(image, "a", "b"), Panel(torch.full((4, 4), 0.2))], [Panel(torch.full((4, 4), 0.5)), None]]
+    picture_grid.write_grid(tmp_path / "x.png", rows, ["one", "two"])
+    *axes, bar = figures[0].axes
+    shown = [axis.images[0] for axis in axes if axis.images]
+    assert len(axes) == 4
+    assert len(shown) == 3
+    assert [picture.get_clim() for picture in shown[1:]] == [(0, 0.5), (0, 0.5)]
+    assert bar.get_ylabel() == "standard deviation"
+    assert float(shown[0].get_array().min()) == 1.0  # white
+    assert (axes[0].get_title(), axes[0].get_xlabel(), axes[2].get_ylabel()) == ("a", "b", "two")
+
+
+# Samples
+
+
+def test_deviation_and_psnr_by_hand():
+    found = posterior.measure(drawn_by_hand())
+    assert found[2]["inside"] == pytest.approx(math.sqrt(2))  # of the two values 1 and -1
+    assert found[2]["outside"] == pytest.approx(0.1 * math.sqrt(2))
+    mse = (4 * 1 + 32 * 0.01) / 36
+    assert found[2]["sample"] == pytest.approx(10 * math.log10(4 / mse))
+    assert found[2]["mean"] > 100  # it is the truth
+    assert found[25]["inside"] == pytest.approx(1.5 * math.sqrt(2))
+    assert found[25]["mean"] == pytest.approx(10 * math.log10(4 / (mse / 4)))
+
+
+def test_the_table_averages_the_faces():
+    twice = [
+        {2: dict(inside=0.4, outside=0.1, sample=30.0, mean=31.0)},
+        {2: dict(inside=0.2, outside=0.2, sample=20.0, mean=25.0)},
+    ]
+    lines = posterior.summary({"faces": twice, "portrait": twice[:1]}, [2], 8).lines
+    assert lines[0].label == "2 faces, N = 2"
+    assert lines[0].ours == pytest.approx({"inside": 0.3, "outside": 0.15, "sample": 25, "mean": 28, "ratio": 2})
+    assert lines[1].ours["ratio"] == pytest.approx(4)
+
+
+def test_the_columns_are_the_papers():
+    drawn = drawn_by_hand()
+    row = posterior.panels(drawn)
+    titles = ["truth", "measurement", "sample, N = 2", "sample, N = 2", "deviation, N = 2", "sample, N = 25"]
+    assert [panel.title for panel in row] == [*titles, "deviation, N = 25"]
+    assert torch.equal(row[3].picture, drawn.samples[2][1, 0])
+    assert torch.equal(row[5].picture, drawn.samples[25][0, 0])
+    assert row[4].picture.shape == (6, 6)
+    assert row[2].below == f"{posterior.measure(drawn)[2]['sample']:.2f} dB"
+
+
+def test_the_zoom_is_the_hole_and_a_margin():
+    hole = torch.zeros(30, 30, dtype=torch.bool)
+    hole[10:14, 2:20] = True
+    assert posterior.around(hole) == (slice(6, 18), slice(0, 24))
+    drawn = drawn_by_hand()
+    wide = posterior.Drawn(*(torch.rand(1, 3, 30, 30) for _ in range(2)), hole, {2: torch.rand(2, 1, 3, 30, 30)})
+    for whole, part in zip(posterior.panels(wide), posterior.panels(wide, zoomed=True), strict=True):
+        assert torch.equal(part.picture, whole.picture[..., 6:18, 0:24])
+    assert posterior.panels(drawn, zoomed=True)[0].picture.shape == (3, 6, 6)
+
+
+def test_one_measurement_and_the_samples_of_the_evaluation(root, model):
+    x, task = face(root, 1), firm.Task("box-inpainting", 128)
+    drawn = posterior.draw(model, x, 1, [1, 3], 2)
+    op, y = task.measure(x, SEED, 1)
+    assert torch.equal(drawn.measured, y)
+    assert torch.equal(drawn.hole, op.mask == 0)
+    for N in (1, 3):
+        generator = generator_for(SEED, 1, "method")
+        first = firm.sample(model, op, y, N, sigma=task.sigma, generator=generator)
+        second = firm.sample(model, op, y, N, sigma=task.sigma, generator=generator)
+        torch.testing.assert_close(drawn.samples[N], torch.stack([first, second]), atol=1e-5, rtol=0)
+    assert drawn.samples[1].shape == (2, 1, 3, 128, 128)
+
+
+def test_the_study_of_samples(root):
+    found = reproduce(root, "posterior", "--samples", 3)
+    assert found["images"] == 1
+    assert [(f["file"], f["free"]) for f in found["figures"]] == [
+        ("faces.png", False), ("faces-zoom.png", False), ("portrait.png", True), ("portrait-zoom.png", True),
+    ]  # fmt: skip
+    pictures = {(root / "posterior" / f["file"]).read_bytes() for f in found["figures"]}
+    assert len(pictures) == 4
+    labels = ["1 face, N = 2", "1 face, N = 10", "portrait, N = 2", "portrait, N = 10"]
+    assert [line["label"] for line in found["tables"][0]["lines"]] == labels
+    assert found["numbers"]["samples"] == 3
+    model = firm.load(root / "tiny.safetensors")
+    expected = posterior.measure(posterior.draw(model, portrait(), 0, [2], 3))[2]
+    assert found["numbers"]["portrait"][0]["2"] == pytest.approx(expected, rel=1e-3)
+    assert found["tables"][0]["lines"][2]["ours"]["inside"] == pytest.approx(expected["inside"], rel=1e-3)
+
+
+# The trajectory
+
+
+def test_a_trajectory_ends_where_sample_does(root, model):
+    task = firm.Task("box-inpainting", 128)
+    op, y = task.measure(face(root), SEED)
+    steps, end = trajectory.trajectory(model, op, y, 3, task.sigma, generator_for(SEED, 0, "method"))
+    assert torch.equal(end, firm.sample(model, op, y, 3, sigma=task.sigma, generator=generator_for(SEED, 0, "method")))
+    assert [step.t for step in steps] == [0, 1 / 3, 2 / 3]
+    assert [(len(step.x), len(step.z)) for step in steps] == [(2, 2)] * 3  # the tiny model has K = 2
+    rho, mask = model.solver.rho, op.mask
+    for step in steps:  # x^{k+1} solves (A'A + rho) x = A'y + rho z^k, pixel by pixel
+        for x, z in zip(step.x, [step.x_t, *step.z], strict=False):
+            torch.testing.assert_close(x, (mask * y + rho * z) / (mask + rho))
+    for now, after in itertools.pairwise(steps):  # Euler, with the last z
+        moved = now.x_t + (now.z[-1] - now.x_t) / (1 - now.t) / 3
+        torch.testing.assert_close(after.x_t, moved, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(end, steps[-1].z[-1], atol=1e-4, rtol=1e-4)  # 1 - t is the last step
+
+
+def test_the_rows_of_a_trajectory():
+    def plain(value):
+        return torch.full((1, 3, 2, 2), value)
+
+    steps = [trajectory.Step(0.0, plain(0.1), [plain(0.2), plain(0.3)], [plain(0.4), plain(0.5)])]
+    rows, labels = trajectory.panels([*steps, *steps], plain(0.0), plain(0.9))
+    assert labels == ["t = 0", "", "t = 0", ""]
+    assert [float(p.picture[0, 0, 0]) for p in rows[0]] == pytest.approx([0.0, 0.9, 0.2, 0.3])
+    assert rows[1][0] is None
+    assert [float(p.picture[0, 0, 0]) for p in rows[1][1:]] == pytest.approx([0.1, 0.4, 0.5])
+    assert [p.title for p in rows[1][1:]] == ["$x_t = z^{0}$", "$z^{1}$", "$z^{2}$"]
+    assert rows[0][3].below == f"{10 * math.log10(4 / 0.09):.2f} dB"
+    assert rows[0][0].below == ""
+
+
+def test_the_study_of_the_trajectory(root, model):
+    found = reproduce(root, "trajectory")
+    assert [(f["file"], f["free"]) for f in found["figures"]] == [("face.png", False), ("portrait.png", True)]
+    lines = {line["label"]: line["ours"] for line in found["tables"][0]["lines"]}
+    assert list(lines)[:4] == ["face, t = 0, x^k", "face, t = 0, z^k", "face, t = 0.5, x^k", "face, t = 0.5, z^k"]
+    task = firm.Task("box-inpainting", 128)
+    op, y = task.measure(portrait(), SEED)
+    x = firm.sample(model, op, y, 2, sigma=task.sigma, generator=generator_for(SEED, 0, "method"))
+    expected = float(firm.metrics.psnr(x, portrait()))
+    assert found["numbers"]["portrait"]["sample"] == pytest.approx(expected, rel=1e-4)
+    assert lines["portrait, t = 0.5, z^k"]["2"] == pytest.approx(expected, rel=1e-4)
+    assert found["numbers"]["face"]["steps"][1]["x"][0] == lines["face, t = 0.5, x^k"]["1"]
+
+
+def test_a_model_without_the_solver_has_no_trajectory(root, model):
+    firm.Firm(model.estimator, firm.Solver(K=0)).save(root / "flow.safetensors")
+    result = call("reproduce", "trajectory", "--data", root, "--model", root / "flow.safetensors", "--out", root / "no")
+    assert result.exit_code == 2
+    assert says(result.output, "a model without the solver (K = 0) has no iterates to show")
+
+
+# Calibration
+
+
+def tally_of(width, samples=64, images=4, pixels=8000):
+    """Truth of deviation 0.1, samples of `width` times that."""
+    generator, tally = torch.Generator().manual_seed(0), calibration.Tally()
+    for _ in range(images):
+        truth = 0.1 * torch.randn(pixels, generator=generator)
+        tally.add(0.1 * width * torch.randn(samples, pixels, generator=generator), truth)
+    return tally.summary()
+
+
+def test_samples_of_the_posterior_are_calibrated():
+    found = tally_of(1.0)
+    for level, share in found["coverage"].items():
+        assert share == pytest.approx(int(level) / 100, abs=0.01)
+    assert found["scale"] == pytest.approx(1.02, abs=0.02)
+    assert (found["std"], found["rmse"]) == (pytest.approx(0.1, rel=0.02), pytest.approx(0.1, rel=0.02))
+    assert sum(b["share"] for b in found["bins"]) == pytest.approx(1)
+
+
+def test_narrow_samples_cover_less():
+    found = tally_of(0.5)
+    for level, share in found["coverage"].items():  # the interval of half the width
+        quantile = math.sqrt(2) * torch.erfinv(torch.tensor(int(level) / 100)).item()
+        assert share == pytest.approx(math.erf(quantile / 2 / math.sqrt(2)), abs=0.03)
+    assert found["scale"] == pytest.approx(2.03, abs=0.05)
+    for b in found["bins"]:
+        if b["share"] > 0.05:
+            assert b["rmse"] / b["std"] == pytest.approx(2, rel=0.25)
+
+
+def test_bins_by_hand():
+    """Two pixels of deviation 0.01 with errors 0.03 and 0.04; one of 0.5 without error; one beyond the last bin."""
+    tally, centre = calibration.Tally(), torch.tensor([0.0, 0.0, 1.0, 5.0])
+    half = torch.tensor([0.01, 0.01, 0.5, 50.0]) / math.sqrt(2)
+    tally.add(torch.stack([centre - half, centre + half]), centre + torch.tensor([0.03, -0.04, 0.0, 1.0]))
+    bins = tally.summary()["bins"]
+    assert [b["share"] for b in bins] == [0.5, 0.25, 0.25]
+    assert [b["std"] for b in bins] == pytest.approx([0.01, 0.5, 50])
+    assert [b["rmse"] for b in bins] == pytest.approx([math.sqrt((0.0009 + 0.0016) / 2), 0, 1], abs=1e-7)
+
+
+def test_levels_that_so_many_samples_can_show():
+    assert calibration.shown_levels(64) == [0.5, 0.8, 0.9, 0.95]
+    assert calibration.shown_levels(39) == [0.5, 0.8, 0.9, 0.95]
+    assert calibration.shown_levels(38) == calibration.shown_levels(19) == [0.5, 0.8, 0.9]
+    assert calibration.shown_levels(18) == [0.5, 0.8]
+
+
+@pytest.mark.parametrize(
+    ("covered", "N", "misses"),
+    [({2: 0.5, 4: 0.88, 10: 0.93}, 4, 0), ({2: 0.5, 4: 0.61}, 4, 0.19), ({2: 0.99, 4: 0.2}, 2, 0.02), ({2: 0.8}, 2, 0)],
+)
+def test_the_requirement(covered, N, misses):
+    by_steps = {n: {"coverage": {"50": 0.9, "90": share}, "scale": float(n)} for n, share in covered.items()}
+    found = calibration.requirement("denoising", by_steps)
+    assert (found["N"], found["met"], found["coverage"], found["scale"]) == (N, misses == 0, covered[N], N)
+    assert found["misses by"] == pytest.approx(misses)
+    sentence = calibration.sentence("denoising", found, 64)
+    assert f"covers {covered[N]:.1%}" in sentence
+    assert ("firm calibrate" in sentence) == (misses > 0)
+    assert (f"by {100 * misses:.1f} points" in sentence) == (misses > 0)
+
+
+def test_the_study_of_calibration(root, model, monkeypatch):
+    monkeypatch.setattr(toy, "FIGURE_STEPS", calibration.TOY_STEPS)
+    monkeypatch.setattr(toy, "SAMPLES", 500)
+    found = reproduce(root, "calibration", "--samples", 19)
+    parts = ["denoising", "box-inpainting", "box-inpainting, inside", "box-inpainting, outside"]
+    numbers = found["numbers"]["calibration"]
+    assert list(numbers) == parts
+    assert all(list(by_steps) == ["2", "4"] for by_steps in numbers.values())
+    assert (found["images"], found["numbers"]["samples"]) == (2, 19)
+    whole, inside, outside = (numbers[part]["4"]["coverage"]["90"] for part in parts[1:])
+    hole = 40**2 / 128**2
+    assert whole == pytest.approx(hole * inside + (1 - hole) * outside, abs=1e-4)
+    task, shares, quick = firm.Task("denoising", 128), [], firm.fast(model, "float32")
+    for i in range(2):
+        op, y = task.measure(face(root, i), SEED, i)
+        start = generator_for(SEED, i, "method").initial_seed()
+        samples = firm.restore(quick, op, y, 4, 19, start, sigma=task.sigma).samples
+        shares.append(float(firm.metrics.coverage(samples, face(root, i), 0.8)))
+    assert numbers["denoising"]["4"]["coverage"]["80"] == pytest.approx(sum(shares) / 2, abs=1e-6)
+    table, w1 = found["tables"]
+    assert [line["label"] for line in table["lines"]][:2] == ["denoising, N = 2", "denoising, N = 4"]
+    assert table["lines"][1]["ours"]["80"] == pytest.approx(50 * sum(shares), abs=1e-4)
+    assert [line["ours"]["best"] for line in table["lines"]].count("*") == len(parts)
+    assert w1["lines"][0]["ours"]["1"] > 5 * w1["lines"][0]["ours"]["50"]
+    assert len(found["notes"]) == 2
+    assert all((root / "calibration" / f["file"]).is_file() and f["free"] for f in found["figures"])
+
+
+def test_too_few_samples_for_an_interval(root):
+    common = ["--data", root, "--model", root / "tiny.safetensors", "--out", root / "no"]
+    result = call("reproduce", "calibration", *common, "--samples", 10)
+    assert result.exit_code == 2
+    assert says(result.output, "--samples 10: a 90 % interval needs 19 samples or more")
+
+
+def test_calibrate_takes_the_validation_pictures(root, tmp_path):
+    arguments = ["--dataset", "celeba", "--data", root, "--tasks", "denoising", "--steps", 1, "--samples", 2]
+    result = call("calibrate", root / "tiny.safetensors", *arguments, "--out", tmp_path / "c.json")
+    assert result.exit_code == 0, result.output
+    assert load(tmp_path / "c.json").images == 2
