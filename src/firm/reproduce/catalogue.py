@@ -65,12 +65,6 @@ STUDIES = (
     Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.1, 5, FACES, TRAINED),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.3, 0.1, (),
           ("model", "N", "samples", "seed")),
-    Study("posterior", "2 figures", "samples of one measurement, their deviation", "posterior", 0.7, 0.2, ("celeba",),
-          ("steps", "S", "limit", "model", "precision")),
-    Study("trajectory", "figure", "the solver's iterates in every step", "trajectory", 0.1, 0.1, ("celeba",),
-          ("N", "model", "precision")),
-    Study("calibration", "beyond", "are the samples a posterior: coverage", "calibration", 2.5, 6, ("celeba",),
-          ("steps", "S", "limit", "model", "precision")),
 )  # fmt: skip
 
 
