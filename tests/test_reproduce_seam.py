@@ -199,7 +199,7 @@ def test_the_list_fits_into_80_columns(tmp_path, capsys, monkeypatch):
     lines = listed(tmp_path, 80, capsys, monkeypatch).splitlines()
     assert max(map(len, lines)) <= 80
     for study in STUDIES:
-        (i,) = [i for i, line in enumerate(lines) if line.split()[:1] == [study.name]]
+        (i,) = [i for i, line in enumerate(lines) if line.split(" ")[0] == study.name]
         assert study.paper in lines[i]
         assert minutes(study.quick) in lines[i]
         assert minutes(study.full) in lines[i]
