@@ -98,6 +98,11 @@ def test_rows_have_names_and_maps_a_scale(tmp_path):
     assert (scale[-1] == (0, 0, 3)).all()
 
 
+def test_maps_end_where_they_are_told_to():
+    half = grid(["one"], [("", [Panel(torch.full((8, 8), 0.2))])], top=0.4)
+    np.testing.assert_array_equal(at(half, GAP, TOP), np.broadcast_to(magma(np.array([0.5])), (SIDE, SIDE, 3)))
+
+
 def test_a_long_line_is_made_to_fit():
     picture = grid(["a head that is much too long for the width of a panel", ""], [("", [Panel(None), Panel(None)])])
     dark = (np.asarray(picture)[:TOP] < 128).any(axis=(0, 2)).nonzero()[0]

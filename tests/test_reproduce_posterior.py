@@ -13,9 +13,8 @@ from PIL import Image
 import firm
 from firm._util.seeds import generator_for
 from firm.data import load_images, portrait
-from firm.reproduce import calibration, picture_grid, posterior, toy, trajectory
-from firm.reproduce.picture_grid import Panel
-from firm.reproduce.settings import SEED
+from firm.reproduce import calibration, posterior, toy, trajectory
+from firm.reproduce.settings import SEED, Settings
 from firm.restoration.calibration import load
 
 
@@ -68,20 +67,24 @@ def drawn_by_hand():
 # Pictures in rows
 
 
-def test_all_deviations_share_one_scale(monkeypatch, tmp_path):
-    figures = []
-    monkeypatch.setattr(picture_grid, "save", lambda figure, path: figures.append(figure))
-    image = torch.full((3, 4, 4), 1.0)
-    rows = [[Panel(image, "a", "b"), Panel(torch.full((4, 4), 0.2))], [Panel(torch.full((4, 4), 0.5)), None]]
-    picture_grid.write_grid(tmp_path / "x.png", rows, ["one", "two"])
-    *axes, bar = figures[0].axes
-    shown = [axis.images[0] for axis in axes if axis.images]
-    assert len(axes) == 4
-    assert len(shown) == 3
-    assert [picture.get_clim() for picture in shown[1:]] == [(0, 0.5), (0, 0.5)]
-    assert bar.get_ylabel() == "standard deviation"
-    assert float(shown[0].get_array().min()) == 1.0  # white
-    assert (axes[0].get_title(), axes[0].get_xlabel(), axes[2].get_ylabel()) == ("a", "b", "two")
+def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
+    """The largest of all maps is where the colours end, in both figures of a set."""
+    written = {}
+
+    def keep(path, heads, rows, zoom=False, top=0.1):
+        written[path.name] = top, heads, rows
+
+    monkeypatch.setattr(posterior, "save_grid", keep)
+    monkeypatch.setattr(posterior, "firm_model", lambda *_: model)
+    drawn = [drawn_by_hand(), drawn_by_hand()]
+    monkeypatch.setattr(posterior, "draw", lambda *_: drawn[0])
+    settings = Settings(out=tmp_path, celeba=root, limit=2, steps=(2, 25), device=torch.device("cpu"))
+    posterior.study(settings, "posterior")
+    assert set(written) == {"faces.png", "faces-zoom.png", "portrait.png", "portrait-zoom.png"}
+    largest = float(drawn[0].samples[25].std(0).max())
+    assert [top for top, _, _ in written.values()] == pytest.approx([largest] * 4)
+    assert all(len(heads) == len(row) for _, heads, rows in written.values() for _, row in rows)
+    assert len(written["faces.png"][2]) == 2
 
 
 # Samples
@@ -113,11 +116,12 @@ def test_the_columns_are_the_papers():
     drawn = drawn_by_hand()
     row = posterior.panels(drawn)
     titles = ["truth", "measurement", "sample, N = 2", "sample, N = 2", "deviation, N = 2", "sample, N = 25"]
-    assert [panel.title for panel in row] == [*titles, "deviation, N = 25"]
-    assert torch.equal(row[3].picture, drawn.samples[2][1, 0])
-    assert torch.equal(row[5].picture, drawn.samples[25][0, 0])
-    assert row[4].picture.shape == (6, 6)
-    assert row[2].below == f"{posterior.measure(drawn)[2]['sample']:.2f} dB"
+    assert posterior.heads((2, 25), 2) == [*titles, "deviation, N = 25"]
+    assert posterior.heads((2,), 8).count("sample, N = 2") == 3
+    assert torch.equal(row[3].image, drawn.samples[2][1, 0])
+    assert torch.equal(row[5].image, drawn.samples[25][0, 0])
+    assert row[4].image.shape == (6, 6)
+    assert row[2].label == f"{posterior.measure(drawn)[2]['sample']:.2f} dB"
 
 
 def test_the_zoom_is_the_hole_and_a_margin():
@@ -127,8 +131,8 @@ def test_the_zoom_is_the_hole_and_a_margin():
     drawn = drawn_by_hand()
     wide = posterior.Drawn(*(torch.rand(1, 3, 30, 30) for _ in range(2)), hole, {2: torch.rand(2, 1, 3, 30, 30)})
     for whole, part in zip(posterior.panels(wide), posterior.panels(wide, zoomed=True), strict=True):
-        assert torch.equal(part.picture, whole.picture[..., 6:18, 0:24])
-    assert posterior.panels(drawn, zoomed=True)[0].picture.shape == (3, 6, 6)
+        assert torch.equal(part.image, whole.image[..., 6:18, 0:24])
+    assert posterior.panels(drawn, zoomed=True)[0].image.shape == (3, 6, 6)
 
 
 def test_one_measurement_and_the_samples_of_the_evaluation(root, model):
@@ -187,14 +191,14 @@ def test_the_rows_of_a_trajectory():
         return torch.full((1, 3, 2, 2), value)
 
     steps = [trajectory.Step(0.0, plain(0.1), [plain(0.2), plain(0.3)], [plain(0.4), plain(0.5)])]
-    rows, labels = trajectory.panels([*steps, *steps], plain(0.0), plain(0.9))
-    assert labels == ["t = 0", "", "t = 0", ""]
-    assert [float(p.picture[0, 0, 0]) for p in rows[0]] == pytest.approx([0.0, 0.9, 0.2, 0.3])
-    assert rows[1][0] is None
-    assert [float(p.picture[0, 0, 0]) for p in rows[1][1:]] == pytest.approx([0.1, 0.4, 0.5])
-    assert [p.title for p in rows[1][1:]] == ["$x_t = z^{0}$", "$z^{1}$", "$z^{2}$"]
-    assert rows[0][3].below == f"{10 * math.log10(4 / 0.09):.2f} dB"
-    assert rows[0][0].below == ""
+    names, rows = zip(*trajectory.panels([*steps, *steps], plain(0.0), plain(0.9)), strict=True)
+    assert names == ("t = 0: x^k", "t = 0: z^k") * 2
+    assert len(trajectory.heads(2)) == len(rows[0]) == len(rows[1])
+    assert [float(p.image[0, 0, 0]) for p in rows[0]] == pytest.approx([0.0, 0.9, 0.2, 0.3])
+    assert rows[1][0].image is None
+    assert [float(p.image[0, 0, 0]) for p in rows[1][1:]] == pytest.approx([0.1, 0.4, 0.5])
+    assert rows[0][3].label == f"{10 * math.log10(4 / 0.09):.2f} dB"
+    assert rows[0][0].label == ""
 
 
 def test_the_study_of_the_trajectory(root, model):

@@ -1,4 +1,4 @@
-"""What the studies' figures share: a grid of pictures pixel by pixel, with zooms and error maps, and their files."""
+"""What the studies' figures share: a grid of pictures pixel by pixel, with zooms and coloured maps, and their files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from firm._util.files import write_atomically
 SIDE, GAP, TEXT = 256, 8, 20  # pixels: a panel, between panels, letters
 SQUARE = (0.40, 0.27, 0.25)  # what is zoomed: its top, left and side as shares of the picture; an eye of aligned faces
 RED = (230, 40, 40)
-TOP = 0.1  # where the colours of an error map end, as in the paper
+TOP = 0.1  # where the colours of an error map end in the paper
 
 
 @dataclass(frozen=True)
 class Panel:
-    """An image (C, H, W) in [-1, 1], or errors (H, W) in colours from 0 to 0.1; None leaves the place empty."""
+    """An image (C, H, W) in [-1, 1], or a map (H, W) in colours; None leaves the place empty."""
 
     image: Tensor | None
     label: str = ""  # below it, or in the empty place
@@ -43,42 +43,51 @@ def save(figure: Any, path: Path) -> None:
 
 
 def save_grid(
-    path: Path, heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Panel]]], zoom: bool = False
+    path: Path,
+    heads: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[Panel]]],
+    zoom: bool = False,
+    top: float = TOP,
 ) -> None:
-    """Write a grid of panels as PNG: `heads` over the columns, the name of every row on its left."""
+    """Write a grid of panels as PNG: `heads` over the columns, the name of every row on its left.
+
+    Maps have the colours of one scale from 0 to `top`, which is shown on the right.
+    """
     picture = io.BytesIO()
-    grid(heads, rows, zoom).save(picture, "PNG")
+    grid(heads, rows, zoom, top).save(picture, "PNG")
     write_atomically(path, picture.getvalue())
 
 
-def grid(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Panel]]], zoom: bool = False) -> Image.Image:
+def grid(
+    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Panel]]], zoom: bool = False, top: float = TOP
+) -> Image.Image:
     """The grid itself. With `zoom` a square of every panel stands enlarged below it, framed in both."""
     left = TEXT + 2 * GAP if any(name for name, _ in rows) else GAP
     right = left + len(heads) * (SIDE + GAP)
     maps = any(panel.image is not None and panel.image.ndim == 2 for _, row in rows for panel in row)
     labelled = [any(panel.label for panel in row if panel.image is not None) for _, row in rows]
     heights = [(2 * SIDE + GAP if zoom else SIDE) + GAP + (TEXT + GAP if some else 0) for some in labelled]
-    top = TEXT + 2 * GAP
-    out = Image.new("RGB", (right + (4 * TEXT if maps else 0), top + sum(heights)), "white")
+    first = TEXT + 2 * GAP
+    out = Image.new("RGB", (right + (4 * TEXT if maps else 0), first + sum(heights)), "white")
     for j, head in enumerate(heads):
         _write(out, head, left + j * (SIDE + GAP), GAP)
-    y = top
+    y = first
     for (name, row), height in zip(rows, heights, strict=True):
         _write_upwards(out, name, y)
         for j, panel in enumerate(row):
-            _draw(out, panel, left + j * (SIDE + GAP), y, zoom)
+            _draw(out, panel, left + j * (SIDE + GAP), y, zoom, top)
         y += height
     if maps:
-        _draw_scale(out, right, top)
+        _draw_scale(out, right, first, top)
     return out
 
 
-def _draw(out: Image.Image, panel: Panel, x: int, y: int, zoom: bool) -> None:
+def _draw(out: Image.Image, panel: Panel, x: int, y: int, zoom: bool, top: float) -> None:
     """One panel with its zoom and its label, the upper left corner at (x, y)."""
     if panel.image is None:
         _write(out, panel.label, x, y + SIDE // 2)
         return
-    whole = pixels(panel.image)
+    whole = pixels(panel.image, top)
     out.paste(_enlarged(whole), (x, y))
     below = y + SIDE
     if zoom and panel.zoomed:
@@ -86,17 +95,17 @@ def _draw(out: Image.Image, panel: Panel, x: int, y: int, zoom: bool) -> None:
         row, column, side = (round(share * len(whole)) for share in SQUARE)
         out.paste(_enlarged(whole[row : row + side, column : column + side]), (x, below))
         draw, up = ImageDraw.Draw(out), SIDE / len(whole)
-        for left, top, width in ((x + column * up, y + row * up, side * up), (x, below, SIDE)):
-            draw.rectangle((left, top, left + width - 1, top + width - 1), outline=RED, width=2)
+        for left, upper, width in ((x + column * up, y + row * up, side * up), (x, below, SIDE)):
+            draw.rectangle((left, upper, left + width - 1, upper + width - 1), outline=RED, width=2)
         below += SIDE
     _write(out, panel.label, x, below + GAP // 2)
 
 
-def pixels(image: Tensor) -> NDArray[np.uint8]:
-    """Colours (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of errors (H, W), magma from 0 to 0.1."""
+def pixels(image: Tensor, top: float = TOP) -> NDArray[np.uint8]:
+    """Colours (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of a map (H, W), magma from 0 to `top`."""
     image = image.detach().cpu().float()
     if image.ndim == 2:
-        return magma((image / TOP).clamp(0, 1).numpy())
+        return magma((image / top).clamp(0, 1).numpy())
     shown = ((image.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
     return np.ascontiguousarray(shown.expand(3, -1, -1).permute(1, 2, 0).numpy())
 
@@ -119,12 +128,12 @@ def _enlarged(found: NDArray[np.uint8]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(found)).resize((SIDE, SIDE), Image.Resampling.NEAREST)
 
 
-def _draw_scale(out: Image.Image, x: int, y: int) -> None:
-    """The colours of the error maps, from 0 at the foot to 0.1."""
+def _draw_scale(out: Image.Image, x: int, y: int, top: float) -> None:
+    """The colours of the maps, from 0 at the foot to `top`."""
     column = magma(np.linspace(1, 0, SIDE))
     out.paste(Image.fromarray(np.repeat(column[:, None], TEXT, axis=1)), (x, y))
     draw = ImageDraw.Draw(out)
-    for place, text in ((0, f"{TOP:g}"), (SIDE - TEXT, "0")):
+    for place, text in ((0, f"{top:.2g}"), (SIDE - TEXT, "0")):
         draw.text((x + TEXT + GAP // 2, y + place), text, fill="black", font=_font(TEXT))
 
 

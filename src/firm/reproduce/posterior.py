@@ -21,7 +21,7 @@ from firm.data import portrait
 from firm.evaluation.methods import degraded
 from firm.metrics import pixel_std, psnr
 from firm.reproduce.evaluations import firm_model, test_images
-from firm.reproduce.picture_grid import Panel, write_grid
+from firm.reproduce.figures import Panel, save_grid
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import CELEBA, SEED, Settings
 from firm.reproduce.tables import Column, Line, Table, Value
@@ -56,8 +56,10 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     person = draw(model, portrait().to(settings.device), 0, steps, S)
     out, figures = settings.folder(name), []
     for who, drawn, free in (("faces", found, False), ("portrait", [person], True)):
-        write_grid(out / f"{who}.png", [panels(one) for one in drawn])
-        write_grid(out / f"{who}-zoom.png", [panels(one, zoomed=True) for one in drawn])
+        top = max(float(pixel_std(x).max()) for one in drawn for x in one.samples.values())  # one scale for all maps
+        for end, zoomed in (("", False), ("-zoom", True)):
+            rows = [("", panels(one, zoomed)) for one in drawn]
+            save_grid(out / f"{who}{end}.png", heads(steps, S), rows, top=top)
         title = f"samples of {'test faces' if who == 'faces' else 'the portrait'} and their standard deviation"
         figures += [Figure(f"{who}.png", title, free), Figure(f"{who}-zoom.png", f"{title}, the hole alone", free)]
     each = {"faces": [measure(one) for one in found], "portrait": [measure(person)]}
@@ -113,20 +115,26 @@ def summary(each: Mapping[str, Sequence[Mapping[int, Mapping[str, float]]]], ste
     return Table(f"box inpainting, {S} samples of each measurement", COLUMNS, lines)
 
 
+def heads(steps: Sequence[int], S: int) -> list[str]:
+    """What stands over the columns that `panels` makes."""
+    found = ["truth", "measurement"]
+    for i, N in enumerate(steps):
+        found += [f"sample, N = {N}"] * min(SHOWN if i == 0 else 1, S) + [f"deviation, N = {N}"]
+    return found
+
+
 def panels(drawn: Drawn, zoomed: bool = False) -> list[Panel]:
     """Truth, measurement, three samples and the standard deviation at the first N; one sample and that at others."""
     view = around(drawn.hole) if zoomed else (slice(None), slice(None))
 
-    def shown(x: Tensor, title: str, below: str = "") -> Panel:
-        return Panel(x[(..., *view)], title, below)
+    def shown(x: Tensor, label: str = "") -> Panel:
+        return Panel(x[(..., *view)], label)
 
-    S = len(next(iter(drawn.samples.values())))
-    row = [shown(drawn.truth[0], "truth"), shown(drawn.measured[0], "measurement")]
-    for i, (N, samples) in enumerate(drawn.samples.items()):
-        for k in range(min(SHOWN if i == 0 else 1, S)):
-            row.append(shown(samples[k, 0], f"sample, N = {N}", f"{float(psnr(samples[k], drawn.truth)):.2f} dB"))
-        std = pixel_std(samples)[0]
-        row.append(shown(std, f"deviation, N = {N}", f"of {S} samples"))
+    row = [shown(drawn.truth[0]), shown(drawn.measured[0])]
+    for i, samples in enumerate(drawn.samples.values()):
+        for x in samples[: SHOWN if i == 0 else 1]:
+            row.append(shown(x[0], f"{float(psnr(x, drawn.truth)):.2f} dB"))
+        row.append(shown(pixel_std(samples)[0], f"of {len(samples)} samples"))
     return row
 
 

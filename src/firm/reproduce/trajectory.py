@@ -15,7 +15,7 @@ from firm.evaluation.methods import degraded
 from firm.metrics import psnr
 from firm.operators import LinearOperator
 from firm.reproduce.evaluations import firm_model, test_images
-from firm.reproduce.picture_grid import Panel, write_grid
+from firm.reproduce.figures import Panel, save_grid
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import CELEBA, SEED, Settings
 from firm.reproduce.tables import Column, Line, Table, Value
@@ -75,7 +75,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         op, y = task.measure(truth, SEED)
         steps, x_1 = trajectory(model, op, y, N, task.sigma, generator_for(SEED, 0, "method"))
         measured = degraded(op, y, task.sigma, None)
-        write_grid(out / f"{who}.png", *panels(steps, truth, measured))
+        save_grid(out / f"{who}.png", heads(model.solver.K), panels(steps, truth, measured))
         figures.append(Figure(f"{who}.png", f"the solver's iterates on the way to a sample, {who}", free))
         numbers[who] = {"measurement": float(psnr(measured, truth)), "sample": float(psnr(x_1, truth)), "steps": []}
         for step in steps:
@@ -91,18 +91,19 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def panels(steps: list[Step], truth: Tensor, measured: Tensor) -> tuple[list[list[Panel | None]], list[str]]:
-    """Two rows a step: truth, measurement and x^k; below, the state x_t = z^0 and z^k. And the rows' labels."""
+def heads(K: int) -> list[str]:
+    """What stands over the columns that `panels` makes."""
+    return ["truth", "measurement, x_t", *(f"k = {k}" for k in range(1, K + 1))]
 
-    def shown(x: Tensor, title: str, scored: bool = True) -> Panel:
-        return Panel(x[0], title, f"{float(psnr(x, truth)):.2f} dB" if scored else "")
 
-    rows: list[list[Panel | None]] = []
-    labels = []
+def panels(steps: list[Step], truth: Tensor, measured: Tensor) -> list[tuple[str, list[Panel]]]:
+    """Two rows a step, with their names: truth, measurement and x^k; below, the state x_t = z^0 and z^k."""
+
+    def shown(x: Tensor) -> Panel:
+        return Panel(x[0], f"{float(psnr(x, truth)):.2f} dB")
+
+    rows = []
     for step in steps:
-        above = [shown(truth, "truth", scored=False), shown(measured, "measurement")]
-        rows.append([*above, *(shown(x, f"$x^{{{k}}}$") for k, x in enumerate(step.x, start=1))])
-        start = shown(step.x_t, "$x_t = z^{0}$")
-        rows.append([None, start, *(shown(z, f"$z^{{{k}}}$") for k, z in enumerate(step.z, start=1))])
-        labels += [f"t = {step.t:g}", ""]
-    return rows, labels
+        rows.append((f"t = {step.t:g}: x^k", [Panel(truth[0]), shown(measured), *map(shown, step.x)]))
+        rows.append((f"t = {step.t:g}: z^k", [Panel(None), shown(step.x_t), *map(shown, step.z)]))
+    return rows
