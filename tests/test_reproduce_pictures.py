@@ -9,7 +9,7 @@ from helpers import call, rand, says
 
 from firm._util.seeds import generator_for
 from firm.baselines.methods import Networks, baseline_methods
-from firm.data import portrait
+from firm.data import cat, portrait
 from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
 from firm.reproduce.figures import GAP, SIDE, TEXT
 from firm.reproduce.settings import CELEBA
@@ -69,7 +69,7 @@ def test_qualitative_asks_for_a_new_image_in_every_task(root, monkeypatch):
     rows = ["degraded", *with_prior, "Flower5-OT", *labels(2, 10)]
     faces = [(Task(task, 128), rows, number) for number, task in enumerate(tables())]
     cats = [(Task(DENOISING, 256), rows, 0), (Task(DEBLURRING, 256), rows, 1)]
-    assert drawn == [*faces, *cats, *((task, rows, 0) for task, _, _ in faces)]  # the last: the portrait
+    assert drawn == [*faces, *cats, *((task, rows, 0) for task, _, _ in (*faces, *cats))]  # the last: portrait and cat
 
 
 def test_qualitative_asks_for_less_when_quick(root, monkeypatch):
@@ -90,14 +90,19 @@ def test_qualitative_draws_every_method(root, monkeypatch):
     monkeypatch.setattr(qualitative, "PARTS", (faces, cats))
     results = qualitative.study(settings(root, "run", methods="pnp-hqs", steps=(1,)), "qualitative")
     folder = root / "run" / "qualitative"
-    assert figures(results) == {"celeba.png": False, "afhq.png": False, "portrait-qualitative.png": True}
+    assert figures(results) == {
+        "celeba.png": False,
+        "afhq.png": False,
+        "portrait-qualitative.png": True,
+        "cat-qualitative.png": True,
+    }
     tall = 2 * (SIDE + GAP) + TEXT + GAP  # a panel, its zoom, and the scores
     prior = Networks("cpu", "float32", root / "weights")
     for file, kind, row, index, first in (
         ("celeba.png", DEBLURRING, 1, 1, None), ("celeba.png", BOX, 2, 0, None), ("afhq.png", DEBLURRING, 1, 1, None),
-        ("portrait-qualitative.png", DEBLURRING, 1, 0, portrait()),
+        ("portrait-qualitative.png", DEBLURRING, 1, 0, portrait()), ("cat-qualitative.png", DEBLURRING, 1, 0, cat()),
     ):  # fmt: skip
-        task = Task(kind, 256 if file == "afhq.png" else 128)
+        task = Task(kind, 256 if file in ("afhq.png", "cat-qualitative.png") else 128)
         truth, x = by_hand(root, task, 1, index, first)
         op, y = task.measure(truth, 42, index)
         hqs = baseline_methods("pnp-hqs", prior)[0].on(task)
@@ -180,7 +185,7 @@ def test_fourier_asks_for_the_papers_setting(root, monkeypatch):
     ((dataset, count, rows, (task,), variant),) = evaluated
     assert (dataset, count, variant) == ("afhq", 100, "")
     assert rows == ["degraded", "Flower1-OT", *labels(2, 4, 10)]
-    assert drawn == [(task, ["degraded", "Flower1-OT", "FIRM N=2"], 0)]
+    assert drawn == [(task, ["degraded", "Flower1-OT", "FIRM N=2"], 0)] * 2  # the second: the cat
     assert (task.shape, task.sigma) == ((256, 256), 0.002)
     assert round(100 * float(task.operator().mask.mean()), 2) == 21.88
 
@@ -192,7 +197,7 @@ def test_fourier_asks_for_less_when_quick_and_does_as_told(root, monkeypatch):
     assert [entry[1:3] for entry in evaluated] == [
         (4, ["degraded", *labels(2, 4)]), (1, ["degraded", "Flower1-OT", "FIRM N=4"]),
     ]  # fmt: skip
-    assert drawn[1][1] == ["degraded", "Flower1-OT", "FIRM N=4"]
+    assert drawn[2][1] == ["degraded", "Flower1-OT", "FIRM N=4"]
     assert "Flower1-OT, 100 network calls an image, is left out with --quick" in results["notes"]
 
 
@@ -207,7 +212,8 @@ def test_fourier_by_hand(root):
     assert numbers(results, 0, "FIRM N=1", "fourier") == pytest.approx(scored(truth, x), abs=2e-3)
     assert list(line(results, 0, "FIRM N=2")["paper"].values()) == [32.06, 0.892, 0.074]
     assert list(line(results, 0, "Degraded")["paper"].values()) == [25.62, 0.725, 0.343]
-    assert figures(results) == {"fourier.png": False}
+    assert figures(results) == {"fourier.png": False, "cat-fourier.png": True}
+    assert shows(panel(root / "run" / "fourier" / "cat-fourier.png", 0), cat()[0])
     path = root / "run" / "fourier" / "fourier.png"
     for j, image in enumerate((truth[0], zero_filled[0], x[0])):
         assert shows(panel(path, j), image)

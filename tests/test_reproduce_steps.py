@@ -3,7 +3,7 @@
 import pytest
 from helpers import call, says
 
-from firm.data import portrait
+from firm.data import cat, portrait
 from firm.reproduce import evaluations, steps
 from firm.reproduce.settings import CELEBA
 from firm.tasks import Task, tables
@@ -46,7 +46,8 @@ def test_it_asks_for_the_papers_numbers(root, monkeypatch):
     )
     assert evaluated == [("celeba", 100, rows, tasks[128], ""), ("afhq", 100, rows, tasks[256], "")]
     of_faces = [(Task(kind, 128), ["degraded", *rows], 0) for kind in OF_FACES]
-    assert drawn == [*of_faces, (Task(DEBLURRING, 256), ["degraded", *rows], 0), *of_faces]  # the last: the portrait
+    of_both = [*of_faces, (Task(DEBLURRING, 256), ["degraded", *rows], 0)]
+    assert drawn == [*of_both, *of_both]  # the last: the portrait and the cat
 
 
 def test_it_asks_for_less_when_quick(root, monkeypatch):
@@ -56,7 +57,7 @@ def test_it_asks_for_less_when_quick(root, monkeypatch):
     tasks = [Task(task, 128) for task in tables()]
     assert evaluated == [("celeba", 10, rows, tasks, ""), ("afhq", 3, rows, [Task(DEBLURRING, 256)], "")]
     assert len(drawn) == 4
-    assert not any(file.startswith("portrait") for file in figures(results))
+    assert not any(file.startswith(("portrait", "cat-")) for file in figures(results))
 
 
 def test_the_numbers_of_every_N_with_the_papers_beside(found, root):
@@ -77,6 +78,7 @@ def test_every_N_is_drawn(found, root):
     assert files == {
         "celeba-curves.png": True, **{f"celeba-{kind}.png": False for kind in OF_FACES}, "afhq-curves.png": True,
         "afhq-deblurring.png": False, **{f"portrait-{kind}.png": True for kind in OF_FACES},
+        "cat-deblurring.png": True,
     }  # fmt: skip
     folder = root / "run" / "steps"
     assert all((folder / file).is_file() for file in files)
@@ -84,6 +86,7 @@ def test_every_N_is_drawn(found, root):
         ("celeba-super-resolution.png", Task(SUPER, 128), None),
         ("afhq-deblurring.png", Task(DEBLURRING, 256), None),
         ("portrait-random-inpainting.png", Task(RANDOM, 128), portrait()),
+        ("cat-deblurring.png", Task(DEBLURRING, 256), cat()),
     ):
         (truth, two), (_, one) = (by_hand(root, task, N, truth=image) for N in (2, 1))
         op, y = task.measure(truth, 42, 0)

@@ -12,7 +12,7 @@ from demo.stress import bomb, send, storm
 from typer.testing import CliRunner
 
 from firm.cli import app
-from firm.data._portrait import portrait_file
+from firm.data._bundled import portrait_file
 from firm.data.picture import read_picture
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of gradio's client and what it stands on

@@ -10,7 +10,7 @@ import torch
 from firm._util import sheet as module
 from firm._util.colours import inferno
 from firm._util.sheet import GAP, TEXT, sheet
-from firm.data._portrait import portrait_file
+from firm.data._bundled import portrait_file
 
 TOP = TEXT + 2 * GAP  # of the first panel
 

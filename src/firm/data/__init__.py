@@ -1,6 +1,7 @@
 """Images from pictures and arrays: CelebA, AFHQ, any folder, stacks; in memory, or mapped from a file."""
 
-from firm.data._portrait import portrait as portrait
+from firm.data._bundled import cat as cat
+from firm.data._bundled import portrait as portrait
 from firm.data._resident import resident as resident
 from firm.data.afhq import afhq_files as afhq_files
 from firm.data.array_file import ArrayError as ArrayError

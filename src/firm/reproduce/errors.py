@@ -38,7 +38,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     require(rows, tasks)
     images = test_images(settings, CELEBA, settings.limit or (QUICK_IMAGES if quick else IMAGES))
     found, shown = absolute_errors(settings, images, tasks, rows)
-    free, shown_free = absolute_errors(settings, free_images(), tasks, rows)
+    free, shown_free = absolute_errors(settings, free_images(CELEBA), tasks, rows)
     save_grid(out / "errors.png", heads(rows), shown)
     save_grid(out / "portrait-errors.png", heads(rows), shown_free)
     what = "restorations and their errors in five tasks, magma from 0 to 0.1; below: mean absolute error / PSNR"

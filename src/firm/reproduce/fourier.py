@@ -13,7 +13,7 @@ from firm.reproduce import published
 from firm.reproduce.comparison import baselines, beside, notes, require
 from firm.reproduce.evaluations import methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
-from firm.reproduce.pictures import counted, heads, panels
+from firm.reproduce.pictures import counted, free_images, heads, panels
 from firm.reproduce.published import METRICS, Scores
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, SEED, Settings
@@ -33,11 +33,16 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     images = test_images(settings, AFHQ, settings.limit or (QUICK_IMAGES if settings.quick else IMAGES))
     summary = scores(settings, AFHQ, [task], rows, images)
     table = beside(f"Fourier lines, {counted(images)} of {AFHQ.title}", summary, rows, in_paper())
-    draw(settings, name, images, task, rows[: len(rows) - len(steps) + 1])
-    title = f"Fourier lines on {AFHQ.title}, and which were measured; below: PSNR / SSIM / LPIPS"
+    title = "and which were measured; below: PSNR / SSIM / LPIPS"
+    figures = [
+        Figure("fourier.png", f"Fourier lines on {AFHQ.title}, {title}"),
+        Figure("cat-fourier.png", f"Fourier lines on the bundled cat, {title}", free=True),
+    ]
+    for figure, shown in zip(figures, (images, free_images(AFHQ)), strict=True):
+        draw(settings, name, figure.file, shown, task, rows[: len(rows) - len(steps) + 1])
     return record(
         settings, name, clock, images=len(images), model=settings.model or AFHQ.model, tables=[table],
-        figures=[Figure("fourier.png", title)], notes=[*notes(AFHQ), *missing], numbers={"summary": summary},
+        figures=figures, notes=[*notes(AFHQ), *missing], numbers={"summary": summary},
     )  # fmt: skip
 
 
@@ -55,7 +60,7 @@ def in_paper() -> Scores:
     }
 
 
-def draw(settings: Settings, name: str, images: Images, task: BaseTask, rows: list[NamedMethod]) -> None:
+def draw(settings: Settings, name: str, file: str, images: Images, task: BaseTask, rows: list[NamedMethod]) -> None:
     """Truth, zero-filled A'y, the baselines, FIRM with its first N, and the mask with the zero frequency amid."""
     op = task.operator(SEED)
     assert isinstance(op, Fourier)
@@ -63,4 +68,4 @@ def draw(settings: Settings, name: str, images: Images, task: BaseTask, rows: li
     measured = f"{100 * float(mask.mean()):.2f} % of k-space"
     row = [*panels(settings, images, task, rows), Panel(2 * mask[None] - 1, measured, zoomed=False)]
     above = ["zero-filled" if head == "measurement" else head for head in heads(rows)]
-    save_grid(settings.folder(name) / "fourier.png", [*above, "sampling mask"], [("", row)], zoom=True)
+    save_grid(settings.folder(name) / file, [*above, "sampling mask"], [("", row)], zoom=True)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from firm.data import portrait
+from firm.data import cat, portrait
 from firm.data.images import Images
 from firm.evaluation import Evaluation
 from firm.evaluation.methods import NamedMethod
 from firm.evaluation.run import measure_chunk, restore_chunk, score_image
 from firm.reproduce.figures import Panel
 from firm.reproduce.published import METRICS
-from firm.reproduce.settings import SEED, Settings
+from firm.reproduce.settings import SEED, Settings, Subject
 from firm.tasks import BaseTask
 
 ABSENT = "does not apply"  # a method that does not do a task
@@ -29,9 +29,9 @@ class Restored:
     scores: dict[str, float]
 
 
-def free_images() -> Images:
-    """The bundled portrait, a picture that may be published."""
-    return Images(portrait(), ["portrait"])
+def free_images(subject: Subject) -> Images:
+    """A picture like those of the data set that may be published: the bundled portrait, or the bundled cat."""
+    return Images(*((portrait(), ["portrait"]) if subject.dataset == "celeba" else (cat(), ["cat"])))
 
 
 def restore_one(

@@ -52,10 +52,11 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         file = f"{part.subject.dataset}.png"
         draw(settings, name, file, rows, tasks, images)
         figures.append(Figure(file, f"all methods on {part.subject.title}; {below}"))
-    if not settings.quick:
-        rows, tasks, _ = ready[0]
-        draw(settings, name, "portrait-qualitative.png", rows, tasks, free_images())
-        figures.append(Figure("portrait-qualitative.png", f"all methods on the bundled portrait; {below}", free=True))
+    for part, (rows, tasks, _) in zip(PARTS, ready, strict=True) if not settings.quick else ():
+        images = free_images(part.subject)
+        file = f"{images.names[0]}-qualitative.png"
+        draw(settings, name, file, rows, tasks, images)
+        figures.append(Figure(file, f"all methods on the bundled {images.names[0]}; {below}", free=True))
     return record(
         settings, name, clock, model=settings.model or ", ".join(part.subject.model for part in PARTS),
         figures=figures, notes=list(dict.fromkeys(said)),

@@ -57,8 +57,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         figures += draw_pictures(settings, name, subject, images, part.shown, [degraded, *ours])
         said += [*notes(subject)[:1], *trade_off(part, summary, steps)]
         summaries[subject.dataset] = summary
-    if not settings.quick:
-        figures += draw_pictures(settings, name, CELEBA, free_images(), PARTS[0].shown, rows[0], free=True)
+    for part, used in zip(PARTS, rows, strict=True) if not settings.quick else ():
+        figures += draw_pictures(settings, name, part.subject, free_images(part.subject), part.shown, used, free=True)
     return record(
         settings, name, clock, model=settings.model or ", ".join(part.subject.model for part in PARTS),
         tables=found, figures=figures, notes=said, numbers={"steps": list(steps), "summary": summaries},
@@ -98,7 +98,8 @@ def draw_pictures(
 ) -> list[Figure]:
     """For each task the first image: truth, measurement, and FIRM with every N; PSNR and LPIPS below."""
     figures = []
-    start, whose = ("portrait", "the bundled portrait") if free else (subject.dataset, subject.title)
+    (picture, *_) = images.names
+    start, whose = (picture, f"the bundled {picture}") if free else (subject.dataset, subject.title)
     for kind in shown:
         row = panels(settings, images, Task(kind, subject.size), rows, metrics=("psnr", "lpips"))
         file = f"{start}-{kind}.png"
