@@ -30,13 +30,14 @@ class Comparison:
     paper: Callable[[], Scores]
     methods: str
     deviations: bool = False
+    quick: tuple[int, ...] = (2, 10)  # FIRM's N
 
 
 TABLES = {
     "celeba": Comparison(CELEBA, 100, published.celeba, "all"),
     "celeba-1000": Comparison(CELEBA, 1000, published.celeba_1000, LARGE_METHODS, deviations=True),
-    "afhq": Comparison(AFHQ, 100, published.afhq, "all"),
-    "afhq-400": Comparison(AFHQ, 400, published.afhq_400, LARGE_METHODS, deviations=True),
+    "afhq": Comparison(AFHQ, 100, published.afhq, "all", quick=(2, 4)),
+    "afhq-400": Comparison(AFHQ, 400, published.afhq_400, LARGE_METHODS, deviations=True, quick=(2, 4)),
 }
 
 
@@ -45,7 +46,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     clock, chosen = Clock(), TABLES[name]
     subject = chosen.subject
     names, missing = baselines(settings, subject, chosen.methods)
-    rows = methods(settings, subject, names, settings.steps or ((2, 10) if settings.quick else STEPS))
+    rows = methods(settings, subject, names, settings.steps or (chosen.quick if settings.quick else STEPS))
     tasks = [Task(task, subject.size) for task in tables()]
     require(rows, tasks)
     images = test_images(settings, subject, settings.images(chosen.images))
