@@ -33,6 +33,7 @@ PACKAGES = {
     "firm.operators": "Forward operators, their solves, patterns and checks.",
     "firm.tasks": "What the paper's tables and `firm restore --simulate` degrade images with.",
     "firm.restoration": "From files to problems and back; large pictures; noise.",
+    "firm.restoration.calibration": "Standard deviations that hold what they promise.",
     "firm.networks": "Networks, the paper's and the baselines'.",
     "firm.training": "Configuration and training loop.",
     "firm.evaluation": "Methods over tasks and images.",
