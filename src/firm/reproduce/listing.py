@@ -29,7 +29,9 @@ def overview(out: Path) -> None:
     for (name, paper, *times, run), shown in zip(rows, below, strict=True):
         cells = [name.ljust(widths[0]), paper.ljust(widths[1]), *map(str.rjust, times, widths[2:4]), run]
         console.print(Text("  ".join(cells), "" if shown else "bold").append(shown and f"\n{shown}", "dim"))
-    console.print("\n--quick: ten images, on two cores of an AMD EPYC. In full: one H200, trainings included.")
+    console.print(
+        "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: estimated for one H200, with trainings."
+    )
     for layout in LAYOUTS.values():
         console.print(layout)
 
