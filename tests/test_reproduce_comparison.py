@@ -230,6 +230,7 @@ def test_cost_may_be_quick(root):
     assert found["quick"] is True
     assert [row["mode"] for row in found["numbers"]["rows"]] == ["fast"]
     assert "images/s" not in found["numbers"]["rows"][0]
+    assert any("peak MB on a CPU is that of the whole process" in note for note in found["notes"])
 
 
 def test_pareto_draws_both(root, table, times):
