@@ -83,7 +83,10 @@ def text(value: Value | None, digits: int) -> str:
 
 
 def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
-    """The place of every line in a column, 0 for the best, as printed: equal numbers share a place."""
+    """The place of every line in a column, 0 for the best, as printed: equal numbers share a place.
+
+    A number that stands alone has none.
+    """
     if not column.better:
         return {}
     found: dict[str, float] = {}
@@ -91,6 +94,8 @@ def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
         value = getattr(line, whose).get(column.key)
         if isinstance(value, int | float | tuple | list):
             found[line.label] = round(value if isinstance(value, int | float) else value[0], column.shown(whose))
+    if len(found) < 2:
+        return {}
     ordered = sorted(set(found.values()), reverse=column.better == "high")
     return {label: ordered.index(value) for label, value in found.items()}
 
