@@ -54,7 +54,7 @@ def test_the_rows_of_the_efficiency_table():
         {"method": "PnP-HQS", "mode": "plain", "forward": 24, "backward": 0, "nfe": None, "seconds": 1.0,
          "peak_mb": 1.0},
     ]  # fmt: skip
-    assert markdown(cost.table(rows)).splitlines() == [
+    assert markdown(cost.table(rows, torch.device("cuda"))).splitlines() == [
         "|  |  | how | s/image | peak MB | network calls | NFE | images/s |",
         "|---|---|---|---|---|---|---|---|",
         "| OT-ODE | ours | fast | **0.1235** | *700* | 60 + 60 back | 180 | 12.3 (batch 100) |",
@@ -107,7 +107,7 @@ def table(root):
 
 @pytest.fixture(scope="module")
 def times(root):
-    more = ("--methods", "pnp-hqs", "--steps", "1,2", "--images", "1", "--batches", "2", "--skip", "pnp-hqs")
+    more = ("--methods", "pnp-hqs", "--steps", "1,2", "--images", "1", "--batches", "2", "--skip", "flower,pnp-hqs")
     result = reproduce(root, "cost", *more)
     assert result.exit_code == 0, result.output
     return results(root, "cost")
@@ -217,14 +217,15 @@ def test_cost_measures_every_row(root, times):
     assert {row["batch"] for row in rows if row["mode"] == "fast"} == {2}
     assert json.loads((root / "out" / "cost" / "rows.json").read_text()) == rows
     text = (root / "out" / "cost" / "table.md").read_text()
-    assert text == markdown(read_table(times["tables"][0])) == markdown(cost.table(rows))
+    assert text == markdown(read_table(times["tables"][0])) == markdown(cost.table(rows, torch.device("cpu")))
     assert "| PnP-HQS | ours | fast |" in text
     assert text.count("0.24**") == 2  # the paper's, of FIRM with two steps
 
 
 def test_cost_may_be_quick(root):
     """Three images one by one, and no batches."""
-    result = reproduce(root, "cost", "--quick", "--methods", "", "--steps", "1", "--images", "1", out=root / "quick")
+    more = ("--methods", "none", "--steps", "1", "--images", "1")
+    result = reproduce(root, "cost", "--quick", *more, out=root / "quick")
     assert result.exit_code == 0, result.output
     found = json.loads((root / "quick" / "cost" / "results.json").read_text())
     assert found["quick"] is True

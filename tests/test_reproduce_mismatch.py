@@ -119,7 +119,7 @@ def test_it_says_what_it_saw():
 
     assert said(falling) == [
         "FIRM N=2: PSNR falls with every further share of missing pixels (in the paper it falls)",
-        "FIRM N=2: +0.25 dB with noise 0.005 and -0.50 dB with 0.02 beside 0.01 (paper +0.16 and -0.46)",
+        "FIRM N=2: +0.25 dB with noise 0.005 and -0.50 dB with 0.02 beside 0.01 (paper, N = 2: +0.16 and -0.46)",
     ]
     assert "does not fall" in said(falling | {(0.6, 0.01): 38.5})[0]
 

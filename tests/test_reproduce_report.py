@@ -154,13 +154,13 @@ def test_a_study_has_all_that_it_should(out):
     study = STUDIES[0]
     found = sections(written(out))
     page = Page(found[study.name])
-    for words in ("two tasks", "images 12", "seed 17", "What differs from the paper, and why", "Other images",
+    for words in ("two tasks", "images 12", "seed 17", "what differs from the paper", "Other images",
                   f"m{EVIL}", f"firm reproduce {study.name} --data {EVIL}", "torch ", "python "):  # fmt: skip
         assert words in page.text
     assert study.title[1:] in page.text
     assert report.QUICK not in page.text
     assert report.QUICK in Page(found[STUDIES[1].name]).text
-    assert "What differs" not in found[STUDIES[1].name]
+    assert "what differs" not in found[STUDIES[1].name]
     assert "<code>docs</code>" in found[study.name]
 
 

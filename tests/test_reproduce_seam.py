@@ -14,10 +14,11 @@ import typer
 from helpers import call, says
 from typer.testing import CliRunner
 
+from firm._util.locks import LockedError
 from firm.cli import app
 from firm.cli import reproduce as command
 from firm.reproduce import catalogue, listing, running
-from firm.reproduce.catalogue import LAYOUTS, STUDIES, Study
+from firm.reproduce.catalogue import LAYOUTS, STUDIES, Study, find
 from firm.reproduce.listing import minutes, overview, read_record
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, CELEBA, Settings
@@ -301,3 +302,43 @@ def test_mistakes_of_ours_are_not_hidden(small, tmp_path, monkeypatch):
     monkeypatch.setattr(Study, "run", lambda *_: {}["missing"])
     result = call("reproduce", "all", "--out", tmp_path)
     assert isinstance(result.exception, KeyError)
+
+
+HOLD = """
+import sys
+from firm._util.locks import folder_lock
+with folder_lock(sys.argv[1]):
+    print(1, flush=True)
+    input()
+"""
+
+
+def test_a_study_is_kept_from_itself_however_it_is_started(tmp_path):
+    """`all` and a single command write to the same folder."""
+    settings = Settings(out=tmp_path, device=torch.device("cpu"))
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(settings.folder("portrait"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        with pytest.raises(LockedError):
+            find("portrait").run(settings)
+        process.communicate(b"\n")
+
+
+def test_the_list_says_which_studies_train(tmp_path, capsys, monkeypatch):
+    lines = listed(tmp_path, 120, capsys, monkeypatch).splitlines()
+    for study in STUDIES:
+        (i,) = [i for i, line in enumerate(lines) if line.split(" ")[0] == study.name]
+        assert ("(trains" in lines[i + 1]) == study.trains
+    assert {study.name for study in STUDIES if study.trains} == {
+        "ablation-k", "ablation-beta", "ablation-solver", "collapse", "toy",
+    }  # fmt: skip
+
+
+def test_what_contradicts_itself_is_refused(tmp_path):
+    result = call("reproduce", "toy", "--quick", "--training", "5", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert says(result.output, "--quick trains nothing: leave out --training")
+    (tmp_path / "file").write_text("")
+    result = call("reproduce", "list", "--out", tmp_path / "file")
+    assert says(result.output, "is a file, not the folder of the studies")

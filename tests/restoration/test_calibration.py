@@ -147,17 +147,19 @@ def test_maps_are_multiplied_part_by_part():
 
 
 def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
-    assert scales_for(BOTH, "denoising", "abc", 2) == PLAIN
-    assert scales_for(BOTH, "inpainting", "abc", 2) == FOUND  # the only one for pictures with holes
+    assert scales_for(BOTH, "denoising", "abc", 2, BOTH.samples) == PLAIN
+    assert scales_for(BOTH, "inpainting", "abc", 2, BOTH.samples) == FOUND  # the only one for pictures with holes
     with pytest.raises(ValueError, match=r"c.json was made for another model \(abc, this one is xyz\)"):
-        scales_for(BOTH, "denoising", "xyz", 2)
+        scales_for(BOTH, "denoising", "xyz", 2, BOTH.samples)
     with pytest.raises(ValueError, match="was made for N = 2, not 4: give --steps 2"):
-        scales_for(BOTH, "denoising", "abc", 4)
+        scales_for(BOTH, "denoising", "abc", 4, BOTH.samples)
+    with pytest.raises(ValueError, match=rf"made for {BOTH.samples} samples, not 99 .*: give --samples {BOTH.samples}"):
+        scales_for(BOTH, "denoising", "abc", 2, 99)
     with pytest.raises(ValueError, match="no scale for deblurring, only for denoising, box-inpainting"):
-        scales_for(BOTH, "deblurring", "abc", 2)
+        scales_for(BOTH, "deblurring", "abc", 2, BOTH.samples)
     several = replace(BOTH, tasks={"random-inpainting": FOUND, **BOTH.tasks})
     with pytest.raises(ValueError, match="several scales for inpainting: random-inpainting, box-inpainting"):
-        scales_for(several, "inpainting", "abc", 2)
+        scales_for(several, "inpainting", "abc", 2, BOTH.samples)
 
 
 def test_other_settings_are_said():
@@ -247,10 +249,11 @@ def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, 
     refused = {
         "no scale for deblurring": ("--task", "deblurring", "--blur", 1, *use),
         "was made for N = 1, not 2": ("--task", "denoising", "--steps", 2, *use),
+        "was made for 3 samples, not 4": ("--task", "denoising", "--samples", 4, *use),
         "was made for another model": ("--task", "denoising", "--model", "photo", *use),
         "give --samples 2 or more": ("--task", "denoising", "--samples", 1, *use),
         "is no calibration, or is damaged": ("--task", "denoising", "--calibration", folder / "000.png"),
-        "No such file": ("--task", "denoising", "--calibration", tmp_path / "no.json"),
+        "no such file; `firm calibrate` writes one": ("--task", "denoising", "--calibration", tmp_path / "no.json"),
     }
     for message, arguments in refused.items():
         result = restore(folder, model_file, out, *arguments)

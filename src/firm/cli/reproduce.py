@@ -30,10 +30,10 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "batch": (Batch, 50),
     "precision": (HowPrecise, "auto"),
     "weights": (Weights, None),
-    "methods": (Annotated[str | None, typer.Option(help="Baselines, comma-separated, or all.")], None),
+    "methods": (Annotated[str | None, typer.Option(help="Baselines, comma-separated, all or none.")], None),
     "steps": (Annotated[str | None, typer.Option(help="FIRM's numbers of Euler steps N, comma-separated.")], None),
     "limit": (Annotated[int | None, typer.Option(min=1, help="How many of the test images, from the first.")], None),
-    "model": (Annotated[str | None, typer.Option(help="A .safetensors file, or a bundled model's name.")], None),
+    "model": (Annotated[str | None, typer.Option(help="A model's file or name, instead of ours.")], None),
     "images": (Annotated[int | None, typer.Option(min=1, help="Images timed one by one.")], None),
     "batches": (Annotated[str | None, typer.Option(help="Batch sizes to try for the most images per second.")], None),
     "modes": (Annotated[str | None, typer.Option(help="plain: eager float32; fast: CUDA graphs, bf16.")], None),
@@ -78,7 +78,7 @@ def _command(study: Study) -> Callable[..., None]:
             settings = _settings(given)
             require_data([study], {"celeba": settings.celeba, "afhq": settings.afhq})
         announce([study], settings)
-        with in_words(settings.folder(study.name)):
+        with in_words():
             study.run(settings)
 
     options: dict[str, tuple[Any, Any]] = {

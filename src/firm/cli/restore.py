@@ -163,7 +163,7 @@ def restore(
                 "keep_known": keep_known, "value_range": reads[1], "steps": steps, "samples": samples, "seed": seed,
                 "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
             }  # fmt: skip
-            scale = None if calibration is None else _scale(calibration, task, simulate, model, network, steps)
+            scale = None if calibration is None else _scale(calibration, task, simulate, model, network, steps, samples)
             about |= {} if scale is None else {"calibration": scale.scale}
             job = Job(
                 tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind,
@@ -200,7 +200,7 @@ def _refuse_mixtures(
 
 
 def _scale(
-    file: Path, task: str | None, simulate: str | None, model: str, network: str | None, steps: int
+    file: Path, task: str | None, simulate: str | None, model: str, network: str | None, steps: int, samples: int
 ) -> TaskScale:
     """What the standard deviations are multiplied by; an error where the file was made for something else."""
     from firm.cli.models import load_plain
@@ -208,7 +208,7 @@ def _scale(
     from firm.tasks import task_class
 
     name = task if simulate is None else task_class(simulate).name
-    return scales_for(load(file), str(name), load_plain(model, network).fingerprint(), steps)
+    return scales_for(load(file), str(name), load_plain(model, network).fingerprint(), steps, samples)
 
 
 def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ rows and the gaps between them are what to look at. A network that several studi
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,8 @@ def solver(settings: Settings, name: str) -> dict[str, Any]:
             gap, theirs = psnr_of(solved) - psnr_of(without), published.SOLVER[task][2]
             gaps.append(f"{task} {gap:+.2f} dB (paper {theirs[1][0] - theirs[0][0]:+.2f})")
     said = f"the solver against flow-only at N = 2: {', '.join(gaps)}" if gaps else ""
-    table = Table("the solver against one network call", metric_columns(list(SOLVER)), lines)
+    columns = [replace(c, digits=4) if c.title == "LPIPS" else c for c in metric_columns(list(SOLVER))]
+    table = Table("the solver against one network call", columns, lines)
     return _record(settings, name, clock, images, table, [v for pair in SOLVER.values() for v in pair], said)
 
 

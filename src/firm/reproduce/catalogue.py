@@ -26,11 +26,15 @@ class Study:
     data: tuple[str, ...] = ()  # the data sets it needs
     options: tuple[str, ...] = ()  # beyond those that all studies have
     after: tuple[str, ...] = ()  # studies whose results it reads
+    trains: bool = False  # in full, networks of its own
 
     def run(self, settings: Any) -> dict[str, Any]:
         """Run it with `firm.reproduce.settings.Settings`; a missing data set is said before any work."""
+        from firm._util.locks import folder_lock
+
         require_data([self], {"celeba": settings.celeba, "afhq": settings.afhq})
-        results: dict[str, Any] = import_module(f"firm.reproduce.{self.module}").study(settings, self.name)
+        with folder_lock(settings.folder(self.name)):
+            results: dict[str, Any] = import_module(f"firm.reproduce.{self.module}").study(settings, self.name)
         return results
 
 
@@ -48,11 +52,11 @@ STUDIES = (
     Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 3, 60, CATS, ROWS),
     Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 0.8, 6, FACES, TIMES),
     Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost")),
-    Study("steps", "6 figures", "the number of steps N: PSNR against LPIPS", "steps", 3.2, 8, BOTH,
+    Study("steps", "6 figures", "PSNR against LPIPS over the number of steps", "steps", 3.2, 8, BOTH,
           ("steps", "limit", "model", "batch", "precision")),
-    Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.1, 8, FACES, TRAINED),
-    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 8, FACES, TRAINED),
-    Study("ablation-solver", "ablation table", "one call against the solver", "ablation", 0.1, 5, FACES, TRAINED),
+    Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.1, 8, FACES, TRAINED, (), True),
+    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 8, FACES, TRAINED, (), True),
+    Study("ablation-solver", "ablation table", "one call or the solver", "ablation", 0.1, 5, FACES, TRAINED, (), True),
     Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 0.4, 2, FACES, ROWS),
     Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 0.9, 3, BOTH, PICTURES),
     Study("errors", "figure", "error maps in the five tasks", "errors", 1.7, 2, FACES, ROWS),
@@ -60,9 +64,10 @@ STUDIES = (
     Study("trajectory", "figure", "the solver's iterates in every step", "trajectory", 0.1, 0.1, FACES,
           ("N", "model", "precision")),
     Study("fourier", "table, figure", "compressed sensing on AFHQ-Cat", "fourier", 0.3, 1, CATS, ROWS),
-    Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training")),
-    Study("calibration", "beyond", "are the samples a posterior: coverage", "calibration", 0.9, 6, FACES, SAMPLES),
-    Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.1, 5, FACES, TRAINED),
+    Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training"),
+          trains=True),
+    Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 6, FACES, SAMPLES),
+    Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.1, 5, FACES, TRAINED, (), True),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.2, 0.1, (),
           ("model", "N", "samples", "seed")),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from firm.baselines.methods import Networks, available, baseline_names
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
 from firm.reproduce.evaluations import Summary, methods, scores, test_images
+from firm.reproduce.pictures import counted
 from firm.reproduce.published import METRICS, Scores
 from firm.reproduce.record import Clock, record
 from firm.reproduce.settings import AFHQ, CELEBA, Settings, Subject
@@ -51,7 +52,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     require(rows, tasks)
     images = test_images(settings, subject, settings.images(chosen.images))
     summary = scores(settings, subject, tasks, rows, images)
-    table = beside(f"{len(images)} images of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
+    table = beside(f"{counted(images)} of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
     return record(
         settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
         notes=[*notes(subject), *missing], numbers={"summary": summary},
@@ -61,7 +62,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 def baselines(settings: Settings, subject: Subject, usual: str, quick: str = QUICK_METHODS) -> tuple[str, list[str]]:
     """The baselines to run, and a note on those left out: asked for ones must be there, usual ones are if they can."""
     if settings.methods is not None:
-        return settings.methods, []
+        return "" if settings.methods == "none" else settings.methods, []
     names = baseline_names(quick if settings.quick else usual)
     there = available(names, Networks(settings.device, settings.precision, settings.weights, subject.networks))
     absent = [name for name in names if name not in there]

@@ -21,6 +21,8 @@ DATA_OPTIONS = {"celeba": "--data", "afhq": "--afhq"}
 
 def overview(out: Path) -> None:
     """Print every study: what it is in the paper, how long it takes, whether it was run in `out`, what it shows."""
+    if out.exists() and not out.is_dir():
+        raise NotADirectoryError(f"{out} is a file, not the folder of the studies")
     console = Console(highlight=False)
     rows = [("name", "in the paper", "--quick", "in full", "run here")]
     rows += [(s.name, s.paper, minutes(s.quick), minutes(s.full), _was_run(s, out)) for s in STUDIES]
@@ -39,7 +41,8 @@ def overview(out: Path) -> None:
 def _needs(study: Study) -> str:
     needs = [DATA_OPTIONS[dataset] for dataset in study.data]
     needs += [f"the results of {' and '.join(study.after)}"] if study.after else []
-    return f" (needs {', '.join(needs)})" if needs else ""
+    said = [*(["trains"] if study.trains else []), *([f"needs {', '.join(needs)}"] if needs else [])]
+    return f" ({'; '.join(said)})" if said else ""
 
 
 def _was_run(study: Study, out: Path) -> str:

@@ -108,7 +108,7 @@ def observed(found: Found, label: str) -> list[str]:
         f"{label}: PSNR {'falls' if falls else 'does not fall'} with every further share of missing pixels "
         "(in the paper it falls)",
         f"{label}: {less:+.2f} dB with noise {NOISES[0]:g} and {more:+.2f} dB with {NOISES[-1]:g} beside {SIGMA:g} "
-        "(paper +0.16 and -0.46)",
+        "(paper, N = 2: +0.16 and -0.46)",
     ]
 
 

@@ -58,7 +58,9 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 def _record(folder: Path) -> dict[str, Any]:
     found = read_record(folder)
     if found is None:
-        raise FileNotFoundError(f"{folder / RESULTS}: run `firm reproduce celeba` and `firm reproduce cost` first")
+        raise FileNotFoundError(
+            f"there is no {folder / RESULTS}: run `firm reproduce celeba` and `firm reproduce cost` first"
+        )
     return found
 
 

@@ -61,7 +61,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     return record(
         settings, name, clock, images=1, model=model_name, numbers={"N": steps, "samples": samples, **numbers},
         tables=[Table(f"{model_name}, N = {steps}, one portrait", COLUMNS, lines)],
-        figures=[Figure("portrait.png", title, free=True)], seed=seed,
+        figures=[Figure("portrait.png", title, free=True)], seed=seed, quick=False,
     )  # fmt: skip
 
 

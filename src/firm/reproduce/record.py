@@ -49,14 +49,17 @@ def record(
     notes: Sequence[str] = (),
     numbers: dict[str, Any] | None = None,
     seed: int = SEED,
+    quick: bool | None = None,
 ) -> dict[str, Any]:
     """Write ``results.json``, ``table.md`` and ``table.tex`` to the study's folder, and print the tables.
 
-    `notes` say what differs from the paper and why; `numbers` is whatever else was measured.
+    `notes` say what differs from the paper and why; `numbers` is whatever else was measured. `quick` is False in
+    studies that do all they can with --quick too.
     """
     out = settings.folder(study)
     results: dict[str, Any] = {
-        "study": study, "command": settings.command, "quick": settings.quick, "images": images, "model": model,
+        "study": study, "command": settings.command, "quick": settings.quick if quick is None else quick,
+        "images": images, "model": model,
         "seed": seed, "seconds": clock.seconds(), "machine": describe_machine(settings.device),
         "tables": [table.as_json() for table in tables], "figures": [asdict(figure) for figure in figures],
         "notes": list(notes), "numbers": numbers or {},

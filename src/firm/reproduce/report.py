@@ -25,7 +25,8 @@ ABOUT = (
 )
 LEGEND = (
     "In the tables our numbers stand above the paper's. The <strong>best</strong> of a column is bold, the "
-    "<u>second</u> underlined; ours and the paper's are ranked apart. ↑ means that higher is better, ↓ that lower is."
+    "<u>second</u> underlined, of the rows shown; ours and the paper's are ranked apart. ↑ means that "
+    "higher is better, ↓ that lower is."
 )
 QUICK = (
     "Quick run: ten images or fewer, bundled models, nothing trained. It shows that everything works; "
@@ -159,7 +160,7 @@ def _section(study: Study, folder: Path, record: Record, free_only: bool) -> str
         f'<p class="quick">{QUICK}</p>' if record["quick"] else "",
         *[table_html(read_table(table)) for table in record["tables"]],
         *figures,
-        f"<h3>What differs from the paper, and why</h3><ul>{notes}</ul>" if notes else "",
+        f"<h3>Notes: what came out, and what differs from the paper</h3><ul>{notes}</ul>" if notes else "",
         _facts(record),
         '<p class="top"><a href="#contents">Contents</a></p></section>',
     ]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from firm._util.files import is_full
 from firm.reproduce.catalogue import STUDIES, Study, require_data
 from firm.reproduce.listing import minutes, read_record
 from firm.reproduce.settings import Settings
@@ -46,6 +47,8 @@ def run_all(settings: Settings) -> list[str]:
         try:
             study.run(settings)
         except (ValueError, OSError, RuntimeError) as error:
+            if is_full(error):
+                raise  # the others would find no room either
             console.print(f"{study.name} failed: {error}")
             failed.append(study.name)
     if len(failed) < len(STUDIES):

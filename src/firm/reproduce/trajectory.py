@@ -88,6 +88,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     return record(
         settings, name, clock, images=1, model=settings.model or CELEBA.model,
         tables=[Table(f"PSNR of the solver's iterates, N = {N}", columns, lines)], figures=figures, numbers=numbers,
+        quick=False,
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def _share(counts: Sequence[tuple[int, int]]) -> float:
 # Use
 
 
-def scales_for(calibration: Calibration, task: str, model: str, steps: int) -> TaskScale:
+def scales_for(calibration: Calibration, task: str, model: str, steps: int, samples: int) -> TaskScale:
     """The scale of a task; an error where the file is for something else.
 
     `task` is a task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
@@ -160,6 +160,11 @@ def scales_for(calibration: Calibration, task: str, model: str, steps: int) -> T
         raise ValueError(
             f"{file} was made for N = {calibration.steps}, not {steps}: give --steps {calibration.steps}, or calibrate "
             f"with --steps {steps}"
+        )
+    if calibration.samples != samples:
+        raise ValueError(
+            f"{file} was made for {calibration.samples} samples, not {samples} (few samples need larger scales): give "
+            f"--samples {calibration.samples}, or calibrate with --samples {samples}"
         )
     if task in calibration.tasks:
         return calibration.tasks[task]
@@ -219,6 +224,8 @@ def save(calibration: Calibration, path: str | Path, command: str = "", device: 
 
 def load(path: str | Path) -> Calibration:
     """Read what `save` wrote; ValueError where it is something else, or damaged."""
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"{path}: no such file; `firm calibrate` writes one")
     try:
         about = json.loads(Path(path).read_bytes())
         tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
