@@ -93,7 +93,11 @@ def test_depth_trains_once_and_evaluates_every_row(settings, monkeypatch):
         }
         assert line["ours"]["ms"] > 0
         assert tuple(line["paper"].values()) == published.DEPTH[K]
-    assert any("rise" in note for note in again["notes"])
+    psnr = [line["ours"]["psnr"] for line in table["lines"]]
+    rises = "PSNR rises with K, as in the paper"
+    assert (rises in again["notes"]) == (psnr == sorted(psnr))
+    assert ablation.said_of_depth([30.0, 31.0, 32.0]) == rises
+    assert ablation.said_of_depth([30.0, 32.0, 31.0]) == "PSNR does not rise with K in every step"
     assert json.loads((settings.out / "ablation-k" / "results.json").read_text())["images"] == 1
 
 

@@ -17,7 +17,8 @@ from firm.cli import app
 from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
 from firm.reproduce import cost, published
-from firm.reproduce.comparison import TABLES, beside
+from firm.reproduce.comparison import TABLES
+from firm.reproduce.rows import beside
 from firm.reproduce.settings import AFHQ, CELEBA
 from firm.reproduce.tables import markdown, read_table
 from firm.tasks import tables

@@ -51,7 +51,7 @@ def calibrate(
     from firm._util.device import choose_device
     from firm._util.text import settings
     from firm.cli.evaluate import task_classes, task_for
-    from firm.cli.models import channels_of, load_plain, range_of, size_of
+    from firm.cli.models import channels_of, load_plain, range_of, side_for
     from firm.data import load_images
     from firm.restoration.calibration import fit, save
 
@@ -60,8 +60,7 @@ def calibrate(
         where, given = choose_device(device), settings(own or [])
         kinds = task_classes(tasks, given)
         chosen = load_plain(model, network).to(where)
-        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(chosen.card)
-        side = None if side is None and dataset == "arrays" else side or 128  # arrays have a size of their own
+        side = side_for(size, dataset, chosen.card)
         pictures = load_images(
             dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
             value_range=range_of(None, chosen.card, data),

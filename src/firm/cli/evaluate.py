@@ -76,7 +76,7 @@ def evaluate(
     from firm._util.device import choose_device
     from firm._util.locks import folder_lock
     from firm._util.text import numbers, settings
-    from firm.cli.models import channels_of, range_of, size_of
+    from firm.cli.models import channels_of, range_of, side_for
     from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
     from firm.evaluation.run import Evaluation
@@ -90,8 +90,7 @@ def evaluate(
         classes = task_classes(tasks, given)  # before anything is read
         chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where)
         card = {} if model is None else model.card
-        side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(card)
-        side = None if side is None and dataset == "arrays" else side or 128  # arrays have a size of their own
+        side = side_for(size, dataset, card)
         if side is not None:
             _require_memory(side)
             for kind in classes:

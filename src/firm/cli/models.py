@@ -68,6 +68,12 @@ def size_of(card: dict[str, Any]) -> int | None:
     return None if size is None else _whole(size, "size")
 
 
+def side_for(size: int | None, dataset: str, card: dict[str, Any]) -> int | None:
+    """Side of a data set's images: as given, the paper's, or the model's. None for arrays: they have their own."""
+    side = size or {"celeba": 128, "afhq": 256}.get(dataset) or size_of(card)
+    return None if side is None and dataset == "arrays" else side or 128
+
+
 def _whole(value: Any, what: str) -> int:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"the model's card is damaged: {what} is {value!r}, not a whole number")

@@ -74,9 +74,13 @@ def depth(settings: Settings, name: str) -> dict[str, Any]:
     columns = [*METRICS, Column("ms", "ms per image", digits=1, better="low")]
     paper = {K: _named(values) for K, values in published.DEPTH.items()}
     lines = [Line(f"K = {K}", found[K].get(2, {}), paper[K]) for K in DEPTH]
-    psnr = [psnr_of(row) for row in found.values() if row]
-    rise = "PSNR rises with K, as in the paper" if psnr == sorted(psnr) else "PSNR does not rise with K in every step"
+    rise = said_of_depth([psnr_of(row) for row in found.values() if row])
     return _record(settings, name, clock, images, Table("iteration depth K", columns, lines), DEPTH.values(), rise)
+
+
+def said_of_depth(psnr: list[float]) -> str:
+    """Whether PSNR rises from each K to the next, as it does in the paper."""
+    return "PSNR rises with K, as in the paper" if psnr == sorted(psnr) else "PSNR does not rise with K in every step"
 
 
 def damping(settings: Settings, name: str) -> dict[str, Any]:

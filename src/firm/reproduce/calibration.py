@@ -85,7 +85,7 @@ def shown_levels(samples: int) -> list[float]:
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Sample every face, count, and write the table and two figures; an option of its own: `S`, the samples."""
     clock, quick = Clock(), settings.quick
-    S = settings.own.get("S") or (QUICK_SAMPLES if quick else SAMPLES)
+    S = settings.option("S", QUICK_SAMPLES if quick else SAMPLES)
     if 0.9 not in shown_levels(S):
         raise ValueError(f"--samples {S}: a 90 % interval needs 19 samples or more")
     steps = settings.steps or (QUICK_STEPS if quick else STEPS)

@@ -25,10 +25,10 @@ from firm.acceleration.replay import eagerly
 from firm.baselines.methods import BASELINES, Calls, Networks, baseline_methods, baseline_names
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, firm_method
-from firm.reproduce.comparison import baselines
 from firm.reproduce.evaluations import test_images
 from firm.reproduce.published import COST
 from firm.reproduce.record import Clock, record
+from firm.reproduce.rows import baselines
 from firm.reproduce.settings import CELEBA, SEED, Settings
 from firm.reproduce.tables import Column, Line, Table, Value
 from firm.tasks import BaseTask, Task
@@ -47,27 +47,29 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
     """
     clock, task, device = Clock(), Task("deblurring", CELEBA.size), settings.device
-    own: dict[str, Any] = {"images": 10, "batches": (10, 100), "modes": MODES, "skip": ("d-flow",)}
-    if settings.quick:
-        own |= {"images": 3, "batches": (), "modes": ("fast",)}
-    own |= {key: value for key, value in settings.own.items() if value is not None}
-    skipped = baseline_names(",".join(own["skip"])) if own["skip"] else []
-    if wrong := [mode for mode in own["modes"] if mode not in MODES]:
+    quick = settings.quick
+    count, batches = (
+        settings.option("images", 3 if quick else 10),
+        settings.option("batches", () if quick else (10, 100)),
+    )
+    modes, skip = settings.option("modes", ("fast",) if quick else MODES), settings.option("skip", ("d-flow",))
+    skipped = baseline_names(",".join(skip)) if skip else []
+    if wrong := [mode for mode in modes if mode not in MODES]:
         raise ValueError(f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
     chosen, missing = baselines(settings, CELEBA, "all", QUICK_METHODS)
     for method in baseline_methods(chosen, Networks("cpu", "float32", settings.weights)) if chosen else ():
         method.on(task)  # loads the networks: what is missing is said before any work
     names = baseline_names(chosen) if chosen else []
-    pictures = test_images(settings, CELEBA, max([own["images"], *own["batches"]]))
+    pictures = test_images(settings, CELEBA, max([count, *batches]))
     model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
-    work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in own["modes"] for N in settings.steps or STEPS]
-    work += [(mode, row, 0) for mode in own["modes"] for row in names if mode == "fast" or row not in skipped]
+    work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in modes for N in settings.steps or STEPS]
+    work += [(mode, row, 0) for mode in modes for row in names if mode == "fast" or row not in skipped]
     for mode, row, N in tqdm(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(mode, row, N, model, settings.weights, task, device)
             found: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}
-            found |= seconds_at_batch_one(method, task, pictures, own["images"], device)
-            found |= _at_best_batch(method, task, pictures, own["batches"], device) if mode == "fast" else {}
+            found |= seconds_at_batch_one(method, task, pictures, count, device)
+            found |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
         rows.append(found)
         write_atomically(settings.folder(name) / "rows.json", json.dumps(rows, indent=1))
         del method
@@ -76,7 +78,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     if device.type == "cpu":
         notes.append("peak MB on a CPU is that of the whole process so far, so a row is never below the one before")
     return record(
-        settings, name, clock, images=own["images"], model=model, tables=[table(rows, device)], numbers={"rows": rows},
+        settings, name, clock, images=count, model=model, tables=[table(rows, device)], numbers={"rows": rows},
         notes=notes,
     )  # fmt: skip
 

@@ -12,11 +12,11 @@ from firm.data.images import Images
 from firm.evaluation import Evaluation
 from firm.evaluation.methods import NamedMethod
 from firm.evaluation.run import restore_chunk, score_image
-from firm.reproduce.comparison import baselines, notes, require
 from firm.reproduce.evaluations import methods, test_images
 from firm.reproduce.figures import Panel, error_map, save_grid
 from firm.reproduce.pictures import ABSENT, counted, free_images, heads, label
 from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.rows import baselines, notes, require
 from firm.reproduce.settings import CELEBA, SEED, Settings
 from firm.reproduce.tables import Column, Line, Table, Value
 from firm.tasks import BaseTask, Task, tables

@@ -10,12 +10,12 @@ from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.operators import Fourier
 from firm.reproduce import published
-from firm.reproduce.comparison import baselines, beside, notes, require
 from firm.reproduce.evaluations import methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
 from firm.reproduce.pictures import counted, free_images, heads, panels
 from firm.reproduce.published import METRICS, Scores
 from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.rows import baselines, beside, notes, require
 from firm.reproduce.settings import AFHQ, SEED, Settings
 from firm.tasks import BaseTask, Task
 

@@ -9,12 +9,12 @@ from typing import Any
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
-from firm.reproduce.comparison import baselines, notes, require
 from firm.reproduce.evaluations import firm_model, methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
 from firm.reproduce.pictures import counted, panels
 from firm.reproduce.published import METRICS
 from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.rows import baselines, notes, require
 from firm.reproduce.settings import CELEBA, Settings
 from firm.reproduce.tables import Line, Table, Value, metric_columns
 from firm.tasks import BaseTask, Task

@@ -26,8 +26,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     Options of its own: `N`, `samples` and `seed`.
     """
     clock, device = Clock(), settings.device
-    own = {"N": 2, "samples": 8, "seed": 0} | {key: v for key, v in settings.own.items() if v is not None}
-    steps, samples, seed = own["N"], own["samples"], own["seed"]
+    steps, samples, seed = (settings.option(key, usual) for key, usual in (("N", 2), ("samples", 8), ("seed", 0)))
     model_name = settings.model or CELEBA.model
     model = fast(load(model_name).to(device))
     truth = portrait().to(device)

@@ -48,7 +48,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
     An option of its own: `S`, the number of samples.
     """
-    clock, S = Clock(), settings.own.get("S") or SAMPLES
+    clock, S = Clock(), settings.option("S", SAMPLES)
     model, steps = firm_model(settings, CELEBA), settings.steps or (QUICK_STEPS if settings.quick else STEPS)
     faces = test_images(settings, CELEBA, settings.limit or (1 if settings.quick else FACES))
     pictures = [faces.batch(range(i, i + 1)) for i in range(len(faces))]

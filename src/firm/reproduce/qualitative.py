@@ -10,11 +10,11 @@ from tqdm import tqdm
 
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
-from firm.reproduce.comparison import QUICK_METHODS, baselines, notes, require
 from firm.reproduce.evaluations import methods, test_images
 from firm.reproduce.figures import save_grid
 from firm.reproduce.pictures import free_images, heads, panels
 from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.rows import QUICK_METHODS, baselines, notes, require
 from firm.reproduce.settings import AFHQ, CELEBA, Settings, Subject
 from firm.tasks import BaseTask, Task, tables
 

@@ -59,6 +59,11 @@ class Settings:
         """How many test images: what was given, ten where it is to be quick, else the study's own number."""
         return self.limit or (min(QUICK_IMAGES, full) if self.quick else full)
 
+    def option(self, name: str, usual: Any) -> Any:
+        """What was given for an option that only one study has, or its usual value."""
+        given = self.own.get(name)
+        return usual if given is None else given
+
     def data(self, subject: Subject) -> Path:
         """The folder of a data set; an error with its layout where none was given."""
         found = self.celeba if subject.dataset == "celeba" else self.afhq

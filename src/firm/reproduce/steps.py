@@ -10,12 +10,12 @@ from typing import Any
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
-from firm.reproduce.comparison import beside, notes
 from firm.reproduce.evaluations import Summary, methods, scores, test_images
 from firm.reproduce.figures import save, save_grid
 from firm.reproduce.pictures import counted, free_images, heads, panels
 from firm.reproduce.published import Scores
 from firm.reproduce.record import Clock, Figure, record
+from firm.reproduce.rows import beside, notes
 from firm.reproduce.settings import AFHQ, CELEBA, Settings, Subject
 from firm.tasks import Task, tables
 

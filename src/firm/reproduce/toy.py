@@ -47,10 +47,9 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     Options of its own: `seed`, and `training` steps.
     """
     clock = Clock()
-    own = {key: value for key, value in settings.own.items() if value is not None}
-    if settings.quick and "training" in own:
+    if settings.quick and settings.option("training", None) is not None:
         raise ValueError("--quick trains nothing: leave out --training, or --quick")
-    seed, steps, out = own.get("seed", 0), own.get("training", STEPS), settings.folder(name)
+    seed, steps, out = settings.option("seed", 0), settings.option("training", STEPS), settings.folder(name)
     model = (load("toy") if settings.quick else train(seed, steps, settings.device)).cpu()
     trained = clock.seconds()
     learned, exact = sweep(model, seed), sweep(toy.ExactField(), seed)

@@ -63,7 +63,7 @@ def trajectory(
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Follow one test face and the bundled portrait, with N = 2 Euler steps; an option of its own: `N`."""
-    clock, N = Clock(), settings.own.get("N") or 2
+    clock, N = Clock(), settings.option("N", 2)
     model, device = firm_model(settings, CELEBA), settings.device
     if model.solver.K == 0:
         raise ValueError(f"{settings.model}: a model without the solver (K = 0) has no iterates to show")

@@ -1,0 +1,57 @@
+"""The rows of a study's table: which baselines there are networks for, our numbers beside the paper's, what differs."""
+
+from __future__ import annotations
+
+from firm.baselines.methods import Networks, available, baseline_names
+from firm.evaluation.methods import NamedMethod
+from firm.reproduce.evaluations import Summary
+from firm.reproduce.published import METRICS, Scores
+from firm.reproduce.settings import Settings, Subject
+from firm.reproduce.tables import Line, Table, Value, metric_columns
+from firm.tasks import BaseTask
+
+QUICK_METHODS = "pnp-hqs,ista-net,pnp-flow1"  # with ten faces on two cores, minutes
+
+
+def baselines(settings: Settings, subject: Subject, usual: str, quick: str = QUICK_METHODS) -> tuple[str, list[str]]:
+    """The baselines to run, and a note on those left out: asked for ones must be there, usual ones are if they can."""
+    if settings.methods is not None:
+        return "" if settings.methods == "none" else settings.methods, []
+    names = baseline_names(quick if settings.quick else usual)
+    there = available(names, Networks(settings.device, settings.precision, settings.weights, subject.networks))
+    absent = [name for name in names if name not in there]
+    note = f"no networks for {subject.title} here, so left out: {', '.join(absent)} (docs/baselines.md trains them)"
+    return ",".join(there), [note] if absent else []
+
+
+def require(rows: list[NamedMethod], tasks: list[BaseTask]) -> None:
+    """Load every network: what is missing is said before any work."""
+    for method in rows:
+        for task in tasks:
+            method.on(task)
+
+
+def notes(subject: Subject) -> list[str]:
+    """What differs from the paper in all of these tables."""
+    return [
+        f"the test images are the first ones of our part of {subject.title}, not the paper's: a guide, not an equality",
+        "one network for all tasks, and baselines' networks of 8 M parameters, trained for minutes; "
+        "the paper has one of 34.5 M or more for each task, trained for days",
+    ]
+
+
+def beside(title: str, summary: Summary, rows: list[NamedMethod], paper: Scores, deviations: bool = False) -> Table:
+    """The table: one line a method, the three metrics of every task."""
+    lines = []
+    for method in rows:
+        label = "Degraded" if method.label == "degraded" else method.label
+        ours: dict[str, Value] = {}
+        for task, found in summary.items():
+            if method.label in found:
+                values = found[method.label]
+                for metric in METRICS:
+                    mean = values[metric]
+                    ours[f"{task} {metric}"] = (mean, values[f"{metric}_std"]) if deviations else mean
+        theirs = {f"{task} {m}": value for task, row in paper.get(label, {}).items() for m, value in row.items()}
+        lines.append(Line(label, ours, dict(theirs)))
+    return Table(title, metric_columns(list(summary)), lines)
