@@ -48,6 +48,7 @@ class Variant:
         """The configuration of its training."""
         out = settings.out / "networks" / self.name
         own = [f"task={self.task}", f"out={out}", *(f"{key}={value}" for key, value in self.changes.items())]
+        own.append(f"cache={out.parent / 'cache'}")  # the decoded faces: one for all networks
         with as_file(files("firm.reproduce") / "ablation.yaml") as path:
             return load_config(path, [*own, f"data={data}"] if data else own)
 

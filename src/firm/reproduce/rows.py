@@ -13,11 +13,19 @@ from firm.tasks import BaseTask
 QUICK_METHODS = "pnp-hqs,ista-net,pnp-flow1"  # with ten faces on two cores, minutes
 
 
-def baselines(settings: Settings, subject: Subject, usual: str, quick: str = QUICK_METHODS) -> tuple[str, list[str]]:
-    """The baselines to run, and a note on those left out: asked for ones must be there, usual ones are if they can."""
-    if settings.methods is not None:
-        return "" if settings.methods == "none" else settings.methods, []
-    names = baseline_names(quick if settings.quick else usual)
+def baselines(
+    settings: Settings, subject: Subject, usual: str, quick: str = QUICK_METHODS, must: bool = True
+) -> tuple[str, list[str]]:
+    """The baselines to run, and a note on those left out: usual ones where there are networks for them.
+
+    Those asked for `must` be there (loading their networks says what is missing); else they are left out as well.
+    """
+    asked = settings.methods
+    if asked in ("", "none"):
+        return "", []
+    if asked is not None and must:
+        return asked, []
+    names = baseline_names(asked or (quick if settings.quick else usual))
     there = available(names, Networks(settings.device, settings.precision, settings.weights, subject.networks))
     absent = [name for name in names if name not in there]
     note = f"no networks for {subject.title} here, so left out: {', '.join(absent)} (docs/baselines.md trains them)"
