@@ -1,5 +1,6 @@
 """All methods side by side, error maps, and Fourier lines: what is asked for, and small runs checked by hand."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -81,6 +82,21 @@ def test_qualitative_asks_for_less_when_quick(root, monkeypatch):
     assert len(drawn) == 7
     assert figures(results) == {"celeba.png": False, "afhq.png": False}
     assert any("no networks for CelebA here, so left out: ista-net" in note for note in results["notes"])
+
+
+def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch, tmp_path):
+    """Asked for by name: it must be there for faces, and cats do without."""
+    shutil.copy(root / "weights" / "face-prior.safetensors", tmp_path)
+    _, drawn = note_what_is_asked(monkeypatch, qualitative)
+    given = settings(root, "asked", methods="pnp-hqs", weights=tmp_path, steps=(1,), quick=True)
+    results = qualitative.study(given, "qualitative")
+    assert {(task.shape[0], *rows) for task, rows, _ in drawn} == {
+        (128, "degraded", "PnP-HQS", "FIRM N=1"), (256, "degraded", "FIRM N=1"),
+    }  # fmt: skip
+    assert any("no networks for AFHQ-Cat here, so left out: pnp-hqs" in note for note in results["notes"])
+    (tmp_path / "face-prior.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="face-prior"):
+        qualitative.study(given, "qualitative")
 
 
 def test_qualitative_draws_every_method(root, monkeypatch):

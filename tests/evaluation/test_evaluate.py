@@ -17,9 +17,12 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
+from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, firm_method, plain_methods
+from firm.evaluation import run as run_module
 from firm.evaluation.report import summarise
 from firm.metrics import lpips, psnr, ssim
+from firm.tasks import Task
 
 SIZE = 32
 TASK_NAMES = "denoising,deblurring,super-resolution,random-inpainting,box-inpainting,fourier"
@@ -93,6 +96,23 @@ def test_prints_and_writes_everything(reference, model_file):
 def test_batches_do_not_matter(batch, folder, model_file, reference, tmp_path):
     run(folder, model_file, tmp_path, "--batch", batch)
     assert numbers(tmp_path) == numbers(reference[0])
+
+
+def test_scores_of_many_images_at_once_are_those_of_each(folder, reference, monkeypatch):
+    """As a GPU computes them, in pieces of four of the nine; super-resolution has the paper's own way for one row."""
+    monkeypatch.setattr(run_module, "_scored_at_once", lambda x: 4)
+    images = load_images("folder", folder, "test", size=SIZE)
+    evaluation = Evaluation(images, [Task(name, SIZE) for name in TASK_NAMES.split(",")])
+    for task in evaluation.tasks:
+        for method in plain_methods():
+            restored = run_module.restore_chunk(evaluation, task, method, range(9))
+            found = run_module.score_images(evaluation, task, method, restored)
+            stored = [row for row in numbers(reference[0]) if row[:2] == (task.name, method.label)]
+            assert len(found) == len(stored) == 9
+            for score, row in zip(found, sorted(stored, key=lambda row: int(row[2])), strict=True):
+                assert [score[key] for key in ("psnr", "ssim", "lpips")] == pytest.approx(
+                    [float(value) for value in row[4:7]], abs=2e-5
+                ), (task.name, method.label, row[2])
 
 
 def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, reference, tmp_path):

@@ -76,8 +76,8 @@ def evaluate(
     """Evaluate, appending to ``out/images.csv`` whatever is not there yet; return the rows of these methods and tasks.
 
     Results depend neither on `batch` nor on how often the run was stopped: measurement and starting noise belong to
-    the image, metrics are computed image by image, and the CPU restores one image at a time (where batches would gain
-    nothing, but change the last bits). On a GPU `batch` images are restored at once.
+    the image, and the CPU restores and scores one image at a time (where batches would gain nothing, but change the
+    last bits). On a GPU `batch` images are restored at once, and scored many at once.
     """
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
@@ -146,15 +146,36 @@ def score_image(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, k: int
 ) -> dict[str, float]:
     """PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
-    x, truth = (visible(v[k : k + 1], evaluation.images.complex) for v in (restored.x, restored.truth))
+    return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
+
+
+def score_images(
+    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored
+) -> list[dict[str, float]]:
+    """The same of every image of a batch."""
+    step = _scored_at_once(restored.x)
+    pieces = [slice(start, start + step) for start in range(0, len(restored.x), step)]
+    return [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
+
+
+def _scored_at_once(x: Tensor) -> int:
+    """One image on the CPU; on a GPU as many as fill it, where one by one would take longer than the restoration."""
+    return max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
+
+
+def _score(
+    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
+) -> list[dict[str, float]]:
+    x, truth = (visible(v[piece], evaluation.images.complex) for v in (restored.x, restored.truth))
     paper = evaluation.convention == "tables" and not evaluation.images.complex
     if paper and method.run is degraded and _bare_stride(task):
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
-        twice = restored.op.A_adjoint((restored.y[k : k + 1] + 1) / 2)
-        score = scores(twice, truth, "tables", x_once=x)
+        twice = restored.op.A_adjoint((restored.y[piece] + 1) / 2)
+        found = scores(twice, truth, "tables", x_once=x)
     else:
-        score = scores(x, truth, evaluation.convention)
-    return {key: round(float(value), 6) for key, value in score.items()}
+        found = scores(x, truth, evaluation.convention)
+    values = {key: value.tolist() for key, value in found.items()}
+    return [{key: round(value[k], 6) for key, value in values.items()} for k in range(len(x))]
 
 
 def _bare_stride(task: BaseTask) -> bool:
@@ -174,6 +195,7 @@ def _evaluate_chunk(
         raise EvaluationError(f"{where}: shape {tuple(restored.x.shape)} for {tuple(restored.truth.shape)}")
     if not bool(restored.x.isfinite().all()):
         raise EvaluationError(f"{where}: the restoration has values that are NaN or infinite")
+    every = score_images(evaluation, task, method, restored)
     return [
         {
             "task": task.name,
@@ -181,12 +203,12 @@ def _evaluate_chunk(
             "fingerprint": method.fingerprint,
             "index": i,
             "file": evaluation.files[i],
-            **score_image(evaluation, task, method, restored, k),
+            **score,
             "nfe": method.nfe,
             "seconds": round(restored.seconds / len(chunk), 6),
             "peak_mb": peak,
         }
-        for k, i in enumerate(chunk)
+        for i, score in zip(chunk, every, strict=True)
     ]
 
 
