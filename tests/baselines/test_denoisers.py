@@ -217,7 +217,7 @@ def test_the_change_of_variables_is_exact_for_gaussian_images():
     c = 0.3
 
     class Exact(GradientStep):
-        def _run(self, images, t, sigma):
+        def _checked(self, images, t, sigma=None, k=None):
             t = t[:, None, None, None]
             return (c * t - (1 - t)) / (c * t**2 + (1 - t) ** 2) * images[0]
 

@@ -6,12 +6,11 @@ import torch
 import firm
 from firm._model import Firm, Solver
 from firm._util.distributed import Ranks
-from firm.networks import UNet
+from firm.networks import ResUNet, UNet
 from firm.operators import Mask
 from firm.training.growth import grown
 from firm.training.logs import read_log
 from firm.training.loop import train
-from firm.training.optimiser import make_optimisers
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 ALL = ["previous", "context", "iteration"]
@@ -31,35 +30,13 @@ def test_a_grown_network_computes_the_same(unshuffle):
     torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("fine", [(4,), (4, 8)])
-def test_fine_levels_are_added_around_a_network_that_computes_the_same(fine):
-    less = UNet(3, noise_level=True, unshuffle=4, **SMALL)
+def test_a_plain_network_grows_as_well():
+    less, more = (ResUNet(3, widths=(8, 16), noise_level=True, extra=extra) for extra in ((), ALL))
     for p in less.parameters():
-        torch.nn.init.normal_(p, std=0.2)
-    more = UNet(3, noise_level=True, unshuffle=4, extra=ALL, fine=fine, **SMALL)
-    for p in more.parameters():  # whatever they start with, what they give is 0
         torch.nn.init.normal_(p, std=0.2)
     more.load_state_dict(grown(less.state_dict(), more.state_dict()))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
     torch.testing.assert_close(more(x, x + 1, x, x, x, t, t, t), less(x, x + 1, t, t))
-    # Both joints are reached by gradients, so what was zero learns.
-    more(x, x + 1, x, x, x, t, t, t).square().sum().backward()
-    for joint in (more.fine.head.conv, more.fine.fold[-1]):
-        assert joint.weight.grad.abs().sum() > 0
-    again = UNet(3, noise_level=True, unshuffle=4, fine=fine, **SMALL)
-    for p in again.parameters():
-        torch.nn.init.normal_(p, std=0.2)
-    wider = UNet(3, noise_level=True, unshuffle=4, extra=ALL, fine=fine, **SMALL)
-    wider.load_state_dict(grown(again.state_dict(), wider.state_dict()))
-    torch.testing.assert_close(wider(x, x + 1, x, x, x, t, t, t), again(x, x + 1, t, t))
-
-
-def test_muon_has_the_maps_between_features_of_the_fine_levels_and_no_others(make):
-    net = UNet(3, noise_level=True, unshuffle=4, fine=(4, 8), **SMALL)
-    _, muon = make_optimisers(make("optimiser=muon"), net)
-    chosen = {id(p) for group in muon.param_groups for p in group["params"]}
-    names = {n for n, p in net.named_parameters() if id(p) in chosen and n.startswith("fine.")}
-    assert {n.split(".")[1] for n in names} == {"down", "fold", "unfold", "up"}
 
 
 def test_other_networks_do_not_grow():

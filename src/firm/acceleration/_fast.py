@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from firm._model import Firm
 from firm.acceleration.graphs import record
+from firm.networks.estimator import Estimator
 from firm.networks.norm_swish import NormSwish, has_fused
-from firm.networks.unet import UNet
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
@@ -29,8 +29,8 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     Parameters
     ----------
     model
-        With a `UNet`; it is not changed. Move it to its device first. A `tiled` model becomes fast inside its tiles;
-        with other networks, which have nothing to gain, the model itself is returned.
+        With a `UNet` or `ResUNet`; it is not changed. Move it to its device first. A `tiled` model becomes fast inside
+        its tiles; with other networks, which have nothing to gain, the model itself is returned.
     precision
         "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
     """
@@ -48,7 +48,7 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
         return net if inside is wrapper.estimator else wrapper.around(inside)
     if isinstance(net, FastNetwork) and precision not in ("auto", {torch.bfloat16: "bf16"}.get(net.dtype, "float32")):
         net = net.underlying()
-    if not isinstance(net, UNet):
+    if not isinstance(net, Estimator):
         return net  # nothing to gain for other networks
     net = copy.deepcopy(net).requires_grad_(False).eval()
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -73,7 +73,7 @@ def has_bf16(device: torch.device) -> bool:
 class FastNetwork(nn.Module):
     """Calls a network in its own precision; on a GPU, replays a graph recorded for the shape of the images."""
 
-    def __init__(self, net: UNet, graphs: bool = True) -> None:
+    def __init__(self, net: Estimator, graphs: bool = True) -> None:
         super().__init__()
         self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config

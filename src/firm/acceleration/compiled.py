@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from torch import nn
 
-from firm.networks.blocks import Block, Conditioning, Head, Stem, Unfold, Upsample
+from firm.networks.blocks import Block, Conditioning, Head, Stem, Upsample
 from firm.networks.drunet import ResidualBlock
 from firm.networks.ista_net import Proximal
+from firm.networks.res_unet import PlainBlock
 
-COMPILED = (Conditioning, Stem, Block, Upsample, Unfold, Head, ResidualBlock, Proximal)  # what torch.compile works on
+COMPILED = (
+    Conditioning,
+    Stem,
+    Block,
+    Upsample,
+    Head,
+    PlainBlock,
+    ResidualBlock,
+    Proximal,
+)  # what torch.compile works on
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:

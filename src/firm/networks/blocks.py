@@ -136,18 +136,6 @@ class Stem(nn.Module):
         return out
 
 
-class Unfold(nn.Module):
-    """A linear map to ``stride x stride`` pixels from one, added to the features of a finer level."""
-
-    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
-        super().__init__()
-        self.conv, self.stride = nn.Conv2d(inputs, outputs * stride**2, 1), stride
-
-    def forward(self, x: Tensor, finer: Tensor) -> Tensor:
-        """Map (B, inputs, H, W) to (B, outputs, stride H, stride W), and add `finer` of that shape."""
-        return F.pixel_shuffle(self.conv(x), self.stride) + finer
-
-
 class Head(nn.Module):
     """Normalisation, Swish, and the convolution to the output's channels, unfolded into pixels."""
 

@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
-from firm.networks.fine import Fine
-from firm.networks.settings import require_number, short, whole, wholes
+from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
+from firm.networks.settings import short, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -23,10 +23,7 @@ PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
 }
 
 
-EXTRA = {"previous": 1, "context": 2, "iteration": 0}  # what a network may see beside x^{k+1} and x_t: images of it
-
-
-class UNet(nn.Module):
+class UNet(Estimator):
     """U-Net on the concatenation of x^{k+1} and x_t, conditioned on t; returns an image.
 
     `PriorUNet` is the same on one image.
@@ -58,13 +55,9 @@ class UNet(nn.Module):
     extra
         What else it sees, beyond the paper: "previous", the iterate z^k before this one; "context", two images that
         tell what was measured, (A'A + rho I)^-1 A'y and (A'A + rho I)^-1 A'A 1; "iteration", the number k.
-    fine
-        Beyond the paper too: widths of thin levels around an unshuffled network, the first at full resolution (`Fine`).
     """
 
-    images = 2  # that it sees: x^{k+1} and x_t
-    # No maps between features: parameters that Muon leaves to AdamW.
-    adamw_only = ("stem.", "head.", "conditioning.", "fine.stem.", "fine.head.")
+    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
 
     def __init__(
         self,
@@ -80,7 +73,6 @@ class UNet(nn.Module):
         time_scale: float = 1.0,
         noise_level: bool = False,
         extra: tuple[str, ...] = (),
-        fine: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
         kind = type(self).__name__
@@ -91,24 +83,17 @@ class UNet(nn.Module):
         attention = wholes(kind, "attention", attention, 65536, 32, least=0)
         one = not isinstance(blocks, list | tuple)
         each = (whole(kind, "blocks", blocks, 100),) * len(mult) if one else wholes(kind, "blocks", blocks, 100, 12)
-        require_number(kind, "time_scale", time_scale, 1e6)
+        check_inputs(kind, time_scale, noise_level, extra)
         if ch % 2:
             raise ValueError(f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
-        if not isinstance(noise_level, bool):
-            raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
-        self.config: dict[str, Any] = dict(
+        self.config = dict(
             channels=channels, side=side, ch=ch, mult=mult, blocks=blocks if one else each, attention=attention,
             groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
         if len(each) != len(mult):
             raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
-        if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
-            raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
-        fine = wholes(kind, "fine", fine, 8192, 6, least=0)
-        if unshuffle % 2 ** len(fine):
-            raise ValueError(f"{kind}: {len(fine)} fine levels need unshuffle to be a multiple of {2 ** len(fine)}")
-        beyond = {"extra": tuple(extra), "fine": fine}
-        self.config.update({name: value for name, value in beyond.items() if value})  # the paper's are saved without
+        if extra:
+            self.config["extra"] = tuple(extra)  # the paper's is saved without
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.unshuffle = unshuffle
         self.stride = unshuffle * 2 ** (len(mult) - 1)
@@ -140,9 +125,7 @@ class UNet(nn.Module):
                 resolution *= 2
 
         self.head = Head(h, pixels, groups, unshuffle)
-        self.fine = Fine(self.images * channels, channels, fine, ch, h, unshuffle, groups) if fine else None
         widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
-        widths += [*fine, *fine]  # on the way down, on the way up
         self.conditioning = Conditioning(ch, widths, time_scale, noise_level, "iteration" in extra)
         _initialise(self)
 
@@ -153,83 +136,34 @@ class UNet(nn.Module):
             raise ValueError(f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
         return cls(**PRESETS[preset])
 
-    def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
-        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and t, (B,).
-
-        Called as ``net(x, x_t, t)``; with ``noise_level=True`` as ``net(x, x_t, t, sigma)``, sigma (B,) the noise level
-        of the measurements. The images of `extra` stand after x_t, the iteration, (B,), comes last.
-        """
-        images, scalars = (x, x_t, *others[: self.images - 2]), others[self.images - 2 :]
-        for image in images[1:]:
-            if image is None or image.shape != x.shape:
-                shape = None if image is None else tuple(image.shape)
-                raise ValueError(f"UNet takes {self.images} images of one shape, got {tuple(x.shape)} and {shape}")
-        if not scalars:
-            raise ValueError(f"UNet takes {self.images} images, then t, got {self.images} inputs")
-        t, *more = scalars
-        k = more.pop() if more and "iteration" in self.config.get("extra", ()) else None
-        return self._run(images, t, more[0] if more else None, k)  # type: ignore[arg-type]
-
-    def _run(
-        self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
-    ) -> Tensor:
-        self._check(images[0], sigma)
-        every = self.conditioning(t, sigma, k)  # one a block, in the order of the blocks; those of the fine levels last
-        n = len(self.config.get("fine", ()))
-        shifts, down, up = iter(every), every[len(every) - 2 * n : len(every) - n], every[len(every) - n :]
+    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
+        left = iter(shifts)  # one a block, in the order of the blocks
         h = self.stem(*images)
-        levels: list[Tensor] = []
-        if self.fine is not None:
-            joined, levels = self.fine.descend(images, down)
-            h = h + joined
         skips = [h]
         for layer in self.down:
-            h = layer(h, next(shifts)) if isinstance(layer, Block) else layer(h)
+            h = layer(h, next(left)) if isinstance(layer, Block) else layer(h)
             skips.append(h)
         for layer in self.middle:
-            h = layer(h, next(shifts))
+            h = layer(h, next(left))
         for layer in self.up:
-            h = layer(h, next(shifts), skips.pop()) if isinstance(layer, Block) else layer(h)
+            h = layer(h, next(left), skips.pop()) if isinstance(layer, Block) else layer(h)
         out: Tensor = self.head(h)
-        return out if self.fine is None else out + self.fine.ascend(h, levels, up)
+        return out
 
-    def _check(self, x: Tensor, sigma: Tensor | None) -> None:
-        kind = type(self).__name__
-        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
-            raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
-        if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
-            raise ValueError(
-                f"{kind}: height and width must be multiples of {self.stride} "
-                f"({len(self.config['mult'])} levels, unshuffle {self.unshuffle}), got {x.shape[-2]}x{x.shape[-1]}"
-            )
-        if (sigma is None) == self.config["noise_level"]:
-            raise ValueError(
-                f"{kind}: this network was built with noise_level=True and needs sigma, the noise of the measurements"
-                if sigma is None
-                else f"{kind}: sigma was given, but this network was built with noise_level=False"
-            )
+    def _levels(self) -> str:
+        return f"{len(self.config['mult'])} levels, unshuffle {self.unshuffle}"
 
 
-class PriorUNet(UNet):
+class PriorUNet(OneImage, UNet):
     """The same network on one image: the velocity v(x, t) of an unconditional flow.
 
     With the "celeba" preset it is the prior of the paper's comparisons, 34,473,667 parameters.
     """
 
-    images = 1
-
-    def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """Velocity at `x` (B, C, H, W) and `t` (B,)."""
-        if self.images != 1:
-            raise ValueError("PriorUNet sees one image: it takes no extra")
-        return self._run((x,), t, sigma)
-
 
 def _initialise(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
     last: set[nn.Module] = {net.head.conv}
-    if net.fine is not None:
-        last |= {net.fine.head.conv, net.fine.fold[-1]}
     for module in net.modules():
         if isinstance(module, Block):
             last.add(module.conv2)

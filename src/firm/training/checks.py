@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from firm._util.importing import is_own, load_class
-from firm.networks import PRESETS, UNet
+from firm._util.importing import is_own
+from firm.networks import NETWORKS, PRESETS, Estimator, UNet
 from firm.tasks import takes_mask
 from firm.training.errors import ConfigError
 from firm.training.objectives import NAMED, Objective, objective_class
@@ -88,32 +88,32 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 
-def _check_network(c: TrainConfig, need: Any, kind: type[nn.Module]) -> None:
+def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
         need(c.network in PRESETS, f"network: no preset {c.network!r}{suggest(c.network, PRESETS)}")
-        settings = ", ".join(inspect.signature(kind).parameters)
-        need(issubclass(kind, UNet), f"network: {c.network!r} is a U-Net; {kind.__name__} takes {settings}")
-    own, arguments = c.network_arguments()
-    if own is not None:
-        try:
-            load_class(own, nn.Module, "network")
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        settings = ", ".join(inspect.signature(usual).parameters)
+        need(issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
+    name, arguments = c.network_arguments()
+    ours = name is None or is_own(name) or name in NETWORKS
+    need(ours, f"network: no class {name!r} (your own is file.py:Class){suggest(str(name), NETWORKS)}")
+    try:
+        kind = c.network_class()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    if name is not None and name not in NETWORKS:
         return  # its class knows its arguments
     known = list(inspect.signature(kind).parameters)
     for key in arguments:
         need(key in known, f"network: {kind.__name__} has no argument {key!r}{suggest(str(key), known)}")
     try:
         with torch.device("meta"):  # without memory for its weights: the network checks its own settings
-            kind(**arguments)
+            net = kind(**arguments)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"network: {error}") from error
     channels = arguments.get("channels", c.channels)
     need(channels == c.channels, f"network: channels ({channels}) must be those of the images, channels={c.channels}")
-    if not issubclass(kind, UNet):
-        return
-    stride = arguments.get("unshuffle", 1) * 2 ** (len(arguments.get("mult", (1, 2, 4, 8))) - 1)
-    need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
+    if isinstance(net, Estimator):
+        need(c.size % net.stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {net.stride}")
 
 
 def _check_tasks(c: TrainConfig, need: Any, objective: type[Objective]) -> None:

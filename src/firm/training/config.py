@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
+from torch import nn
 
-from firm._util.importing import is_own
-from firm.networks import PRESETS
+from firm._util.importing import is_own, load_class
+from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.checks import check, suggest
 from firm.training.errors import ConfigError as ConfigError
@@ -49,7 +50,8 @@ class TrainConfig:
     cache: str = ""  # folder for the decoded pictures, so that the next start is quick
     mapped: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
     # Network and solver (Algorithm 3)
-    # A preset; or the arguments of firm.UNet; or your own, file.py:Class or {class: file.py:Class, arguments ...}.
+    # A preset; or the arguments of firm.UNet; or {class: NAME, arguments ...} with a class of firm.networks, or with
+    # your own, file.py:Class (without arguments also by itself).
     network: str | dict[str, Any] = "celeba"
     K: int = 5
     rho: float = 0.01
@@ -124,16 +126,25 @@ class TrainConfig:
         return [make_task(entry, self.size, mask or self.mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
-        """The user's own network class, None for ours, and its arguments."""
+        """The name of its class, None for the objective's usual one, and its arguments."""
         if isinstance(self.network, str):
             if is_own(self.network):
                 return self.network, {}
             return None, {**PRESETS[self.network], "channels": self.channels}
-        if "class" in self.network:
-            return str(self.network["class"]), {k: v for k, v in self.network.items() if k != "class"}
-        known = inspect.signature(objective_class(self.objective).network_class).parameters
+        name, given = self.network.get("class"), {k: v for k, v in self.network.items() if k != "class"}
+        kind = objective_class(self.objective).network_class if name is None else NETWORKS.get(str(name))
+        if kind is None:  # the user's own knows its arguments
+            return str(name), given
+        known = inspect.signature(kind).parameters
         usual = {key: value for key, value in (("side", self.size), ("channels", self.channels)) if key in known}
-        return None, {**usual, **self.network}
+        return None if name is None else str(name), {**usual, **given}
+
+    def network_class(self) -> type[nn.Module]:
+        """Its class: the objective's usual one, one of `firm.networks`, or the user's own, whose file is run."""
+        name, _ = self.network_arguments()
+        if name is None:
+            return objective_class(self.objective).network_class
+        return NETWORKS[name] if name in NETWORKS else load_class(name, nn.Module, "network")
 
     def network_about(self) -> dict[str, Any]:
         """What checkpoints say of the network, so that none is taken for another's."""

@@ -31,7 +31,7 @@ class Denoiser(Objective):
 
     ``mixture: [{name: denoising, sigma: [0, 0.25]}]`` draws it uniformly. (A range from above 0 is drawn uniformly in
     its logarithm.) The network is a `DRUNet`, or any that is called as ``net(x, sigma)``, such as
-    ``network: {class: firm.networks:GradientStep, ...}``.
+    ``network: {class: GradientStep, ...}``.
     """
 
     kind = "denoiser"

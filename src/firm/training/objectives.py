@@ -59,7 +59,7 @@ class Objective:
         x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
         t = torch.full((batch,), 0.5, device=device)
         extra = c.network_arguments()[1].get("extra", ())
-        images = (x,) * (getattr(self.network_class, "images", 2) + sum(EXTRA.get(name, 0) for name in extra))
+        images = (x,) * (getattr(c.network_class(), "images", 2) + sum(EXTRA.get(name, 0) for name in extra))
         return (*images, *(t,) * (1 + c.noise_level + ("iteration" in extra)))
 
     def calls(self) -> int:
@@ -68,10 +68,10 @@ class Objective:
 
     def build(self) -> nn.Module:
         """The network that the configuration describes."""
-        own, arguments = self.config.network_arguments()
-        kind = self.network_class if own is None else load_class(own, nn.Module, "network")
+        _, arguments = self.config.network_arguments()
+        kind = self.config.network_class()
         try:
-            net = kind(**arguments)
+            net: Any = kind(**arguments)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
             raise ConfigError(f"network: {kind.__name__}({known}): {error}") from error
@@ -83,7 +83,8 @@ class Objective:
             raise ConfigError(
                 f"network: the attribute config of {kind.__name__} is saved as JSON, and cannot be: {error}"
             ) from error
-        return net
+        built: nn.Module = net
+        return built
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
         """Write the trained network."""

@@ -21,6 +21,7 @@ from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
+from firm.networks import NETWORKS
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
@@ -246,7 +247,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     """Weights of ``init_from``, checked against the network."""
-    estimator = None if config.network_arguments()[0] is None else copy.deepcopy(net)
+    estimator = None if type(net) in NETWORKS.values() else copy.deepcopy(net)  # a file cannot build the user's own
     try:
         weights = load_network(config.init_from, estimator).state_dict()
     except (ValueError, TypeError, KeyError, RuntimeError) as error:

@@ -1,0 +1,87 @@
+"""What the learned estimators R_theta(x^{k+1}, x_t, t) of eq. learned_z_update share: how they are called."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from firm.networks.blocks import Conditioning, Stem
+from firm.networks.settings import require_number, short
+
+EXTRA = {"previous": 1, "context": 2, "iteration": 0}  # what a network may see beside x^{k+1} and x_t: images of it
+
+
+class Estimator(nn.Module):
+    """Called as ``net(x, x_t, t)`` with images (B, C, H, W) and times (B,); a network defines `_run`.
+
+    With ``noise_level=True`` it is called as ``net(x, x_t, t, sigma)``, sigma (B,) the noise level of the measurements.
+    The images of ``extra`` stand after x_t, the iteration, (B,), comes last.
+    """
+
+    images = 2  # that it sees: x^{k+1} and x_t
+    config: dict[str, Any]  # the arguments that it was built with
+    stride: int  # sides of the images are multiples of it
+    stem: Stem
+    conditioning: Conditioning
+
+    def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
+        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and t, (B,)."""
+        kind, images, scalars = type(self).__name__, (x, x_t, *others[: self.images - 2]), others[self.images - 2 :]
+        for image in images[1:]:
+            if image is None or image.shape != x.shape:
+                shape = None if image is None else tuple(image.shape)
+                raise ValueError(f"{kind} takes {self.images} images of one shape, got {tuple(x.shape)} and {shape}")
+        if not scalars:
+            raise ValueError(f"{kind} takes {self.images} images, then t, got {self.images} inputs")
+        t, *more = scalars
+        k = more.pop() if more and "iteration" in self.config.get("extra", ()) else None
+        return self._checked(images, t, more[0] if more else None, k)  # type: ignore[arg-type]
+
+    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
+        """The network itself: images (B, C, H, W) and one shift (B, width, 1, 1) a block in, one image out."""
+        raise NotImplementedError
+
+    def _checked(
+        self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
+    ) -> Tensor:
+        kind, x = type(self).__name__, images[0]
+        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
+            raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
+        if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
+            raise ValueError(
+                f"{kind}: height and width must be multiples of {self.stride} ({self._levels()}), "
+                f"got {x.shape[-2]}x{x.shape[-1]}"
+            )
+        if (sigma is None) == self.config["noise_level"]:
+            raise ValueError(
+                f"{kind}: this network was built with noise_level=True and needs sigma, the noise of the measurements"
+                if sigma is None
+                else f"{kind}: sigma was given, but this network was built with noise_level=False"
+            )
+        return self._run(images, self.conditioning(t, sigma, k))
+
+    def _levels(self) -> str:
+        """Where the stride comes from, in words."""
+        raise NotImplementedError
+
+
+def check_inputs(kind: str, time_scale: float, noise_level: bool, extra: tuple[str, ...]) -> None:
+    """Refuse settings of the inputs that make no sense."""
+    require_number(kind, "time_scale", time_scale, 1e6)
+    if not isinstance(noise_level, bool):
+        raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
+    if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
+        raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
+
+
+class OneImage(Estimator):
+    """An estimator's network on one image: the velocity v(x, t) of an unconditional flow."""
+
+    images = 1
+
+    def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
+        """Velocity at `x` (B, C, H, W) and `t` (B,)."""
+        if self.images != 1:
+            raise ValueError(f"{type(self).__name__} sees one image: it takes no extra")
+        return self._checked((x,), t, sigma)

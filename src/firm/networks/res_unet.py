@@ -1,0 +1,136 @@
+"""A leaner estimator than the paper's U-Net: residual blocks without normalisation, from single pixels up.
+
+Beyond the paper. Its layout is that of DRUNet (Zhang et al., 2021), with the inputs of our estimators. Normalisation
+takes almost as much time on a GPU as the convolutions, and folded pixels cost detail: experiments/face_128 has trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from firm.networks.blocks import Attention, Conditioning, Stem
+from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
+from firm.networks.settings import short, whole, wholes
+
+EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalisation
+
+
+class ResUNet(Estimator):
+    """U-Net of plain residual blocks on the concatenation of x^{k+1} and x_t, conditioned on t; returns an image.
+
+    `PriorResUNet` is the same on one image.
+
+    Parameters
+    ----------
+    channels
+        C of the images.
+    widths
+        Of the levels, the first at the resolution of the images; each halves that of the one before.
+    blocks
+        Residual blocks per level, going down and again going up, once in the last: a number, or one for each level.
+    unshuffle
+        Fold ``unshuffle x unshuffle`` pixels into channels before the first level and back after it.
+    attention
+        Whether there is self-attention in the last level.
+    time_scale, noise_level, extra
+        As of `UNet`.
+    """
+
+    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
+
+    def __init__(
+        self,
+        channels: int = 3,
+        *,
+        widths: tuple[int, ...] = (32, 64, 128, 256),
+        blocks: int | tuple[int, ...] = 2,
+        unshuffle: int = 1,
+        attention: bool = True,
+        time_scale: float = 1.0,
+        noise_level: bool = False,
+        extra: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__()
+        kind = type(self).__name__
+        channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
+        widths, one = wholes(kind, "widths", widths, 65536, 12), not isinstance(blocks, list | tuple)
+        each = (whole(kind, "blocks", blocks, 100),) * len(widths) if one else wholes(kind, "blocks", blocks, 100, 12)
+        check_inputs(kind, time_scale, noise_level, extra)
+        if len(each) != len(widths):
+            raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(widths)}")
+        if not isinstance(attention, bool):
+            raise ValueError(f"{kind}: attention must be true or false, got {short(attention)}")
+        self.config = dict(
+            channels=channels, widths=widths, blocks=blocks if one else each, unshuffle=unshuffle, attention=attention,
+            time_scale=time_scale, noise_level=noise_level, extra=tuple(extra),
+        )  # fmt: skip
+        self.images = type(self).images + sum(EXTRA[name] for name in extra)
+        self.unshuffle, self.stride = unshuffle, unshuffle * 2 ** (len(widths) - 1)
+        pixels = channels * unshuffle**2
+        self.stem = Stem(self.images * pixels, widths[0], unshuffle)
+        *fine, last = zip(widths, each, strict=True)
+        self.down = nn.ModuleList(Level(width, number) for width, number in fine)
+        self.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
+        width, number = last
+        self.before, self.after = Level(width, number - number // 2), Level(width, number // 2)
+        self.attention = Attention(width, GROUPS) if attention else nn.Identity()
+        self.enlarge = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths))))
+        self.up = nn.ModuleList(Level(width, number) for width, number in reversed(fine))
+        self.head = nn.Conv2d(widths[0], pixels, 3, padding=1)
+        levels = [module for module in (*self.down, self.before, self.after, *self.up) if isinstance(module, Level)]
+        shifts = [width for level in levels for width in level.widths]
+        self.conditioning = Conditioning(EMBEDDING, shifts, time_scale, noise_level, "iteration" in extra)
+        for name, parameter in self.named_parameters():  # at first the residual branches add nothing
+            if name.startswith(("head.", "attention.project.")) or ".conv2." in name:
+                nn.init.zeros_(parameter)
+
+    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
+        left = iter(shifts)  # one a block, in the order of the blocks
+        h = self.stem(*images)
+        skips = [h]
+        for level, shrink in zip(self.down, self.shrink, strict=True):
+            h = shrink(level(h, left))
+            skips.append(h)
+        h = self.after(self.attention(self.before(h, left)), left)
+        for enlarge, level in zip(self.enlarge, self.up, strict=True):
+            h = level(enlarge(h + skips.pop()), left)
+        return F.pixel_shuffle(self.head(h + skips.pop()), self.unshuffle)
+
+    def _levels(self) -> str:
+        return f"{len(self.config['widths'])} levels, unshuffle {self.unshuffle}"
+
+
+class PriorResUNet(OneImage, ResUNet):
+    """The same network on one image: the velocity v(x, t) of an unconditional flow."""
+
+
+class Level(nn.Module):
+    """Blocks of one width."""
+
+    def __init__(self, width: int, blocks: int) -> None:
+        super().__init__()
+        self.widths = [width] * blocks
+        self.blocks = nn.ModuleList(PlainBlock(width) for _ in range(blocks))
+
+    def forward(self, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
+        """Map (B, width, H, W) to the same shape, with the next of the shifts for every block."""
+        for block in self.blocks:
+            x = block(x, next(shifts))
+        return x
+
+
+class PlainBlock(nn.Module):
+    """x + conv(Swish(conv(x) + shift))."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: Tensor, shift: Tensor) -> Tensor:
+        """Map (B, width, H, W) to the same shape; `shift` is (B, width, 1, 1)."""
+        out: Tensor = x + self.conv2(F.silu(self.conv1(x) + shift))
+        return out

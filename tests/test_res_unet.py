@@ -1,0 +1,130 @@
+"""The network of plain residual blocks: its layers written out again, its inputs, its use in training."""
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import firm
+from firm.networks import PriorResUNet, ResUNet
+from firm.training.checks import ConfigError
+from firm.training.config import load_config
+from firm.training.optimiser import make_optimisers
+
+
+def randomised(net):
+    """With weights that all matter; as built, the residual branches are zero."""
+    generator = torch.Generator().manual_seed(0)
+    for p in net.parameters():
+        p.data = 0.15 * torch.randn(p.shape, generator=generator)
+    return net
+
+
+def conv(h, weights, name, **more):
+    return F.conv2d(h, weights[f"{name}.weight"], weights[f"{name}.bias"], **more)
+
+
+def block(h, weights, name, shift):
+    inside = conv(h, weights, f"{name}.conv1", padding=1) + shift[:, :, None, None]
+    return h + conv(inside * inside.sigmoid(), weights, f"{name}.conv2", padding=1)
+
+
+def test_its_layers_are_what_its_docstring_says():
+    """Three levels of 2, 1 and 3 blocks, pixels folded two by two: the whole network written out."""
+    net = randomised(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
+    w, t = net.state_dict(), torch.tensor([0.2, 0.9])
+    x, x_t = torch.randn(2, 2, 2, 16, 24).unbind()
+    embedding = net.conditioning.time(firm.networks.blocks._sinusoid(t, 64))
+    shifts = F.linear(F.silu(embedding), w["conditioning.project.weight"], w["conditioning.project.bias"])
+    a0, a1, b0, c0, c1, c2, d0, e0, e1 = shifts.split([4, 4, 6, 8, 8, 8, 6, 4, 4], dim=1)
+    first = conv(F.pixel_unshuffle(torch.cat([x, x_t], 1), 2), w, "stem.conv", padding=1)
+    h = block(block(first, w, "down.0.blocks.0", a0), w, "down.0.blocks.1", a1)
+    second = conv(h, w, "shrink.0", stride=2)
+    third = conv(block(second, w, "down.1.blocks.0", b0), w, "shrink.1", stride=2)
+    h = block(block(third, w, "before.blocks.0", c0), w, "before.blocks.1", c1)
+    h = block(h, w, "after.blocks.0", c2)
+    h = F.conv_transpose2d(h + third, w["enlarge.0.weight"], w["enlarge.0.bias"], stride=2)
+    h = block(h, w, "up.0.blocks.0", d0)
+    h = F.conv_transpose2d(h + second, w["enlarge.1.weight"], w["enlarge.1.bias"], stride=2)
+    h = block(block(h, w, "up.1.blocks.0", e0), w, "up.1.blocks.1", e1)
+    expected = F.pixel_shuffle(conv(h + first, w, "head", padding=1), 2)
+    torch.testing.assert_close(net(x, x_t, t), expected, rtol=1e-4, atol=1e-5)
+    assert net.stride == 8
+
+
+def test_all_that_it_is_given_matters():
+    net = randomised(ResUNet(widths=(4, 8), noise_level=True, extra=("previous", "context", "iteration")))
+    images, scalars = list(torch.randn(5, 1, 3, 16, 16).unbind()), [torch.tensor([v]) for v in (0.3, 0.1, 1.0)]
+    out = net(*images, *scalars)
+    for number in range(8):
+        changed = [*images, *scalars]
+        changed[number] = changed[number] + 1
+        assert not torch.allclose(net(*changed), out, atol=1e-4), number
+
+
+@pytest.mark.parametrize("attention", [True, False])
+def test_with_attention_every_pixel_sees_every_other(attention):
+    net, t = randomised(ResUNet(widths=(4,), blocks=2, attention=attention)), torch.tensor([0.5])
+    x, x_t = torch.randn(2, 1, 3, 16, 16).unbind()
+    far = x.clone()
+    far[..., -1, -1] += 5  # fifteen pixels away; the convolutions see six
+    assert torch.equal(net(far, x_t, t)[..., 0, 0], net(x, x_t, t)[..., 0, 0]) is not attention
+
+
+def test_it_starts_from_zero_and_learns_from_the_first_step():
+    net = ResUNet(widths=(4, 8))
+    x = torch.randn(1, 3, 8, 8)
+    out = net(x, x, torch.tensor([0.5]))
+    assert not out.any()
+    (out - 1).square().sum().backward()
+    assert net.head.bias.grad.abs().sum() > 0
+
+
+def test_a_prior_is_the_same_on_one_image():
+    net = randomised(PriorResUNet(widths=(4, 8)))
+    x = torch.randn(2, 3, 8, 8)
+    assert net(x, torch.tensor([0.1, 0.4])).shape == x.shape
+    with pytest.raises(ValueError, match="PriorResUNet sees one image: it takes no extra"):
+        PriorResUNet(widths=(4,), extra=("previous",))(x, torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (dict(widths=()), "widths must be a list"),
+        (dict(widths=(4, 8), blocks=(1, 2, 3)), r"blocks must be one number or one a level, got \(1, 2, 3\) for 2"),
+        (dict(attention=1), "attention must be true or false, got 1"),
+        (dict(noise_level=1), "noise_level must be true or false"),
+        (dict(extra=("contxt",)), "extra is a list out of previous, context, iteration"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, said):
+    with pytest.raises(ValueError, match=said):
+        ResUNet(**settings)
+    with pytest.raises(ValueError, match=r"ResUNet: height and width must be multiples of 8 \(4 levels, unshuffle 1\)"):
+        ResUNet()(torch.zeros(1, 3, 12, 8), torch.zeros(1, 3, 12, 8), torch.zeros(1))
+
+
+def test_muon_has_the_maps_between_features():
+    net = ResUNet(widths=(4, 8), blocks=1)
+    config = load_config(None, ["optimiser=muon", "size=32"])
+    _, muon = make_optimisers(config, net)
+    chosen = {id(p) for group in muon.param_groups for p in group["params"]}
+    names = {name for name, p in net.named_parameters() if id(p) in chosen}
+    blocks = {f"{level}.blocks.0.conv{i}.weight" for level in ("down.0", "before", "up.0") for i in (1, 2)}
+    attention = {f"attention.{part}.weight" for part in ("query", "key", "value", "project")}
+    assert names == {*blocks, *attention, "shrink.0.weight", "enlarge.0.weight"}
+
+
+def test_a_configuration_names_it():
+    small = "network={class: ResUNet, widths: [4, 8], blocks: 1}"
+    config = load_config(None, [small, "size=32", "channels=1"])
+    kind, arguments = config.network_class(), config.network_arguments()[1]
+    assert (kind, arguments["channels"]) == (ResUNet, 1)
+    for wrong, said in (
+        ("network={class: ResNet}", "no class 'ResNet' .your own is file.py:Class.; did you mean 'ResUNet'"),
+        ("network={class: ResUNet, width: 3}", "ResUNet has no argument 'width'"),
+        ("network={class: ResUNet, widths: [4, 8, 8], blocks: 0}", "blocks must be a whole number"),
+        ("network={class: ResUNet, widths: [4, 8, 8, 8, 8, 8, 8]}", "multiple of the network's stride, 64"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            load_config(None, [wrong, "size=32"])
