@@ -136,6 +136,8 @@ def test_saved_and_loaded(kind, tmp_path):
     assert torch.equal(a, b)
     quick = firm.fast(again, "float32").posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
     torch.testing.assert_close(quick, a, rtol=1e-4, atol=1e-5)
+    rounded = firm.fast(again, "bf16").posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
+    torch.testing.assert_close(rounded, a, rtol=0.05, atol=0.05)
     whole = firm.tiled(again, tile=8, overlap=2).posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
     torch.testing.assert_close(whole, a)  # one tile
 

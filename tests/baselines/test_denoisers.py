@@ -16,7 +16,7 @@ from firm.acceleration.precompile import signatures
 from firm.baselines import as_denoiser
 from firm.data import load_images
 from firm.metrics import psnr
-from firm.networks import DRUNet, GradientStep, PriorUNet
+from firm.networks import DRUNet, GradientResStep, GradientStep, PriorUNet
 from firm.networks.drunet import ResidualBlock
 from firm.tasks import Rows
 from firm.training.batch import Batch
@@ -72,7 +72,7 @@ def make(tmp_path, pictures):
 
 def network(**changes):
     """The setting `network` of a small gradient-step denoiser."""
-    return f"network={ ({'class': 'firm.networks:GradientStep', **SETTINGS, **changes}) }"
+    return f"network={ ({'class': 'GradientStep', **SETTINGS, **changes}) }"
 
 
 def test_drunet_has_the_published_count_and_no_biases():
@@ -129,8 +129,12 @@ def test_drunets_blocks_are_compiled_one_by_one():
 # The gradient-step denoiser
 
 
-def test_the_step_is_the_potentials_gradient():
-    net = stirred(GradientStep(**SMALL).double())
+KINDS = {"UNet": lambda: GradientStep(**SMALL), "ResUNet": lambda: GradientResStep(widths=(8, 16), blocks=1)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_step_is_the_potentials_gradient(kind):
+    net = stirred(KINDS[kind]().double())
     x, sigma = images_and_levels()
     D, N = net(x, sigma), net.estimate(x, sigma)
     torch.testing.assert_close(net.potential(x, sigma), ((x - N) ** 2).sum((1, 2, 3)) / 2)
@@ -154,9 +158,10 @@ def test_the_steps_jacobian_is_symmetric():
     assert relative_error(theirs, theirs.T) > 1e-3
 
 
-def test_the_loss_has_the_right_gradient():
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_loss_has_the_right_gradient(kind):
     """Through the backward pass inside, against differences along a direction of all weights, attention's too."""
-    net = stirred(GradientStep(**SMALL).double())
+    net = stirred(KINDS[kind]().double())
     x, sigma = images_and_levels()
     params = list(net.parameters())
     gradients = torch.autograd.grad((net(x, sigma) - 0.3).square().mean(), params)

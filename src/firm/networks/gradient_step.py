@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from firm.networks.estimator import OneImage
+from firm.networks.res_unet import PriorResUNet
 from firm.networks.unet import PriorUNet
 
 
-class GradientStep(PriorUNet):
+class Step(OneImage):
     """D(x, sigma) = x - grad g(x) with g(x) = |x - N(x, sigma)|^2 / 2 and N made of a flow's network.
 
-    N is the flow's estimate of the clean image (`estimate`), so a trained `PriorUNet` is the start of its training: the
+    N is the flow's estimate of the clean image (`estimate`), so a trained flow is the start of its training: the
     parameters and the arguments are the same. A call costs one evaluation of N and one of its backward pass.
 
     It is trained through that backward pass, which is differentiated again: torch.compile cannot do that.
@@ -45,3 +47,11 @@ class GradientStep(PriorUNet):
             N = self.estimate(x, sigma.clone())
             (pulled,) = torch.autograd.grad(N, x, x - N, create_graph=wanted)
         return N + pulled if wanted else (N + pulled).detach()
+
+
+class GradientStep(Step, PriorUNet):
+    """The gradient step of a `PriorUNet`."""
+
+
+class GradientResStep(Step, PriorResUNet):
+    """The gradient step of a `PriorResUNet`."""

@@ -132,5 +132,5 @@ class PlainBlock(nn.Module):
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
         """Map (B, width, H, W) to the same shape; `shift` is (B, width, 1, 1)."""
-        out: Tensor = x + self.conv2(F.silu(self.conv1(x) + shift))
+        out: Tensor = x + self.conv2(F.silu(self.conv1(x) + shift.to(x.dtype)))
         return out

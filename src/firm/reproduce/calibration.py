@@ -52,7 +52,7 @@ class Tally:
         """Samples (S, n) of the pixels `truth` (n,) of one image."""
         for level in shown_levels(len(samples)):
             self.covered.setdefault(level, []).append(float(coverage(samples[:, None], truth[None], level)))
-        error, std = (truth - samples.mean(0)).double(), samples.std(0).double()
+        error, std = (truth - samples.mean(0)).double().cpu(), samples.std(0).double().cpu()
         bins = torch.bucketize(std, EDGES).clamp(1, len(EDGES) - 1) - 1  # the outermost take what lies beyond them
         for total, values in ((self.count, torch.ones_like(std)), (self.errors, error**2), (self.variances, std**2)):
             total.index_add_(0, bins, values)
@@ -123,13 +123,12 @@ def count_all(settings: Settings, tasks: Sequence[str], steps: Sequence[int], co
         task, x = Task(kind, CELEBA.size), images.batch(range(i, i + 1)).to(settings.device)
         op, y = task.measure(x, SEED, i)
         start = generator_for(SEED, i, "method").initial_seed()
-        samples = restore(model, op, y, N, S, start, sigma=task.sigma).samples.cpu()
-        truth, hole = x.cpu(), missing(op, x).cpu()
+        samples, hole = restore(model, op, y, N, S, start, sigma=task.sigma).samples, missing(op, x)
         parts = {kind: torch.ones_like(hole)}
         if kind == "box-inpainting":
             parts |= {f"{kind}, inside": hole, f"{kind}, outside": ~hole}
         for part, chosen in parts.items():
-            tallies.setdefault((part, N), Tally()).add(samples[:, chosen], truth[chosen])
+            tallies.setdefault((part, N), Tally()).add(samples[:, chosen], x[chosen])
     found: Found = {}
     for (part, N), tally in tallies.items():
         found.setdefault(part, {})[N] = tally.summary()

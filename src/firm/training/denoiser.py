@@ -12,7 +12,7 @@ from firm._sampling import noise_like
 from firm._util.sheet import Panel
 from firm.data.images import Images
 from firm.metrics import psnr
-from firm.networks import DRUNet, GradientStep
+from firm.networks import DRUNet, Step
 from firm.tasks import BaseTask
 from firm.tasks.denoising import Denoising
 from firm.training.batch import Batch
@@ -62,9 +62,9 @@ class Denoiser(Objective):
     def build(self) -> nn.Module:
         """The network that the configuration describes."""
         net = super().build()
-        if isinstance(net, GradientStep) and self.config.compile:
+        if isinstance(net, Step) and self.config.compile:
             raise ConfigError(
-                "GradientStep is trained through its own gradient, beyond torch.compile: set compile=false"
+                f"{type(net).__name__} is trained through its own gradient, beyond torch.compile: set compile=false"
             )
         return net
 
