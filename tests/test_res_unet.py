@@ -5,6 +5,8 @@ import torch
 from torch.nn import functional as F
 
 import firm
+from firm.acceleration.compiled import compile_blocks
+from firm.acceleration.precompile import signatures
 from firm.networks import PriorResUNet, ResUNet
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
@@ -128,3 +130,13 @@ def test_a_configuration_names_it():
     ):
         with pytest.raises(ConfigError, match=said):
             load_config(None, [wrong, "size=32"])
+
+
+def test_its_blocks_are_compiled_and_compute_the_same():
+    net = randomised(ResUNet(widths=(4, 8), blocks=(1, 2), noise_level=True))
+    inputs = (*torch.randn(2, 1, 3, 8, 8).unbind(), torch.tensor([0.3]), torch.tensor([0.1]))
+    found = {type(module) for module in signatures(net, inputs, bf16=False).values()}
+    assert {"PlainBlock", "Stem", "Conditioning"} == {kind.__name__ for kind in found}
+    eager = net(*inputs)
+    compile_blocks(net, backend="aot_eager")
+    torch.testing.assert_close(net(*inputs), eager)
