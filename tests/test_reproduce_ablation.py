@@ -157,6 +157,18 @@ def test_a_training_that_was_stopped_is_not_taken_for_finished(settings, monkeyp
 # Collapse
 
 
+def test_a_network_of_other_settings_is_not_taken(settings, monkeypatch):
+    """As after a change of ablation.yaml: rows of different trainings would stand in one table."""
+    assert ablation.trained(settings, Variant(RANDOM)) is not None
+    forbid(monkeypatch)
+    moved = dataclasses.replace(settings, out=settings.out.rename(settings.out.parent / "moved"))
+    assert ablation.trained(moved, Variant(RANDOM)) is not None  # where it lies does not matter
+    small = Variant.config
+    monkeypatch.setattr(Variant, "config", lambda *given: dataclasses.replace(small(*given), rate=0.5))
+    with pytest.raises(ValueError, match=r"was trained with other settings than ablation.yaml has: delete .*random"):
+        ablation.trained(moved, Variant(RANDOM))
+
+
 def test_the_error_over_time_is_that_of_the_posterior_mean(settings):
     found = collapse.study(settings, "collapse")
     curves = found["numbers"]["root mean square error"]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -255,6 +256,29 @@ def test_pareto_is_as_quick_as_what_it_is_drawn_from(root, table, times, tmp_pat
     result = CliRunner().invoke(app, ["reproduce", "pareto", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert json.loads((tmp_path / "pareto" / "results.json").read_text())["quick"] is True
+
+
+def test_pareto_refuses_two_models_and_no_times(root, table, times, tmp_path):
+    for name in ("celeba", "cost"):
+        shutil.copytree(root / "out" / name, tmp_path / name)
+    cost = json.loads((tmp_path / "cost" / "results.json").read_text())
+    (tmp_path / "cost" / "results.json").write_text(json.dumps(cost | {"model": "another"}))
+    told = CliRunner().invoke(app, ["reproduce", "pareto", "--out", str(tmp_path)])
+    assert (told.exit_code, says(told.output, "cost with another: run one of them again")) == (2, True)
+    plain = [row | {"mode": "plain"} for row in cost["numbers"]["rows"]]
+    (tmp_path / "cost" / "results.json").write_text(json.dumps(cost | {"numbers": {"rows": plain}}))
+    told = CliRunner().invoke(app, ["reproduce", "pareto", "--out", str(tmp_path)])
+    assert (told.exit_code, says(told.output, "has no times of the mode fast")) == (2, True)
+
+
+def test_cost_times_no_more_images_than_there_are(root, tmp_path):
+    """Two test faces, three asked for; nothing is skipped, and the list of batches is named in its message."""
+    more = ("--methods", "none", "--steps", "1", "--modes", "fast", "--skip", "none", "--images", "3", "--batches", "2")
+    told = reproduce(root, "cost", *more, out=tmp_path)
+    assert told.exit_code == 0, told.output
+    assert json.loads((tmp_path / "cost" / "results.json").read_text())["images"] == 2
+    told = reproduce(root, "cost", "--methods", "none", "--batches", "0", out=tmp_path)
+    assert (told.exit_code, says(told.output, "--batches takes different whole numbers")) == (2, True)
 
 
 def test_what_is_missing_is_said_before_any_work(root, tmp_path):

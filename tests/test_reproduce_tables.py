@@ -176,6 +176,19 @@ def printed(table, *keys):
     return console.file.getvalue()
 
 
+def test_signs_that_mean_something_to_a_table():
+    found = Table(
+        "t", [Column("a", "mass in |v| < 0.75")], [Line("face, x^k & z_k", {"a": 0.5}), Line("100 %", {"a": 1.0})]
+    )
+    head, rule, *below = markdown(found).splitlines()
+    assert head == r"|  | mass in \|v\| < 0.75 |"
+    assert rule.count("|") == head.replace(r"\|", "").count("|") == below[0].count("|")
+    text = latex(found)
+    assert r"face, x\^{}k \& z\_k & 0.50 \\" in text
+    assert r"mass in $|$v$|$ $<$ 0.75" in text
+    assert r"100 \% & 1.00 \\" in text
+
+
 def test_the_terminal_has_the_first_of_every_group_and_the_papers_in_brackets():
     lines = printed(TABLE).splitlines()
     assert lines[0].strip() == "three tasks: ours (paper)"

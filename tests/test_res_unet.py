@@ -5,9 +5,10 @@ import torch
 from torch.nn import functional as F
 
 import firm
+from firm.acceleration import fast_network
 from firm.acceleration.compiled import compile_blocks
 from firm.acceleration.precompile import signatures
-from firm.networks import PriorResUNet, ResUNet
+from firm.networks import GradientResStep, PriorResUNet, ResUNet
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
 from firm.training.optimiser import make_optimisers
@@ -86,7 +87,7 @@ def test_a_prior_is_the_same_on_one_image():
     x = torch.randn(2, 3, 8, 8)
     assert net(x, torch.tensor([0.1, 0.4])).shape == x.shape
     with pytest.raises(ValueError, match="PriorResUNet sees one image: it takes no extra"):
-        PriorResUNet(widths=(4,), extra=("previous",))(x, torch.zeros(2))
+        PriorResUNet(widths=(4,), extra=("previous",))
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_a_prior_is_the_same_on_one_image():
         (dict(attention=1), "attention must be true or false, got 1"),
         (dict(noise_level=1), "noise_level must be true or false"),
         (dict(extra=("contxt",)), "extra is a list out of previous, context, iteration"),
+        (dict(extra=("previous", "previous")), "extra is a list out of previous, context, iteration"),
     ],
 )
 def test_wrong_settings_are_refused(settings, said):
@@ -127,9 +129,49 @@ def test_a_configuration_names_it():
         ("network={class: ResUNet, width: 3}", "ResUNet has no argument 'width'"),
         ("network={class: ResUNet, widths: [4, 8, 8], blocks: 0}", "blocks must be a whole number"),
         ("network={class: ResUNet, widths: [4, 8, 8, 8, 8, 8, 8]}", "multiple of the network's stride, 64"),
+        ("network=ResUNet", "write {class: ResUNet}"),
+        ("network={class: PriorResUNet}", "objective=paper trains UNet or ResUNet, not PriorResUNet"),
     ):
         with pytest.raises(ConfigError, match=said):
             load_config(None, [wrong, "size=32"])
+    for objective, fits in (
+        ("prior", "PriorUNet or PriorResUNet"), ("bridge", "PriorUNet or PriorResUNet"), ("unrolled", "ISTANet"),
+        ("denoiser", "DRUNet or GradientStep or GradientResStep"),
+    ):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"objective={objective} trains {fits}, not ResUNet"):
+            load_config(None, ["network={class: ResUNet}", f"objective={objective}", "task=deblurring"])
+    deep = [
+        "objective=denoiser",
+        "task=denoising",
+        "network={widths: [4, 4, 4, 4, 4, 4, 4]}",
+        "size=32",
+        "compile=false",
+    ]
+    with pytest.raises(ConfigError, match="multiple of the network's stride, 64"):
+        load_config(None, deep)
+
+
+def test_another_class_starts_from_its_own_arguments():
+    config = load_config(None, ["network=celeba", "network.class=ResUNet", "network.widths=[4, 8]", "size=32"])
+    assert config.network == {"class": "ResUNet", "widths": [4, 8]}
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_too_few_and_too_many_inputs_are_refused(number):
+    net, x, t = ResUNet(widths=(4,), noise_level=True, extra=("iteration",)), torch.zeros(1, 3, 8, 8), torch.zeros(1)
+    net(x, x, t, t, t)
+    said = rf"ResUNet takes 2 images, then t, then sigma .* and then the iteration; got {2 + number + (number == 3)}"
+    with pytest.raises(ValueError, match=said):
+        net(x, x, *[t] * (number + (number == 3)))
+    with pytest.raises(ValueError, match="this network was built with noise_level=True and needs sigma"):
+        net(x, x, t, t)
+
+
+def test_a_gradient_step_is_left_as_it_is():
+    """It needs gradients inside, which kernels and graphs for restoring do not have."""
+    step, flow = GradientResStep(widths=(4, 8)), PriorResUNet(widths=(4, 8))
+    assert fast_network(step, "bf16") is step
+    assert fast_network(flow, "bf16") is not flow
 
 
 def test_its_blocks_are_compiled_and_compute_the_same():
@@ -137,6 +179,7 @@ def test_its_blocks_are_compiled_and_compute_the_same():
     inputs = (*torch.randn(2, 1, 3, 8, 8).unbind(), torch.tensor([0.3]), torch.tensor([0.1]))
     found = {type(module) for module in signatures(net, inputs, bf16=False).values()}
     assert {"PlainBlock", "Stem", "Conditioning"} == {kind.__name__ for kind in found}
-    eager = net(*inputs)
-    compile_blocks(net, backend="aot_eager")
-    torch.testing.assert_close(net(*inputs), eager)
+    with torch.no_grad():
+        eager = net(*inputs)
+        compile_blocks(net, backend="aot_eager")
+        torch.testing.assert_close(net(*inputs), eager)

@@ -115,7 +115,7 @@ def test_drunet_refuses_what_it_cannot_take():
         net(torch.zeros(1, 3, 8, 7), torch.zeros(1))
     with pytest.raises(ValueError, match=r"one sigma an image, \(2,\), got \(1,\)"):
         net(torch.zeros(2, 3, 8, 8), torch.zeros(1))
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match="a list of 1 to 12"):
         DRUNet(widths=())
 
 

@@ -314,7 +314,7 @@ def test_bad_input_is_refused_in_words(make):
     op, y = measurement(2, "blur", channels=1)
     with pytest.raises(ValueError, match=r"ISTANet takes images \(B, 3, H, W\), got \(2, 1, 16, 16\)"):
         ISTANet()(op, y)
-    with pytest.raises(ValueError, match="every size must be at least 1"):
+    with pytest.raises(ValueError, match="phases must be a whole number from 1"):
         ISTANet(phases=0)
     with pytest.raises(ConfigError, match="ISTANet takes no noise level: give sigma one value, not a range"):
         make("mixture=[{name: deblurring, sigma: [0.01, 0.1]}]")

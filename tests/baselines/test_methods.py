@@ -75,7 +75,7 @@ def test_a_table_has_the_papers_labels_and_only_the_tasks_of_a_method(pictures, 
     assert rows(tmp_path, "denoising") == ["PnP-HQS", "OT-ODE"]
     assert rows(tmp_path, "deblurring") == ["PnP-HQS", "ISTA-Net", "OT-ODE"]
     assert rows(tmp_path, "box-inpainting") == ["OT-ODE"]
-    for word in ("PnP-HQS", "ISTA-Net", "OT-ODE", "box-inpainting (1 images, convention tables)"):
+    for word in ("PnP-HQS", "ISTA-Net", "OT-ODE", "box-inpainting (1 image, convention tables)"):
         assert word in printed
     nfe = {(line["task"], line["method"]): line["nfe"] for line in lines(tmp_path)}
     assert nfe["denoising", "PnP-HQS"] == "1"

@@ -179,3 +179,26 @@ def test_several_pictures_and_folders(restored, tmp_path, counted):
     assert missing.exit_code == 1
     assert says(missing.output, "none.png: no such file")
     assert (tmp_path / "out" / "three" / "000_restored.png").is_file()
+
+
+def test_results_are_found_from_wherever_the_command_is_given(folder, model_file, tmp_path, monkeypatch):
+    """Another folder to work in, another place of the results: they are still another run's."""
+
+    def call(out, *words):
+        usual = ["--task", "denoising", "--steps", 1, "--model", model_file, "--out", out]
+        return CliRunner().invoke(app, ["restore", *map(str, [folder / "001.png", *usual, *words])])
+
+    (tmp_path / "below").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert call("out", "--sigma", 0.1).exit_code == 0
+    before = contents(tmp_path / "out")
+    monkeypatch.chdir(tmp_path / "below")
+    told = call("../out", "--sigma", 0.4)
+    assert (told.exit_code, says(told.output, "of a run with other settings")) == (2, True)
+    assert contents(tmp_path / "out") == before
+    (tmp_path / "out").rename(tmp_path / "moved")
+    assert call("../moved", "--sigma", 0.4).exit_code == 2
+    assert call("../moved", "--sigma", 0.1).exit_code == 0  # the same settings: done already
+    assert contents(tmp_path / "moved")["001_restored.png"] == before["001_restored.png"]
+    assert call("../moved", "--sigma", 0.1, "--format", "npy", "--force").exit_code == 0
+    assert not (tmp_path / "moved" / "001_restored.png").exists()  # what it replaces is gone

@@ -95,7 +95,7 @@ def test_a_dump_loads_again(tmp_path):
         ("channels=0", "channels must be at least 1"),
         ("deterministic=true", "needs compile=false"),
         ("val_steps=[", "not valid YAML"),
-        ("network={mult: 3}", "mult must be a list of at most 12 whole numbers"),
+        ("network={mult: 3}", "mult must be a list of 1 to 12 whole numbers"),
         ("network={mult: []}", "mult must be a list"),
         ("network={mult: [1, x]}", "mult must be a whole number from 1 to 256, got 'x'"),
         ("network={unshuffle: 0}", "unshuffle must be a whole number from 1 to 64, got 0"),

@@ -6,11 +6,13 @@ import torch
 import firm
 from firm._model import Firm, Solver
 from firm._util.distributed import Ranks
-from firm.networks import ResUNet, UNet
+from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
+from firm.training.errors import ConfigError
 from firm.training.growth import grown
 from firm.training.logs import read_log
 from firm.training.loop import train
+from firm.training.trainer import _check_alike
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 ALL = ["previous", "context", "iteration"]
@@ -37,6 +39,18 @@ def test_a_plain_network_grows_as_well():
     more.load_state_dict(grown(less.state_dict(), more.state_dict()))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
     torch.testing.assert_close(more(x, x + 1, x, x, x, t, t, t), less(x, x + 1, t, t))
+
+
+def test_weights_that_would_mean_something_else_are_refused():
+    """Shapes fit, or can be made to; what stands where does not."""
+    one, two = PriorResUNet(widths=(4, 8)), ResUNet(widths=(4, 8))
+    with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
+        _check_alike(one, two, "a.safetensors")
+    context, both = (ResUNet(widths=(4, 8), extra=extra) for extra in (("context",), ("previous", "context")))
+    with pytest.raises(ConfigError, match="cannot be given the previous iterate as well"):
+        _check_alike(context, both, "a.safetensors")
+    _check_alike(two, both, "a.safetensors")
+    _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors")
 
 
 def test_other_networks_do_not_grow():

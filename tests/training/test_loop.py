@@ -208,9 +208,14 @@ def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
     )
     a, b = weights(tmp_path / "first"), weights(tmp_path / "second")
     assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
-    other = "network={ch: 16, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
-    with pytest.raises(ConfigError, match="do not fit this network"):
-        train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
+    for changes, said in (
+        ("ch: 16, time_scale: 100, groups: 4", "do not fit this network"),
+        ("ch: 8, time_scale: 1, groups: 4", r"was trained with network.time_scale=100, not 1"),
+        ("ch: 8, time_scale: 100, groups: 2", r"was trained with network.groups=4, not 2"),
+    ):
+        other = f"network={{{changes}, mult: [1, 2], blocks: 1, attention: []}}"
+        with pytest.raises(ConfigError, match=said):
+            train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
 
 
 def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):

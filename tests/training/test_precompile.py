@@ -55,18 +55,20 @@ def test_every_signature_runs_forward_and_backward(make):
 
 def test_a_failing_worker_is_reported(tmp_path):
     (tmp_path / "bad.yaml").write_text("nothing: 1\n")
-    assert precompile(tmp_path / "bad.yaml", 2) is False
+    assert precompile(tmp_path / "bad.yaml", 2, "cpu") is False
 
 
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compiled = []
-    monkeypatch.setattr("firm.training.workers.precompile", lambda path, n: compiled.append((load_config(path), n)))
-    gpu, config = torch.device("cuda"), make(NETWORK, "batch=12", "compile_workers=3")
+    monkeypatch.setattr(
+        "firm.training.workers.precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
+    )
+    gpu, config = torch.device("cuda:1"), make(NETWORK, "batch=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
     compile_beforehand(config, Ranks(0, 2, gpu))  # several processes
     compile_beforehand(make(NETWORK, "compile=false"), Ranks(0, 1, gpu))
     compile_beforehand(make(NETWORK, "compile_workers=0"), Ranks(0, 1, gpu))
     assert not compiled
     compile_beforehand(config, Ranks(0, 1, gpu))
-    assert compiled == [(config, 3)]
+    assert compiled == [(config, 3, "cuda:1")]
     assert "as they come" in capsys.readouterr().out  # the stand-in reports no success

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import traceback
 from pathlib import Path
@@ -44,6 +45,16 @@ def load_class(name: str, base: type, what: str) -> type:
     if not (isinstance(found, type) and issubclass(found, base)):
         raise ValueError(f"{what} {name!r}: {attribute} must be a class derived from {base.__module__}.{base.__name__}")
     return found
+
+
+def code_digest(kind: type) -> str:
+    """A hash of the file that defines a class of the user's own; empty for those of this library."""
+    if kind.__module__.partition(".")[0] == "firm":
+        return ""
+    try:
+        return hashlib.sha256(Path(inspect.getfile(kind)).read_bytes()).hexdigest()[:16]
+    except (OSError, TypeError):  # typed into a session: there is no file
+        return ""
 
 
 def _from_file(path: Path, what: str) -> ModuleType:

@@ -19,6 +19,11 @@ def numbers(text: str, option: str = "--steps") -> list[int]:
     return found
 
 
+def counted(count: int, what: str = "image") -> str:
+    """A number of things in words: "1 image", "10 images"."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
     """The settings ``key=value`` of an option that may be given several times."""
     found: dict[str, Any] = {}

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from firm._model import Firm
 from firm.acceleration.graphs import record
 from firm.networks.estimator import Estimator
+from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish, has_fused
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
@@ -48,8 +49,8 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
         return net if inside is wrapper.estimator else wrapper.around(inside)
     if isinstance(net, FastNetwork) and precision not in ("auto", {torch.bfloat16: "bf16"}.get(net.dtype, "float32")):
         net = net.underlying()
-    if not isinstance(net, Estimator):
-        return net  # nothing to gain for other networks
+    if not isinstance(net, Estimator) or isinstance(net, Step):
+        return net  # nothing to gain for other networks; a `Step` needs gradients inside
     net = copy.deepcopy(net).requires_grad_(False).eval()
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     device = next(net.parameters()).device

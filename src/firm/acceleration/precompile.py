@@ -23,8 +23,13 @@ class Signature:
 
 
 def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[Signature, nn.Module]:
-    """The distinct blocks of the network as training calls it on `inputs`, each with a module that has it."""
+    """The distinct blocks of the network as training calls it on `inputs`, each with a module that has it.
+
+    None where an operator is among the inputs: those blocks are compiled as they come.
+    """
     found: dict[Signature, nn.Module] = {}
+    if not all(isinstance(value, Tensor) for value in inputs):
+        return found
 
     def record(module: nn.Module, given: tuple[Tensor | None, ...]) -> None:
         # Gradients flow through all inputs but t, sigma, x_t and the context; x^{k+1} and z^k have none at first. The

@@ -28,8 +28,8 @@ def diffpir(
 ) -> Tensor:
     """Restore images (B, C, H, W) from `y`. Network calls: steps.
 
-    The state is x = sqrt(a) (x_1 + s n), with s^2 = (1 - a)/a for the diffusion's a = prod (1 - beta). From A'y and
-    noise, for times that lie ever denser towards the end:
+    The state is x = sqrt(a) (x_1 + s n), with s^2 = (1 - a)/a for the diffusion's a = prod (1 - beta). From a first
+    guess and noise, for times that lie ever denser towards the end:
 
         x_1 = D(x / sqrt(a), s), clamped to [-1, 1]
         u   = argmin |A u - y|^2 + rho |u - x_1|^2,    rho = weight sigma^2 / s^2

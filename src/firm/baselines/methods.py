@@ -144,8 +144,9 @@ class Networks:
         """The network and its fingerprint; as it is if gradients go through it, else made fast."""
         if (name, gradients) not in self._ready:
             net = load_weights(f"{self.images}-{name}", self.where).to(self.device)
-            print_of = fingerprint(net, "" if gradients else self.precision)
-            self._ready[name, gradients] = (net if gradients else fast_network(net, self.precision, False), print_of)
+            quick = net if gradients else fast_network(net, self.precision, False)
+            rounding = getattr(quick, "dtype", torch.float32)  # what "auto" came to on this device
+            self._ready[name, gradients] = (quick, fingerprint(net, str(rounding).removeprefix("torch.")))
         return self._ready[name, gradients]
 
 

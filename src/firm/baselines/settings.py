@@ -1,4 +1,7 @@
-"""The published settings of every method, for each task and data set; what is not here is a function's default.
+"""The settings of every method, for each task and data set; what is not here is a function's default.
+
+They are the published ones, but where our networks need others: the first level of PnP-HQS, PnP-GS's steps in random
+inpainting of faces.
 
 Sources: the published code of PnP-Flow, Flower and their forks as they stood in November 2026, and the paper's
 Appendix D. CelebA's stand for images below 256 pixels, AFHQ's from there on, as with the tasks.

@@ -41,9 +41,10 @@ def bench_sampling(
     device = device or default_device()
     model = load(name).to(device)
     config: dict[str, Any] = getattr(model.estimator, "config", {})
-    if "side" not in config:
-        raise ValueError(f"the model {name} does not restore pictures")
-    size = int(config["side"])
+    found_size = model.card.get("size") or config.get("side")
+    if not found_size:
+        raise ValueError(f"the model {name} does not restore pictures, or does not say of which size")
+    size = int(found_size)
     problem = Task(task, size)
     rows: list[dict[str, Any]] = []
     results: dict[str, Any] = {

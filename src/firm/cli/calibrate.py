@@ -73,6 +73,7 @@ def calibrate(
 
 def _refuse_to_replace(out: Path) -> None:
     """Only an earlier calibration is replaced."""
+    from firm._util.files import check_file
     from firm.restoration.calibration import load
 
     if out.is_dir():
@@ -82,6 +83,7 @@ def _refuse_to_replace(out: Path) -> None:
             load(out)
         except ValueError:
             raise ValueError(f"--out {out} is there and is no calibration: choose another name") from None
+    check_file(out)
 
 
 def _print(found: Calibration, model: str, out: Path) -> None:

@@ -75,7 +75,7 @@ def evaluate(
 
     from firm._util.device import choose_device
     from firm._util.locks import folder_lock
-    from firm._util.text import numbers, settings
+    from firm._util.text import counted, numbers, settings
     from firm.cli.models import channels_of, range_of, side_for
     from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
@@ -88,7 +88,8 @@ def evaluate(
         names = [name.strip() for text in (method, methods) for name in text.split(",") if name.strip()]
         counts, given = numbers(steps), settings(own or [])
         classes = task_classes(tasks, given)  # before anything is read
-        chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where)
+        images_of = "cat" if dataset == "afhq" else "face"  # whose networks the baselines take
+        chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where, images_of)
         card = {} if model is None else model.card
         side = side_for(size, dataset, card)
         if side is not None:
@@ -114,13 +115,22 @@ def evaluate(
                 console.print(table)
             for task in chosen if images else ():
                 comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
-    console.print(f"{len(pictures)} images in {time.perf_counter() - start:.0f} s; results are in {folder}")
+    console.print(f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s; results are in {folder}")
 
 
 def _methods(
-    names: list[str], steps: list[int], precision: Precision, network: str | None, weights: Path | None, device: Any
+    names: list[str],
+    steps: list[int],
+    precision: Precision,
+    network: str | None,
+    weights: Path | None,
+    device: Any,
+    images: str,
 ) -> tuple[list[Any], Any, str]:
-    """The rows of the tables, the model, if any (at most one; several baselines), and what a folder is called by."""
+    """The rows of the tables, the model, if any (at most one; several baselines), and what a folder is called by.
+
+    The baselines' networks are those for `images`, "face" or "cat".
+    """
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.cli.models import load_model
     from firm.evaluation.folder import folder_name
@@ -134,7 +144,7 @@ def _methods(
             f"one model at a time, got {', '.join(models)}; baselines are {', '.join([*GROUPS, *BASELINES])}"
         )
     if known:
-        rows += baseline_methods(",".join(known), Networks(device, precision, weights))
+        rows += baseline_methods(",".join(known), Networks(device, precision, weights, images))
     if not models:
         return rows, None, "+".join(names)
     try:

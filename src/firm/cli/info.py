@@ -69,7 +69,7 @@ def info(
     path = Path(what)
     try:
         if path.is_dir():
-            facts = folder_facts(path)
+            facts = _folder_facts(path)
         elif path.suffix == ".safetensors" or not path.exists():
             facts = model_facts(find(what))
         else:
@@ -77,6 +77,16 @@ def info(
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(_table(facts))
+
+
+def _folder_facts(path: Path) -> Facts:
+    """`folder_facts`, with a sentence where a file of the folder is not what it should be."""
+    import yaml
+
+    try:
+        return folder_facts(path)
+    except (TypeError, AttributeError, LookupError, yaml.YAMLError) as error:
+        raise ValueError(f"{path}: its files are damaged, or of another program ({error})") from error
 
 
 def model_facts(path: Path) -> Facts:

@@ -37,14 +37,21 @@ OPTIONS: dict[str, tuple[Any, Any]] = {
     "images": (Annotated[int | None, typer.Option(min=1, help="Images timed one by one.")], None),
     "batches": (Annotated[str | None, typer.Option(help="Batch sizes to try for the most images per second.")], None),
     "modes": (Annotated[str | None, typer.Option(help="plain: eager float32; fast: CUDA graphs, bf16.")], None),
-    "skip": (Annotated[str | None, typer.Option(help="Baselines to leave out in plain mode.")], None),
+    "skip": (Annotated[str | None, typer.Option(help="Baselines to leave out in plain mode, or none.")], None),
     "seed": (Annotated[int, typer.Option(help="Seed of training, measurements and sampling.", callback=SEED)], 0),
     "training": (Annotated[int | None, typer.Option(min=1, help="Training steps.")], None),
     "N": (Annotated[int, typer.Option("--steps", min=1, help="Euler steps N.")], 2),
     "samples": (Annotated[int, typer.Option(min=2, help="Posterior samples of a measurement.")], 8),
     "S": (Annotated[int | None, typer.Option("--samples", min=2, help="Posterior samples of a measurement.")], None),
 }  # fmt: skip
-LISTS: dict[str, Callable[[str], Any]] = {"modes": lambda text: text.split(","), "skip": lambda text: text.split(",")}
+
+
+def _names(text: str) -> list[str]:
+    """The parts of a comma-separated list; none for "none"."""
+    return [part.strip() for part in text.split(",") if part.strip() not in ("", "none")]
+
+
+LISTS: dict[str, Callable[[str], Any]] = {"modes": _names, "skip": _names}
 
 
 def _settings(given: dict[str, Any]) -> Any:
@@ -60,7 +67,7 @@ def _settings(given: dict[str, Any]) -> Any:
     values["celeba"] = values.pop("data", None)
     for key in ("steps", "batches"):
         if values.get(key) is not None:
-            values[key] = numbers(values[key])
+            values[key] = numbers(values[key], f"--{key}")
     values |= {key: read(values[key]) for key, read in LISTS.items() if values.get(key) is not None}
     known = {field.name for field in fields(Settings)}
     own = {key: value for key, value in values.items() if key not in known}

@@ -39,7 +39,7 @@ def build_api(restorer: Restorer, workspace: Workspace) -> None:
         request = Request(
             picture.path, picture.name, model, bool(clean), cast(Trouble, trouble), noise, blur, int(scale),
             None if mask is None else mask.path, cast(Colour, colour), missing, int(strokes), int(steps), int(samples),
-            int(seed),
+            int(seed or 0),
         )  # fmt: skip
         watch = Watch(tell=lambda done, total, text: bar((done, total), desc=text, unit="network calls"))
         with workspace.results() as folder:

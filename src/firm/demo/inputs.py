@@ -81,7 +81,8 @@ def request_from(folder: Path, values: Sequence[Any]) -> Request | None:
         Image.fromarray(mask).convert("L").save(file)
     return Request(
         upload.path, upload.name, model, clean, trouble, None if estimated and not clean else float(noise),
-        float(blur), int(scale), file, colour, float(missing) / 100, int(strokes), int(steps), int(samples), int(seed),
+        float(blur), int(scale), file, colour, float(missing) / 100, int(strokes), int(steps), int(samples),
+        int(seed or 0),
     )  # fmt: skip
 
 

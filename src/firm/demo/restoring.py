@@ -15,7 +15,7 @@ from torch import Tensor
 
 from firm import __version__
 from firm._model import Firm
-from firm._restore import AT_ONCE, Restoration, restore
+from firm._restore import Restoration, batches, restore
 from firm.cli.models import channels_of
 from firm.demo.command import TILE, command
 from firm.demo.models import Models
@@ -65,9 +65,8 @@ class Prepared:
     def work(self, steps: int, samples: int) -> Work:
         """The network calls that a restoration takes."""
         like = self.problem.op.A_adjoint(self.problem.y)
-        size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))  # as `restore` groups them
         tiles = self.tiles.count(int(like.shape[-2]), int(like.shape[-1]))
-        return Work(steps, math.ceil(samples / size), max(1, self.model.solver.K) * tiles)
+        return Work(steps, len(batches(like, samples)), max(1, self.model.solver.K) * tiles)
 
 
 class Restorer:
@@ -127,8 +126,8 @@ class Restorer:
         image, mean = problem.finish(result.image), problem.finish(result.mean)
         stem = Path(request.name).stem or "picture"
         png8, png16 = folder / f"{stem}_restored.png", folder / f"{stem}_restored_16bit.png"
-        write_picture(png8, image[0])
-        write_picture(png16, image[0], "png16")
+        write_picture(png8, image[0], alpha=problem.alpha)
+        write_picture(png16, image[0], "png16", alpha=problem.alpha)
         line = command(request, prepared.tiles.tile, None if prepared.mask is None else "mask.png")
         about = self._settings(request, prepared, result, image, mean) | {"command": line}
         outcome = Outcome(
@@ -142,7 +141,7 @@ class Restorer:
             outcome = replace(outcome, truth=save_shown(folder / "truth.png", problem.truth))
         if result.std is not None:
             heat = folder / "uncertainty.png"
-            about["mean uncertainty (grey levels)"] = round(save_heat_map(heat, problem.finish(result.std)), 3)
+            about["mean uncertainty (grey levels)"] = round(save_heat_map(heat, problem.spread(result.std)), 3)
             outcome = replace(outcome, mean=save_shown(folder / "mean.png", mean), heat_map=str(heat))
         Path(outcome.settings_file).write_text(json.dumps(about, indent=1))
         return outcome

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firm._util.files import remove_leftovers, write_atomically
+from firm._util.importing import code_digest
+from firm.tasks import BaseTask
 
 if TYPE_CHECKING:
     from firm.evaluation.run import Evaluation
@@ -36,12 +38,14 @@ def claim(out: Path, evaluation: Evaluation) -> None:
         "convention": evaluation.convention,
         "seed": evaluation.seed,
         **evaluation.about,
+        "pixels": evaluation.images.digest(),
     }
-    tasks = {task.name: {"size": list(task.shape), **task.settings()} for task in evaluation.tasks}
+    tasks = {task.name: _about(task) for task in evaluation.tasks}
     path = out / "config.json"
     if path.exists():
         before = _read_config(path)
         tasks_before = before.pop("tasks")
+        before.setdefault("pixels", config["pixels"])  # of an earlier version, which did not look at them
         differing = [key for key in config if before.get(key) != config[key]]
         differing += [name for name in tasks if name in tasks_before and tasks_before[name] != tasks[name]]
         if differing:
@@ -51,6 +55,12 @@ def claim(out: Path, evaluation: Evaluation) -> None:
             )
         tasks = {**tasks_before, **tasks}
     write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
+
+
+def _about(task: BaseTask) -> dict[str, Any]:
+    """What a task's rows depend on; of a task of the user's own, its file too."""
+    code = code_digest(type(task))
+    return {"size": list(task.shape), **task.settings(), **({"code": code} if code else {})}
 
 
 def _read_config(path: Path) -> dict[str, Any]:

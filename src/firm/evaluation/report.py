@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from rich.table import Table
 
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
+from firm._util.text import counted
 from firm.evaluation.folder import Row
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.run import Evaluation, restore_chunk, score_image
@@ -37,7 +39,8 @@ def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
             if not numbers:
                 continue  # not defined for these images
             values[metric] = statistics.fmean(numbers)
-            values[f"{metric}_std"] = statistics.stdev(numbers) if len(numbers) > 1 else 0.0
+            several = len(numbers) > 1 and all(map(math.isfinite, numbers))  # an exact restoration has infinite PSNR
+            values[f"{metric}_std"] = statistics.stdev(numbers) if several else 0.0
         values["fingerprint"] = group[0]["fingerprint"]
         values["nfe"] = group[0]["nfe"]
         values["seconds"] = statistics.median(row["seconds"] for row in group)
@@ -51,7 +54,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
     out = []
     for task, methods in summary.items():
         count = max(values["images"] for values in methods.values())
-        title = f"{task} ({count} images, convention {convention})"
+        title = f"{task} ({counted(count)}, convention {convention})"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
         table.add_column("method", no_wrap=True)
         for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "MB"):  # fits a terminal of 80 columns

@@ -96,6 +96,8 @@ def evaluate(
     for task, method in pairs:
         todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, method.fingerprint, i) not in done]
         work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
+    place = {task.name: number for number, task in enumerate(evaluation.tasks)}
+    work.sort(key=lambda item: (place[item[0].name], item[2].start))  # every method on a chunk before the next chunk
     total = len(pairs) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
     with (
@@ -105,13 +107,12 @@ def evaluate(
         writer = csv.DictWriter(file, COLUMNS)
         if file.tell() == 0:
             writer.writeheader()
-        measured: dict[tuple[str, range], Measured] = {}  # of the current task: one measurement serves all methods
+        measured: dict[tuple[str, range], Measured] = {}  # the current chunk: one measurement serves all methods
         for task, method, chunk in work:
             bar.set_description(f"{task.name}, {method.label}")
             key = (task.name, chunk)
             if key not in measured:
-                measured = {k: v for k, v in measured.items() if k[0] == task.name}
-                measured[key] = measure_chunk(evaluation, task, chunk)
+                measured = {key: measure_chunk(evaluation, task, chunk)}
             new = _evaluate_chunk(evaluation, task, method, chunk, measured[key])
             writer.writerows(new)
             file.flush()
@@ -180,7 +181,7 @@ def _score(
 
 def _bare_stride(task: BaseTask) -> bool:
     """Whether this is the paper's super-resolution."""
-    return task.name == "super-resolution" and task.settings()["filter"] == "stride"
+    return task.name == "super-resolution" and task.settings().get("filter") == "stride"
 
 
 def _evaluate_chunk(

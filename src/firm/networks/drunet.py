@@ -17,7 +17,7 @@ class DRUNet(nn.Module):
 
     Images are in [-1, 1], and sigma in these units. Inside they are in [0, 1], and the map of the noise level, the last
     input channel, holds sigma / 2: as published, so that weights made for the published network mean the same here.
-    There are no biases: brighter images with more noise come out brighter, and otherwise the same.
+    There are no biases: scaling image and noise level together scales the result.
 
     Parameters
     ----------

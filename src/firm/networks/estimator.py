@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from firm.networks.blocks import Conditioning, Stem
 from firm.networks.settings import require_number, short
 
-EXTRA = {"previous": 1, "context": 2, "iteration": 0}  # what a network may see beside x^{k+1} and x_t: images of it
+# What a network may see beside x^{k+1} and x_t, and how many further images that is.
+EXTRA = {"previous": 1, "context": 2, "iteration": 0}
 
 
 class Estimator(nn.Module):
@@ -32,10 +33,16 @@ class Estimator(nn.Module):
             if image is None or image.shape != x.shape:
                 shape = None if image is None else tuple(image.shape)
                 raise ValueError(f"{kind} takes {self.images} images of one shape, got {tuple(x.shape)} and {shape}")
-        if not scalars:
-            raise ValueError(f"{kind} takes {self.images} images, then t, got {self.images} inputs")
+        counts = "iteration" in self.config.get("extra", ())
+        most = 2 + counts  # t, sigma (whose absence has a message of its own), k
+        if not most - 1 <= len(scalars) <= most:
+            wanted = " and then the iteration" if counts else ""
+            raise ValueError(
+                f"{kind} takes {self.images} images, then t, then sigma with noise_level=True{wanted}; "
+                f"got {2 + len(others)} inputs"
+            )
         t, *more = scalars
-        k = more.pop() if more and "iteration" in self.config.get("extra", ()) else None
+        k = more.pop() if counts else None
         return self._checked(images, t, more[0] if more else None, k)  # type: ignore[arg-type]
 
     def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
@@ -66,13 +73,17 @@ class Estimator(nn.Module):
         raise NotImplementedError
 
 
-def check_inputs(kind: str, time_scale: float, noise_level: bool, extra: tuple[str, ...]) -> None:
+def check_inputs(net: Estimator, time_scale: float, noise_level: bool, extra: tuple[str, ...]) -> None:
     """Refuse settings of the inputs that make no sense."""
+    kind = type(net).__name__
     require_number(kind, "time_scale", time_scale, 1e6)
     if not isinstance(noise_level, bool):
         raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
-    if not isinstance(extra, list | tuple) or any(name not in EXTRA for name in extra):
+    known = isinstance(extra, list | tuple) and all(name in EXTRA for name in extra)
+    if not known or len(set(extra)) < len(extra):
         raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
+    if extra and type(net).images == 1:
+        raise ValueError(f"{kind} sees one image: it takes no extra, got {short(extra)}")
 
 
 class OneImage(Estimator):
@@ -82,6 +93,4 @@ class OneImage(Estimator):
 
     def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """Velocity at `x` (B, C, H, W) and `t` (B,)."""
-        if self.images != 1:
-            raise ValueError(f"{type(self).__name__} sees one image: it takes no extra")
         return self._checked((x,), t, sigma)

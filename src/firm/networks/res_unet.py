@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from firm.networks.blocks import Attention, Conditioning, Stem
 from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
-from firm.networks.settings import short, whole, wholes
+from firm.networks.settings import per_level, short, whole, wholes
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalisation
 
@@ -33,7 +33,7 @@ class ResUNet(Estimator):
     blocks
         Residual blocks per level, going down and again going up, once in the last: a number, or one for each level.
     unshuffle
-        Fold ``unshuffle x unshuffle`` pixels into channels before the first level and back after it.
+        Fold ``unshuffle x unshuffle`` pixels into channels before the first level, and unfold them after the last.
     attention
         Whether there is self-attention in the last level.
     time_scale, noise_level, extra
@@ -57,15 +57,14 @@ class ResUNet(Estimator):
         super().__init__()
         kind = type(self).__name__
         channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
-        widths, one = wholes(kind, "widths", widths, 65536, 12), not isinstance(blocks, list | tuple)
-        each = (whole(kind, "blocks", blocks, 100),) * len(widths) if one else wholes(kind, "blocks", blocks, 100, 12)
-        check_inputs(kind, time_scale, noise_level, extra)
-        if len(each) != len(widths):
-            raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(widths)}")
+        widths = wholes(kind, "widths", widths, 65536, 12)
+        each = per_level(kind, blocks, len(widths))
+        check_inputs(self, time_scale, noise_level, extra)
         if not isinstance(attention, bool):
             raise ValueError(f"{kind}: attention must be true or false, got {short(attention)}")
         self.config = dict(
-            channels=channels, widths=widths, blocks=blocks if one else each, unshuffle=unshuffle, attention=attention,
+            channels=channels, widths=widths, blocks=each if isinstance(blocks, list | tuple) else blocks,
+            unshuffle=unshuffle, attention=attention,
             time_scale=time_scale, noise_level=noise_level, extra=tuple(extra),
         )  # fmt: skip
         self.images = type(self).images + sum(EXTRA[name] for name in extra)

@@ -9,9 +9,7 @@ from typing import Any
 def whole(kind: str, name: str, value: Any, high: int) -> int:
     """`value`, or ValueError unless it is a whole number from 1 to `high`."""
     if not is_whole(value, 1, high):
-        raise ValueError(
-            f"{kind}: every size must be at least 1; {name} must be a whole number from 1 to {high}, got {short(value)}"
-        )
+        raise ValueError(f"{kind}: {name} must be a whole number from 1 to {high}, got {short(value)}")
     return int(value)
 
 
@@ -19,10 +17,19 @@ def wholes(kind: str, name: str, values: Any, high: int, most: int, least: int =
     """`values` as a tuple, or ValueError unless they are `least` to `most` whole numbers from 1 to `high`."""
     if not isinstance(values, Sequence) or isinstance(values, str) or not least <= len(values) <= most:
         raise ValueError(
-            f"{kind}: {name} must be a list of at most {most} whole numbers and at least {least}, such as [1, 2], "
-            f"got {short(values)}"
+            f"{kind}: {name} must be a list of {least} to {most} whole numbers, such as [1, 2], got {short(values)}"
         )
     return tuple(whole(kind, name, value, high) for value in values)
+
+
+def per_level(kind: str, blocks: Any, levels: int) -> tuple[int, ...]:
+    """How many blocks each of the levels has: `blocks` is a number for all of them, or one for each."""
+    if not isinstance(blocks, list | tuple):
+        return (whole(kind, "blocks", blocks, 100),) * levels
+    each = wholes(kind, "blocks", blocks, 100, 12)
+    if len(each) != levels:
+        raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {levels}")
+    return each
 
 
 def require_number(kind: str, name: str, value: Any, high: float) -> None:

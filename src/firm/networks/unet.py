@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
 from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
-from firm.networks.settings import short, whole, wholes
+from firm.networks.settings import per_level, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -81,17 +81,15 @@ class UNet(Estimator):
         groups = whole(kind, "groups", groups, 65536)
         mult = wholes(kind, "mult", mult, 256, 12)
         attention = wholes(kind, "attention", attention, 65536, 32, least=0)
-        one = not isinstance(blocks, list | tuple)
-        each = (whole(kind, "blocks", blocks, 100),) * len(mult) if one else wholes(kind, "blocks", blocks, 100, 12)
-        check_inputs(kind, time_scale, noise_level, extra)
+        each = per_level(kind, blocks, len(mult))
+        check_inputs(self, time_scale, noise_level, extra)
         if ch % 2:
             raise ValueError(f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
         self.config = dict(
-            channels=channels, side=side, ch=ch, mult=mult, blocks=blocks if one else each, attention=attention,
+            channels=channels, side=side, ch=ch, mult=mult,
+            blocks=each if isinstance(blocks, list | tuple) else blocks, attention=attention,
             groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
-        if len(each) != len(mult):
-            raise ValueError(f"{kind}: blocks must be one number or one a level, got {short(blocks)} for {len(mult)}")
         if extra:
             self.config["extra"] = tuple(extra)  # the paper's is saved without
         self.images = type(self).images + sum(EXTRA[name] for name in extra)

@@ -25,7 +25,7 @@ from firm.reproduce.record import Clock, record
 from firm.reproduce.settings import CELEBA, Settings
 from firm.reproduce.tables import METRICS, Column, Line, Table, Value, metric_columns
 from firm.tasks import Task
-from firm.training.config import TrainConfig, load_config
+from firm.training.config import TrainConfig, dump_config, load_config
 from firm.training.loop import train
 
 RANDOM, BLUR = "random-inpainting", "deblurring"
@@ -146,8 +146,10 @@ def evaluated(
 def trained(settings: Settings, variant: Variant) -> Path | None:
     """The variant's model. Not there, or only begun: trained to the end, but with --quick None."""
     config = variant.config(settings, settings.celeba)
-    path = Path(config.out) / "model.safetensors"
-    if (Path(config.out) / "done").is_file():
+    path, done = Path(config.out) / "model.safetensors", Path(config.out) / "done"
+    if done.is_file():
+        if done.read_text() != _settings_of(config):
+            raise ValueError(f"{path} was trained with other settings than ablation.yaml has: delete {path.parent}")
         return path
     if settings.quick:
         return None
@@ -155,8 +157,13 @@ def trained(settings: Settings, variant: Variant) -> Path | None:
         result = train(config, alone)
     if not result["finished"]:
         raise KeyboardInterrupt  # stopped by the user; the same command goes on
-    write_atomically(Path(config.out) / "done", f"{result['step']} steps\n")
+    write_atomically(done, _settings_of(config))
     return path
+
+
+def _settings_of(config: TrainConfig) -> str:
+    """All that a network's training depends on, but for where things lie."""
+    return dump_config(replace(config, out="", data="", cache=""))
 
 
 def _named(values: Sequence[float]) -> dict[str, Value]:

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from firm._model import load
 from firm._restore import restore
 from firm._util.seeds import generator_for
+from firm.data.images import Images
 from firm.metrics import coverage
 from firm.reproduce import toy
 from firm.reproduce.calibration_figures import coverage_figure, error_figure
@@ -90,7 +91,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         raise ValueError(f"--samples {S}: a 90 % interval needs 19 samples or more")
     steps = settings.steps or (QUICK_STEPS if quick else STEPS)
     count = settings.limit or (QUICK_IMAGES if quick else IMAGES)
-    found = count_all(settings, QUICK_TASKS if quick else TASKS, steps, count, S)
+    images = test_images(settings, CELEBA, count)
+    found = count_all(settings, images, QUICK_TASKS if quick else TASKS, steps, S)
     learned, exact = toy.sweep(load("toy"), 0), toy.sweep(ExactField(), 0)
     distances = {
         what: {N: toy.summary(x, 1.5)["w1"] for N, x in drawn.items()}
@@ -105,18 +107,18 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         Figure("error.png", "error against predicted standard deviation; calibrated samples lie on the line", True),
     ]
     return record(
-        settings, name, clock, images=count, model=settings.model or CELEBA.model, figures=figures,
+        settings, name, clock, images=len(images), model=settings.model or CELEBA.model, figures=figures,
         tables=[table(found, S), toy_table(distances)], notes=[sentence(t, r, S) for t, r in required.items()],
         numbers={"samples": S, "calibration": found, "requirement": required, "toy": distances},
     )  # fmt: skip
 
 
-def count_all(settings: Settings, tasks: Sequence[str], steps: Sequence[int], count: int, S: int) -> Found:
+def count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: Sequence[int], S: int) -> Found:
     """For every task and N: what `Tally` counts; of box inpainting also inside and outside of the box.
 
     Only the samples of one image are in memory.
     """
-    model, images = firm_model(settings, CELEBA), test_images(settings, CELEBA, count)
+    model = firm_model(settings, CELEBA)
     tallies: dict[tuple[str, int], Tally] = {}
     work = [(kind, N, i) for kind in tasks for N in steps for i in range(len(images))]
     for kind, N, i in tqdm(work, unit="image"):

@@ -61,6 +61,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         method.on(task)  # loads the networks: what is missing is said before any work
     names = baseline_names(chosen) if chosen else []
     pictures = test_images(settings, CELEBA, max([count, *batches]))
+    count = min(count, len(pictures))
     model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
     work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in modes for N in settings.steps or STEPS]
     work += [(mode, row, 0) for mode in modes for row in names if mode == "fast" or row not in skipped]

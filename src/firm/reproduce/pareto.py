@@ -34,6 +34,12 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         machine = cost["machine"].get("gpu", cost["machine"]["cpu"])
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"{folders[0]} or {folders[1]} lacks numbers: run the studies again") from error
+    if quality["model"] != cost["model"]:
+        raise ValueError(
+            f"celeba was run with the model {quality['model']}, cost with {cost['model']}: run one of them again"
+        )
+    if not seconds:
+        raise ValueError(f"{folders[1]} has no times of the mode fast: run `firm reproduce cost` with --modes fast")
     quick = settings.quick or quality["quick"] or cost["quick"]  # as quick as what it is drawn from
     theirs = {method: values[0] for method, values in COST.items()}
     paper = {m: {task: float(row[task]["psnr"]) for task in row} for m, row in published().items()}  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from firm._util.text import counted as number_of
 from firm.data import cat, portrait
 from firm.data.images import Images
 from firm.evaluation import Evaluation
@@ -80,5 +81,5 @@ def label(scores: dict[str, float], metrics: Sequence[str]) -> str:
 
 
 def counted(images: Images) -> str:
-    """How many images, in words: "1 image", "10 images"."""
-    return f"{len(images)} image{'' if len(images) == 1 else 's'}"
+    """How many images, in words."""
+    return number_of(len(images))

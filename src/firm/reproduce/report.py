@@ -29,7 +29,7 @@ LEGEND = (
     "higher is better, ↓ that lower is."
 )
 QUICK = (
-    "Quick run: ten images or fewer, bundled models, nothing trained. It shows that everything works; "
+    "Quick run (--quick): few images, and nothing trained. It shows that everything works; "
     "for numbers to compare with the paper's, run it in full."
 )
 SCRIPT = (

@@ -132,7 +132,7 @@ def markdown(table: Table) -> str:
         titles = " / ".join(table.columns[i].title for i in members)
         heads.append(f"{name}: {titles}" if name else titles)
     any_paper = any(line.paper for line in table.lines)
-    lines = ["| " + " | ".join(["", *([""] if any_paper else []), *heads]) + " |"]
+    lines = [_piped(["", *([""] if any_paper else []), *heads])]
     lines.append("|---" * (len(heads) + 1 + any_paper) + "|")
     for line in table.lines:
         for whose in ("ours", "paper"):
@@ -142,18 +142,24 @@ def markdown(table: Table) -> str:
             joined = [[found[i] for i in members] for _, members in groups(table)]
             shown = ["-" if set(part) == {"-"} else " / ".join(part) for part in joined]
             first = [line.label if whose == "ours" or not line.ours else "", *([whose] if any_paper else [])]
-            lines.append("| " + " | ".join([*first, *shown]) + " |")
+            lines.append(_piped([*first, *shown]))
     return "\n".join(lines) + "\n"
+
+
+def _piped(parts: Sequence[str]) -> str:
+    """A line of a Markdown table."""
+    return "| " + " | ".join(part.replace("|", r"\|") for part in parts) + " |"
 
 
 def latex(table: Table) -> str:
     r"""A tabular: best \textbf, second \underline; the paper's lines in grey. Needs booktabs and xcolor."""
 
     def mark(shown: str, place: int) -> str:
+        shown = _escaped(shown)
         return {0: rf"\textbf{{{shown}}}", 1: rf"\underline{{{shown}}}"}.get(place, shown)
 
     def row(line: Line, whose: Whose, name: str, style: str) -> str:
-        return " & ".join(style + _escaped(part) for part in (name, *cells(table, line, whose, mark))) + r" \\"
+        return " & ".join(style + part for part in (name, *cells(table, line, whose, mark))) + r" \\"
 
     heads = [
         rf"\multicolumn{{{len(members)}}}{{c}}{{{_escaped(name)}}}" if name else "" for name, members in groups(table)
@@ -162,14 +168,18 @@ def latex(table: Table) -> str:
     out += ["& " + " & ".join(heads) + r" \\"] if any(heads) else []
     out += ["& " + " & ".join(_escaped(column.title) for column in table.columns) + r" \\", r"\midrule"]
     for line in table.lines:
-        out += [row(line, "ours", line.label, "")] if line.ours else []
-        name = r"\quad published" if line.ours else line.label + " (published)"
+        label = _escaped(line.label)
+        out += [row(line, "ours", label, "")] if line.ours else []
+        name = r"\quad published" if line.ours else label + " (published)"
         out += [row(line, "paper", name, r"\color{gray}")] if line.paper else []
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}", ""])
 
 
+ESCAPES = {letter: f"\\{letter}" for letter in "%_&#"} | {"^": r"\^{}", "±": r"$\pm$", "|": "$|$", "<": "$<$"}
+
+
 def _escaped(shown: str) -> str:
-    for letter, instead in (("%", r"\%"), ("_", r"\_"), ("±", r"$\pm$")):
+    for letter, instead in ESCAPES.items():
         shown = shown.replace(letter, instead)
     return shown
 

@@ -72,7 +72,8 @@ def plan(
 def _results(out: Path, name: str, row: Row) -> list[Path]:
     """The files that a run wrote, by its row; without one, those that every run writes."""
     if "error" not in row:
-        return [Path(p) for p in row.get("written", [])]
+        folder = (out / name).parent  # wherever the folder was, and the command was given, at that time
+        return [folder / Path(str(p)).name for p in row.get("written", [])]
     return [out / f"{name}_{what}" for what in ("restored.png", "restored.npy", "compare.png")]
 
 
@@ -117,10 +118,11 @@ def remove_replaced(out: Path, before: Row, now: Row) -> None:
     if "error" in now:
         return
     place = (out / f"{now['name']}_").resolve()
-    for text in set(map(str, before.get("written", []))) - set(now["written"]):
-        path = Path(text)
+    was, is_now = ({Path(str(text)).name for text in row.get("written", [])} for row in (before, now))
+    for name in was - is_now:
+        path = place.parent / name
         # A file may say anything: only what is called like a result of this picture, in this folder, is deleted.
-        if path.parent.resolve() == place.parent and path.name.startswith(place.name) and path.suffix in SUFFIXES:
+        if name.startswith(place.name) and path.suffix in SUFFIXES:
             path.unlink(missing_ok=True)
 
 

@@ -57,7 +57,7 @@ class Problem:
         return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
 
     def spread(self, std: Tensor) -> Tensor:
-        """The same for standard deviations: 0 where the pixels are known."""
+        """The same for standard deviations: 0 where the pixels are known. Of a grey picture, the channels' average."""
         std = self.together(std)
         return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
 

@@ -58,8 +58,8 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     """Restore `files`, shared among the ranks; one row a picture, on the main rank all of them, also in restore.json.
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
-    same settings has restored is left as it is: its row has "earlier". Results of other runs are never replaced, but
-    with ``job.force``: `EarlierResultsError`, before anything is restored.
+    same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
+    ``job.force``; else `EarlierResultsError`, before anything is restored.
     """
     places = dict(zip(_names(files, root), files, strict=True))
     if ranks.main:

@@ -37,6 +37,7 @@ class Bridge(Objective):
 
     kind = "bridge"
     network_class = PriorUNet
+    fits = ("PriorUNet", "PriorResUNet")
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

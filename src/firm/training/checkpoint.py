@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import math
 import re
 import sys
@@ -82,11 +83,16 @@ class Checkpoints:
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         if not isinstance(state, dict) or state.get("format") != FORMAT:
             raise ValueError(f"it is not a checkpoint of format {FORMAT}")
-        if state.get("network") != self.network:
+        if _plain(state.get("network")) != _plain(self.network):
             raise ValueError("it is of another network")
         if state.get("step") != step:
             raise ValueError(f"its name does not fit its step, {state.get('step')}")
         return state
+
+
+def _plain(settings: Any) -> Any:
+    """Settings as JSON has them: a list of a YAML file and the tuple that it was written from are the same."""
+    return json.loads(json.dumps(settings, default=str))
 
 
 def sealed(state: State) -> bytes:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from firm._util.importing import is_own
-from firm.networks import NETWORKS, PRESETS, Estimator, UNet
+from firm.networks import NETWORKS, PRESETS, UNet
 from firm.tasks import takes_mask
 from firm.training.errors import ConfigError
 from firm.training.objectives import NAMED, Objective, objective_class
@@ -64,7 +64,7 @@ def check(c: TrainConfig) -> None:
         objective = objective_class(c.objective)
     except ValueError as error:
         raise ConfigError(f"{error}{suggest(c.objective, NAMED)}") from error
-    _check_network(c, need, objective.network_class)
+    _check_network(c, need, objective.network_class, objective.fits)
     if objective.measures:
         _check_tasks(c, need, objective)
 
@@ -88,8 +88,9 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 
-def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module]) -> None:
+def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tuple[str, ...]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
+        need(c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments")
         need(c.network in PRESETS, f"network: no preset {c.network!r}{suggest(c.network, PRESETS)}")
         settings = ", ".join(inspect.signature(usual).parameters)
         need(issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
@@ -102,6 +103,8 @@ def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module]) -> None:
         raise ConfigError(str(error)) from error
     if name is not None and name not in NETWORKS:
         return  # its class knows its arguments
+    if name is not None and not is_own(c.objective):
+        need(name in fits, f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
     known = list(inspect.signature(kind).parameters)
     for key in arguments:
         need(key in known, f"network: {kind.__name__} has no argument {key!r}{suggest(str(key), known)}")
@@ -112,8 +115,8 @@ def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module]) -> None:
         raise ConfigError(f"network: {error}") from error
     channels = arguments.get("channels", c.channels)
     need(channels == c.channels, f"network: channels ({channels}) must be those of the images, channels={c.channels}")
-    if isinstance(net, Estimator):
-        need(c.size % net.stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {net.stride}")
+    stride = int(getattr(net, "stride", 1))
+    need(c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}")
 
 
 def _check_tasks(c: TrainConfig, need: Any, objective: type[Objective]) -> None:

@@ -42,7 +42,7 @@ class TrainConfig:
     value_range: tuple[
         float, ...
     ] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged
-    read_size: int = 0  # side of the pictures as they are kept; 0 = size, or larger for random crops
+    read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["centre", "random"] = "centre"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
     flips: bool = False  # random mirror images; the paper has no augmentation
@@ -85,7 +85,8 @@ class TrainConfig:
     ema_decay: float = 0.999
     ema_from_epoch: int = 20
     seed: int = 42
-    max_minutes: float = 0.0  # train for this long instead (compiling not counted), the schedule stretched over it
+    # Train for this long instead, the schedule stretched over it. Compiling and recording a CUDA graph do not count.
+    max_minutes: float = 0.0
     init_from: str = ""  # a saved model whose weights to start from
     # Speed and memory; each may be switched off
     bf16: bool = True  # autocast; the data-consistency step stays float32 (the paper uses no mixed precision)
@@ -97,7 +98,7 @@ class TrainConfig:
     # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
     # (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
     recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
-    accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result
+    accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result but for pairings
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run
     out: str = "outputs/train"
@@ -123,7 +124,7 @@ class TrainConfig:
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
         """The tasks themselves; `mask` replaces the setting of that name."""
-        return [make_task(entry, self.size, mask or self.mask) for entry in self.tasks()]
+        return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
         """The name of its class, None for the objective's usual one, and its arguments."""

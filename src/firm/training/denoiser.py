@@ -37,6 +37,7 @@ class Denoiser(Objective):
     kind = "denoiser"
     takes_sigma = True
     network_class = DRUNet
+    fits = ("DRUNet", "GradientStep", "GradientResStep")
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -14,12 +14,15 @@ from firm.tasks import BaseTask, Rows, takes_mask, task_class
 from firm.training.errors import ConfigError
 
 
-def make_task(entry: dict[str, Any], size: int, mask: str) -> BaseTask:
-    """The task of an entry of the configuration's mixture; `mask` where the entry does not say shared or fresh."""
+def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") -> BaseTask:
+    """The task of an entry of the configuration's mixture; `mask` where the entry does not say shared or fresh.
+
+    `instead`, if given, replaces either.
+    """
     settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
     kind = task_class(str(entry["name"]))
     if takes_mask(kind):
-        settings.setdefault("mask", mask)
+        settings["mask"] = instead or settings.get("mask", mask)
     return kind(size, **settings)
 
 

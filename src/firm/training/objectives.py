@@ -42,6 +42,7 @@ class Objective:
     measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
     takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without being told to
     network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
+    fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -59,7 +60,8 @@ class Objective:
         x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
         t = torch.full((batch,), 0.5, device=device)
         extra = c.network_arguments()[1].get("extra", ())
-        images = (x,) * (getattr(c.network_class(), "images", 2) + sum(EXTRA.get(name, 0) for name in extra))
+        usual = getattr(self.network_class, "images", 2)
+        images = (x,) * (getattr(c.network_class(), "images", usual) + sum(EXTRA.get(name, 0) for name in extra))
         return (*images, *(t,) * (1 + c.noise_level + ("iteration" in extra)))
 
     def calls(self) -> int:

@@ -15,8 +15,9 @@ from firm.training.config import TrainConfig
 class Muon(Optimizer):
     """Momentum whose update is orthogonalised: every direction of a weight matrix is learned at the same pace.
 
-    Convolutions count as matrices, outputs x (inputs * kernel). Updates are scaled to the size that AdamW's have
-    (0.2 * sqrt(larger side)), so that both share one rate. Matrices of one shape are worked on together.
+    Convolutions count as matrices, outputs x (inputs * kernel), transposed ones as inputs x (outputs * kernel). Updates
+    are scaled to the size that AdamW's have (0.2 * sqrt(larger side)), so that both share one rate. Matrices of one
+    shape are worked on together.
 
     A step is skipped, on the device, where the attribute ``found_inf`` is 1, as in torch's fused AdamW.
     """
@@ -62,7 +63,7 @@ class Muon(Optimizer):
 
 
 def as_matrix(weight: Tensor) -> Tensor:
-    """Outputs x (kernel * inputs). In channels_last this is a view, no copy; the order of columns does not matter."""
+    """The first dimension x all others. In channels_last this is a view; the order of columns does not matter."""
     return weight if weight.ndim == 2 else weight.movedim(1, -1).flatten(1)
 
 

@@ -30,7 +30,8 @@ def override(values: dict[str, Any], text: str, default_network: str) -> None:
         raise ConfigError(f"{text!r}: not valid YAML after the = sign") from error
     whole, dot, part = key.partition(".")
     if dot:
-        values[whole] = {**_parts(whole, values, default_network), part: value}
+        parts = _parts(whole, values, default_network)
+        values[whole] = {part: value} if part == "class" else {**parts, part: value}  # another class, other arguments
         return
     values[key] = value
     if key == "task":

@@ -32,6 +32,7 @@ class Prior(Objective):
     kind = "prior"
     measures = False
     network_class = PriorUNet
+    fits = ("PriorUNet", "PriorResUNet")
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)

@@ -21,7 +21,7 @@ from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
-from firm.networks import NETWORKS
+from firm.networks import NETWORKS, Estimator
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
@@ -249,13 +249,28 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     """Weights of ``init_from``, checked against the network."""
     estimator = None if type(net) in NETWORKS.values() else copy.deepcopy(net)  # a file cannot build the user's own
     try:
-        weights = load_network(config.init_from, estimator).state_dict()
+        loaded = load_network(config.init_from, estimator)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(f"init_from: {error}") from error
-    own = net.state_dict()
+    if isinstance(loaded, Estimator) and isinstance(net, Estimator):
+        _check_alike(loaded, net, config.init_from)
+    weights, own = loaded.state_dict(), net.state_dict()
     weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
     if any(not finite(value) and finite(own[key]) for key, value in weights.items()):
         raise ConfigError(f"init_from: {config.init_from} has weights that are NaN or infinite")
     return weights
+
+
+def _check_alike(loaded: Estimator, net: Estimator, name: str) -> None:
+    """Refuse weights whose shapes fit, but which mean something else in this network."""
+    if type(loaded).images != type(net).images:
+        raise ConfigError(f"init_from: {name} has a {type(loaded).__name__}, which sees other images")
+    for key in ("time_scale", "groups"):
+        was, now = (n.config.get(key) for n in (loaded, net))
+        if was != now:
+            raise ConfigError(f"init_from: {name} was trained with network.{key}={was}, not {now}")
+    was, now = (n.config.get("extra", ()) for n in (loaded, net))
+    if "context" in was and "previous" in now and "previous" not in was:
+        raise ConfigError(f"init_from: {name} sees the context, and cannot be given the previous iterate as well")

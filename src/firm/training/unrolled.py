@@ -24,6 +24,7 @@ class Unrolled(Objective):
 
     kind = "ista-net"
     network_class = ISTANet
+    fits = ("ISTANet",)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error of the restored image and of the symmetry; the network knows no time."""

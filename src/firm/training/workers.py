@@ -28,16 +28,16 @@ def compile_beforehand(config: TrainConfig, ranks: Ranks) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "config.yaml")
         path.write_text(dump_config(config))
-        if not precompile(path, config.compile_workers):
+        if not precompile(path, config.compile_workers, str(ranks.device)):
             tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
 
 
-def precompile(config_file: Path, workers: int) -> bool:
+def precompile(config_file: Path, workers: int, device: str) -> bool:
     """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
-    program = "import sys; from firm.training.workers import main; main(sys.argv[1], *map(int, sys.argv[2:]))"
-    command = [sys.executable, "-c", program, str(config_file)]
+    program = "import sys; from firm.training.workers import main; main(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(config_file), device]
     running = [
         subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
         for i in range(workers)
@@ -46,10 +46,9 @@ def precompile(config_file: Path, workers: int) -> bool:
     return not any(codes)
 
 
-def main(config_file: str, worker: int, workers: int) -> None:
-    """Compile every `workers`-th distinct block."""
-    config = load_config(config_file)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def main(config_file: str, device_name: str, worker: str, workers: str) -> None:
+    """Compile every `workers`-th distinct block, for one device."""
+    config, device = load_config(config_file), torch.device(device_name)
     objective = objective_class(config.objective)(config)
     net = objective.build().to(device)
     if config.channels_last:
@@ -57,5 +56,5 @@ def main(config_file: str, worker: int, workers: int) -> None:
     inputs = objective.inputs(config.batch // config.accumulate, device)
     found = sorted(signatures(net, inputs, config.bf16).items(), key=lambda item: str(item[0]))
     compile_blocks(net, lean=config.recompute == "pointwise")
-    for signature, module in found[worker::workers]:
+    for signature, module in found[int(worker) :: int(workers)]:
         compile_signature(signature, module, config.bf16)
