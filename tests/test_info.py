@@ -132,3 +132,16 @@ def test_what_cannot_be_read_is_said(tmp_path, content):
         assert "Traceback" not in text
     assert shown("info", str(tmp_path))[0] == 2
     assert says(shown("info", "no-such-model")[1], "no model 'no-such-model'")
+
+
+def test_a_damaged_folder_is_said_to_be(tmp_path):
+    for number, (file, content) in enumerate(
+        [("config.yaml", "a: [1"), ("config.json", '{"files": 3, "tasks": {}}'), ("results.json", "[]")]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / ("metrics.jsonl" if file == "config.yaml" else "images.csv")).write_text("")
+        (folder / file).write_text(content)
+        code, text = shown("info", str(folder))
+        assert "Traceback" not in text, file
+        assert (code, says(text, "damaged")) == (2, True), (file, text)

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 import torch
@@ -202,3 +203,24 @@ def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, 
     assert len(set(prints.values())) == len(prints) == 8
     half = baseline_methods("flower1", Networks("cpu", "bf16", weights))[0].on(tasks[1])
     assert half.fingerprint != prints["Flower1-OT", "deblurring"]  # another precision is another network
+
+
+def test_cats_need_the_networks_of_cats(weights, tmp_path):
+    (tmp_path / "afhq" / "test" / "cat").mkdir(parents=True)
+    save_pictures(tmp_path / "afhq" / "test" / "cat", 1, (36, 40))
+    words = ["--dataset", "afhq", "--tasks", "denoising"]
+    told = invoke(tmp_path / "afhq", weights, tmp_path / "out", "pnp-hqs", *words)
+    assert (told.exit_code, says(told.output, "cat-prior.safetensors: no such weights")) == (2, True)
+    cats = tmp_path / "weights"
+    cats.mkdir()
+    shutil.copy(weights / "face-prior.safetensors", cats / "cat-prior.safetensors")
+    assert invoke(tmp_path / "afhq", cats, tmp_path / "out", "pnp-hqs", *words).exit_code == 0
+
+
+def test_a_row_is_of_the_precision_that_auto_came_to(weights, monkeypatch):
+    """So that rows of a machine with bfloat16 are not continued with those of one without."""
+    prints = {}
+    for name, has in (("auto", True), ("auto", False), ("bf16", False), ("float32", True)):
+        monkeypatch.setattr("firm.acceleration._fast.has_bf16", lambda device, has=has: has)
+        prints[name, has] = Networks("cpu", name, weights).get("prior", False)[1]
+    assert prints["auto", True] == prints["bf16", False] != prints["auto", False] == prints["float32", True]

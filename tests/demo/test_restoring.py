@@ -198,3 +198,16 @@ def test_the_words_of_the_progress():
     watch.begin(Work(steps=2, batches=3, calls=4), "N = 2")
     watch.done = 13
     assert watch.text().startswith("N = 2, samples, part 2 of 3, step 2 of 2, about ")
+
+
+def test_a_transparent_picture_stays_transparent(ask, restorer, tmp_path):
+    """As on the command line."""
+    with Image.open(ask().picture) as picture:
+        clear = picture.convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(clear.size))
+    clear.save(tmp_path / "clear.png")
+    outcome = restorer.restore(ask(picture=tmp_path / "clear.png", noise=20.0), Watch(), tmp_path)
+    with Image.open(outcome.png8) as picture:
+        assert picture.mode == "RGBA"
+        assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
+    assert Path(outcome.png16).read_bytes()[25] == 6  # the kind of PNG: colour with transparency

@@ -53,3 +53,24 @@ def test_measure_counts_network_calls(monkeypatch):
     numbers = speed.measure(model, firm.Task("denoising", 8), 3, 4, 0.0)
     assert numbers["images/s"] > 0
     assert calls == [4] * (3 * 2 * 3)  # two to warm up and one measured, each 3 steps of 2 calls
+
+
+def test_the_size_is_the_cards(tmp_path, monkeypatch):
+    """A ResUNet is made for no size; the card says for which one it was trained."""
+    monkeypatch.setitem(speed.BATCHES, "cpu", (1,))
+    model = firm.Firm(firm.networks.ResUNet(widths=(4, 8), blocks=1), firm.Solver(K=1), {"size": 24})
+    model.save(tmp_path / "m.safetensors")
+    words = [
+        "bench",
+        "sample",
+        tmp_path / "m.safetensors",
+        "--steps",
+        1,
+        "--seconds",
+        0.02,
+        "--out",
+        tmp_path / "s.json",
+    ]
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    assert json.loads((tmp_path / "s.json").read_text())["size"] == 24

@@ -270,5 +270,7 @@ def test_calibrate_refuses_to_replace_what_is_no_calibration(folder, model_file,
     assert says(result.output, "is there and is no calibration: choose another name")
     assert model_file.read_bytes() == before
     assert says(call("calibrate", model_file, *arguments, "--out", folder).output, "is a folder: name a file")
+    below = call("calibrate", model_file, *arguments, "--out", model_file / "c.json")  # found before the work
+    assert (below.exit_code, "decoding" in below.output) == (2, False)
     assert call("calibrate", model_file, *arguments, "--out", made).exit_code == 0
     assert list(load(made).tasks) == ["denoising"]

@@ -7,6 +7,7 @@ from helpers import dense_solve, relative_error
 from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency, dot_test, gaussian_kernel, random_mask
 from firm.operators.grouped import group
 from firm.tasks import Rows, built_in
+from firm.training.config import load_config
 from firm.training.measurements import make_task, measure, split_batch
 
 CPU = torch.device("cpu")
@@ -124,3 +125,10 @@ def test_fixed_settings_of_a_mixture_reach_training_and_validation():
     task = make_task(entry, 16, "shared")
     assert (task.factor, task.sigma) == (4, 0.05)  # a range leaves the paper's value as the base
     assert task.ranges == {"sigma": (0.01, 0.1)}
+
+
+def test_validation_has_the_protocols_masks_whatever_an_entry_says():
+    mixture = "mixture=[{name: random-inpainting, mask: fresh}, {name: denoising}, {name: fourier}]"
+    config = load_config(None, [mixture, "size=32", "mask=fresh", "network={class: ResUNet, widths: [4]}"])
+    masks = [[task.settings().get("mask") for task in config.make_tasks(mask)] for mask in ("", "shared")]
+    assert masks == [["fresh", None, "fresh"], ["shared", None, "shared"]]

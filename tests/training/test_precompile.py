@@ -9,6 +9,7 @@ from firm.acceleration.compiled import COMPILED, compile_blocks
 from firm.acceleration.precompile import Signature, compile_signature, signatures
 from firm.training.config import load_config
 from firm.training.images import load_sets
+from firm.training.objectives import objective_class
 from firm.training.trainer import Trainer
 from firm.training.velocity import Velocity
 from firm.training.workers import compile_beforehand, precompile
@@ -72,3 +73,9 @@ def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compile_beforehand(config, Ranks(0, 1, gpu))
     assert compiled == [(config, 3, "cuda:1")]
     assert "as they come" in capsys.readouterr().out  # the stand-in reports no success
+
+
+def test_nothing_is_compiled_beforehand_where_an_operator_is_an_input():
+    config = load_config(None, ["objective=unrolled", "task=deblurring", "network={phases: 1, features: 2}", "size=32"])
+    objective = objective_class(config.objective)(config)
+    assert signatures(objective.build(), objective.inputs(2, "cpu"), False) == {}

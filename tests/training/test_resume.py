@@ -323,3 +323,12 @@ def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
         chosen, newest, stopped = printed.strip().splitlines()[-1].split("|")
         assert (chosen, newest) == ("5", "10")
         assert stopped.startswith("not every process can read")
+
+
+def test_a_network_is_the_same_read_from_yaml_or_written_in_python(tmp_path):
+    """A list and a tuple of the same widths are one network."""
+    kept = Checkpoints(tmp_path, {"widths": (4, 8), "blocks": 1}, keep=1)
+    kept.save({"step": 3, "network": kept.network})
+    assert Checkpoints(tmp_path, {"blocks": 1, "widths": [4, 8]}, keep=1).read(3)["step"] == 3
+    with pytest.raises(ValueError, match="of another network"):
+        Checkpoints(tmp_path, {"widths": [4, 9], "blocks": 1}, keep=1).read(3)
