@@ -202,3 +202,19 @@ def test_results_are_found_from_wherever_the_command_is_given(folder, model_file
     assert contents(tmp_path / "moved")["001_restored.png"] == before["001_restored.png"]
     assert call("../moved", "--sigma", 0.1, "--format", "npy", "--force").exit_code == 0
     assert not (tmp_path / "moved" / "001_restored.png").exists()  # what it replaces is gone
+
+
+def test_what_other_processes_had_done_is_not_done_again(folder, restored, tmp_path, counted):
+    """A run of several processes that was killed leaves a report of each."""
+    assert restored(folder, "--sigma", 0.1).exit_code == 0
+    out, first = tmp_path / "out", list(counted)
+    rows = json.loads((out / "restore.json").read_text())
+    (out / "restore.json").write_text(json.dumps(rows[:1]))
+    (out / "restore.1.json").write_text(json.dumps(rows[1:-1]))
+    for file in rows[-1]["written"]:
+        os.remove(file)
+    counted.clear()
+    assert restored(folder, "--sigma", 0.1).exit_code == 0
+    assert counted == first[-1:]
+    assert names(out) == [row["name"] for row in rows]
+    assert not (out / "restore.1.json").exists()

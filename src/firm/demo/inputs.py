@@ -22,7 +22,13 @@ TROUBLES = [
     ("Noise", "noise"), ("Blur", "blur"), ("Too small", "small"), ("Scratches and holes", "holes"),
     ("Lost pixels", "pixels"),
 ]  # fmt: skip
-USUAL_NOISE = {"noise": 25.0, "blur": 6.0, "small": 6.0, "holes": 1.5, "pixels": 1.5}  # of a clean picture: the paper's
+USUAL_NOISE = {
+    "noise": 25.0,
+    "blur": 6.0,
+    "small": 6.0,
+    "holes": 1.5,
+    "pixels": 1.5,
+}  # of a clean picture: near the paper's
 DAMAGED, CLEAN = "damaged", "clean"
 
 

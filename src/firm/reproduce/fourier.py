@@ -33,7 +33,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     images = test_images(settings, AFHQ, settings.limit or (QUICK_IMAGES if settings.quick else IMAGES))
     summary = scores(settings, AFHQ, [task], rows, images)
     table = beside(f"Fourier lines, {counted(images)} of {AFHQ.title}", summary, rows, in_paper())
-    title = "and which were measured; below: PSNR / SSIM / LPIPS"
+    title = "and the sampling mask; below: PSNR / SSIM / LPIPS"
     figures = [
         Figure("fourier.png", f"Fourier lines on {AFHQ.title}, {title}"),
         Figure("cat-fourier.png", f"Fourier lines on the bundled cat, {title}", free=True),
@@ -61,7 +61,7 @@ def in_paper() -> Scores:
 
 
 def draw(settings: Settings, name: str, file: str, images: Images, task: BaseTask, rows: list[NamedMethod]) -> None:
-    """Truth, zero-filled A'y, the baselines, FIRM with its first N, and the mask with the zero frequency amid."""
+    """Truth, zero-filled A'y, the baselines, FIRM with its first N, and the mask with the zero frequency in the middle."""
     op = task.operator(SEED)
     assert isinstance(op, Fourier)
     mask = torch.fft.fftshift(op.mask).expand(task.shape)

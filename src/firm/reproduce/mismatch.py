@@ -113,16 +113,18 @@ def observed(found: Found, label: str) -> list[str]:
 
 
 def trained_on(settings: Settings) -> list[str]:
-    """What the model's card says of the task: ours has seen all these settings, the paper's only one."""
+    """What the model's card says of the task: ours may have seen all these settings, the paper's only one."""
     entries = firm_model(settings, CELEBA).card.get("trained_for", [])
     entry: dict[str, Any] = next((entry for entry in entries if entry.get("name") == TASK), {})
     ranges = [entry.get(key) for key in ("missing", "sigma")]
     if not all(isinstance(found, list) for found in ranges):
         return []
     (low, high), (quiet, loud) = (found for found in ranges if found is not None)
+    seen = low <= min(RATIOS) and max(RATIOS) <= high and quiet <= min(NOISES) and max(NOISES) <= loud
     return [
-        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}, so for "
-        f"it this is no mismatch; the paper's was trained at {100 * MISSING:g} % and {SIGMA:g} alone"
+        f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}"
+        f"{', so for it this is no mismatch' if seen else ''}; the paper's was trained at {100 * MISSING:g} % and "
+        f"{SIGMA:g} alone"
     ]
 
 

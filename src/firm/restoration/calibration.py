@@ -112,7 +112,10 @@ def quantile_scale(ratios: Tensor) -> float:
 
 
 def missing(op: LinearOperator, like: Tensor) -> Tensor:
-    """True at the pixels that no measurement depends on, in the shape of images `like` (B, C, H, W): A'A 1 = 0."""
+    """True at the pixels that no measurement depends on, in the shape of images `like` (B, C, H, W): A'A 1 = 0.
+
+    Of operators that see a constant image: not of differences, or of Fourier lines without the zero frequency.
+    """
     return op.A_adjoint(op.A(torch.ones_like(like))).abs() < 1e-6
 
 

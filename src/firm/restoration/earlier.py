@@ -51,7 +51,7 @@ def plan(
     force
         Do everything again, and replace what is there.
     """
-    rows = {str(row.get("name")): row for row in read_rows(out / "restore.json")}
+    rows = {str(row.get("name")): row for file in reports(out) for row in read_rows(file)}
     others = [row for name, row in rows.items() if name not in pictures]
     if force:
         return Plan(replaced={name: row for name, row in rows.items() if name in pictures}, others=others)
@@ -86,6 +86,11 @@ def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
         f"{first} is a result {why}{more}: nothing was done. Choose another folder with --out, or give --force to "
         "replace what is there"
     )
+
+
+def reports(out: Path) -> list[Path]:
+    """restore.json, and those that the other processes of a run left when it was killed."""
+    return [out / "restore.json", *sorted(out.glob("restore.[0-9]*.json"))]
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -26,7 +26,17 @@ from firm.data.picture import PictureError
 from firm.metrics import scores, visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale, differences, widened
-from firm.restoration.earlier import EarlierResultsError, Plan, begin, end, fingerprint, hashed, plan, remove_replaced
+from firm.restoration.earlier import (
+    EarlierResultsError,
+    Plan,
+    begin,
+    end,
+    fingerprint,
+    hashed,
+    plan,
+    remove_replaced,
+    reports,
+)
 from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError
@@ -107,6 +117,10 @@ def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
         try:
             inputs = {name: job.inputs(path) for name, path in places.items()}
             answer = [plan(job.out, places, settings, inputs, job.force)]
+            if left := reports(job.out)[1:]:  # of a killed run: what they say is in the plan
+                Report(job.out / "restore.json", [*answer[0].others, *answer[0].done.values()]).write()
+                for path in left:
+                    path.unlink(missing_ok=True)
             begin(job.out, {name: path for name, path in places.items() if name not in answer[0].done}, settings)
         except EarlierResultsError as error:
             answer = [error]
