@@ -61,7 +61,7 @@ def in_paper() -> Scores:
 
 
 def draw(settings: Settings, name: str, file: str, images: Images, task: BaseTask, rows: list[NamedMethod]) -> None:
-    """Truth, zero-filled A'y, the baselines, FIRM with its first N, and the mask with the zero frequency in the middle."""
+    """Truth, zero-filled A'y, the baselines, FIRM with its first N, and the mask (zero frequency in the middle)."""
     op = task.operator(SEED)
     assert isinstance(op, Fourier)
     mask = torch.fft.fftshift(op.mask).expand(task.shape)

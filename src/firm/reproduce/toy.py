@@ -73,7 +73,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     ]
     return record(
         settings, name, clock, model="toy", tables=[table(rows)], figures=figures, numbers=numbers, seed=seed,
-        notes=["the exact velocity field stands beside the learned one, with the same steps: what it misses too is due to the steps"],
+        notes=["the exact velocity field takes the same steps: what it misses as well is due to them, not to learning"],
     )  # fmt: skip
 
 
