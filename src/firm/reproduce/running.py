@@ -46,7 +46,7 @@ def run_all(settings: Settings) -> list[str]:
         console.rule(f"{number} of {len(STUDIES)}: {study.name}", align="left")
         try:
             study.run(settings)
-        except (ValueError, LookupError, OSError, RuntimeError) as error:
+        except (ValueError, OSError, RuntimeError) as error:
             if is_full(error):
                 raise  # the others would find no room either
             console.print(f"{study.name} failed: {error}")
