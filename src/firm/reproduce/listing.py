@@ -32,7 +32,8 @@ def overview(out: Path) -> None:
         cells = [name.ljust(widths[0]), paper.ljust(widths[1]), *map(str.rjust, times, widths[2:4]), run]
         console.print(Text("  ".join(cells), "" if shown else "bold").append(shown and f"\n{shown}", "dim"))
     console.print(
-        "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: estimated for one H200, with trainings."
+        "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: for one H200, with trainings; "
+        "measured beside other work, or estimated."
     )
     for layout in LAYOUTS.values():
         console.print(layout)
