@@ -55,7 +55,7 @@ STUDIES = (
     Study("steps", "6 figures", "PSNR against LPIPS over the number of steps", "steps", 3.2, 7.5, BOTH,
           ("steps", "limit", "model", "batch", "precision")),
     Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.1, 5, FACES, TRAINED, (), True),
-    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 6.5, FACES, TRAINED, (), True),
+    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 7, FACES, TRAINED, (), True),
     Study("ablation-solver", "ablation table", "one call or the solver", "ablation", 0.1, 4, FACES, TRAINED, (), True),
     Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 0.4, 0.5, FACES, ROWS),
     Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 0.9, 3, BOTH, PICTURES),
