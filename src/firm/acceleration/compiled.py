@@ -9,16 +9,8 @@ from firm.networks.drunet import ResidualBlock
 from firm.networks.ista_net import Proximal
 from firm.networks.res_unet import PlainBlock
 
-COMPILED = (
-    Conditioning,
-    Stem,
-    Block,
-    Upsample,
-    Head,
-    PlainBlock,
-    ResidualBlock,
-    Proximal,
-)  # what torch.compile works on
+# What torch.compile works on.
+COMPILED = (Conditioning, Stem, Block, Upsample, Head, PlainBlock, ResidualBlock, Proximal)
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:

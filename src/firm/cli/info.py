@@ -69,7 +69,7 @@ def info(
     path = Path(what)
     try:
         if path.is_dir():
-            facts = _folder_facts(path)
+            facts = _facts_or_damage(path)
         elif path.suffix == ".safetensors" or not path.exists():
             facts = model_facts(find(what))
         else:
@@ -79,7 +79,7 @@ def info(
     Console().print(_table(facts))
 
 
-def _folder_facts(path: Path) -> Facts:
+def _facts_or_damage(path: Path) -> Facts:
     """`folder_facts`, with a sentence where a file of the folder is not what it should be."""
     import yaml
 

@@ -22,13 +22,8 @@ TROUBLES = [
     ("Noise", "noise"), ("Blur", "blur"), ("Too small", "small"), ("Scratches and holes", "holes"),
     ("Lost pixels", "pixels"),
 ]  # fmt: skip
-USUAL_NOISE = {
-    "noise": 25.0,
-    "blur": 6.0,
-    "small": 6.0,
-    "holes": 1.5,
-    "pixels": 1.5,
-}  # of a clean picture: near the paper's
+# Of a clean picture that is degraded here: near the paper's.
+USUAL_NOISE = {"noise": 25.0, "blur": 6.0, "small": 6.0, "holes": 1.5, "pixels": 1.5}
 DAMAGED, CLEAN = "damaged", "clean"
 
 

@@ -107,13 +107,12 @@ def evaluate(
         writer = csv.DictWriter(file, COLUMNS)
         if file.tell() == 0:
             writer.writeheader()
-        measured: dict[tuple[str, range], Measured] = {}  # the current chunk: one measurement serves all methods
+        key, measured = None, None  # of the current chunk: one measurement serves all methods
         for task, method, chunk in work:
             bar.set_description(f"{task.name}, {method.label}")
-            key = (task.name, chunk)
-            if key not in measured:
-                measured = {key: measure_chunk(evaluation, task, chunk)}
-            new = _evaluate_chunk(evaluation, task, method, chunk, measured[key])
+            if measured is None or key != (task.name, chunk):
+                key, measured = (task.name, chunk), measure_chunk(evaluation, task, chunk)
+            new = _evaluate_chunk(evaluation, task, method, chunk, measured)
             writer.writerows(new)
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -21,10 +22,25 @@ class Estimator(nn.Module):
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
+    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
     config: dict[str, Any]  # the arguments that it was built with
-    stride: int  # sides of the images are multiples of it
     stem: Stem
     conditioning: Conditioning
+
+    def _prepare(self, levels: int, unshuffle: int, time_scale: float, noise_level: bool, extra: Sequence[str]) -> None:
+        """What all of them have to know before their layers are built; settings that make no sense are refused."""
+        kind = type(self).__name__
+        require_number(kind, "time_scale", time_scale, 1e6)
+        if not isinstance(noise_level, bool):
+            raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
+        known = isinstance(extra, list | tuple) and all(name in EXTRA for name in extra)
+        if not known or len(set(extra)) < len(extra):
+            raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
+        if extra and type(self).images == 1:
+            raise ValueError(f"{kind} sees one image: it takes no extra, got {short(extra)}")
+        self.images = type(self).images + sum(EXTRA[name] for name in extra)
+        self.levels, self.unshuffle = levels, unshuffle
+        self.stride = unshuffle * 2 ** (levels - 1)  # sides of the images are multiples of it
 
     def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
         """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and t, (B,)."""
@@ -57,8 +73,8 @@ class Estimator(nn.Module):
             raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
         if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
             raise ValueError(
-                f"{kind}: height and width must be multiples of {self.stride} ({self._levels()}), "
-                f"got {x.shape[-2]}x{x.shape[-1]}"
+                f"{kind}: height and width must be multiples of {self.stride} "
+                f"({self.levels} levels, unshuffle {self.unshuffle}), got {x.shape[-2]}x{x.shape[-1]}"
             )
         if (sigma is None) == self.config["noise_level"]:
             raise ValueError(
@@ -67,23 +83,6 @@ class Estimator(nn.Module):
                 else f"{kind}: sigma was given, but this network was built with noise_level=False"
             )
         return self._run(images, self.conditioning(t, sigma, k))
-
-    def _levels(self) -> str:
-        """Where the stride comes from, in words."""
-        raise NotImplementedError
-
-
-def check_inputs(net: Estimator, time_scale: float, noise_level: bool, extra: tuple[str, ...]) -> None:
-    """Refuse settings of the inputs that make no sense."""
-    kind = type(net).__name__
-    require_number(kind, "time_scale", time_scale, 1e6)
-    if not isinstance(noise_level, bool):
-        raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
-    known = isinstance(extra, list | tuple) and all(name in EXTRA for name in extra)
-    if not known or len(set(extra)) < len(extra):
-        raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
-    if extra and type(net).images == 1:
-        raise ValueError(f"{kind} sees one image: it takes no extra, got {short(extra)}")
 
 
 class OneImage(Estimator):

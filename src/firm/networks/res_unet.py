@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm.networks.blocks import Attention, Conditioning, Stem
-from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
+from firm.networks.estimator import Estimator, OneImage
 from firm.networks.settings import per_level, short, whole, wholes
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalisation
@@ -40,8 +40,6 @@ class ResUNet(Estimator):
         As of `UNet`.
     """
 
-    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
-
     def __init__(
         self,
         channels: int = 3,
@@ -59,7 +57,7 @@ class ResUNet(Estimator):
         channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
         widths = wholes(kind, "widths", widths, 65536, 12)
         each = per_level(kind, blocks, len(widths))
-        check_inputs(self, time_scale, noise_level, extra)
+        self._prepare(len(widths), unshuffle, time_scale, noise_level, extra)
         if not isinstance(attention, bool):
             raise ValueError(f"{kind}: attention must be true or false, got {short(attention)}")
         self.config = dict(
@@ -67,8 +65,6 @@ class ResUNet(Estimator):
             unshuffle=unshuffle, attention=attention,
             time_scale=time_scale, noise_level=noise_level, extra=tuple(extra),
         )  # fmt: skip
-        self.images = type(self).images + sum(EXTRA[name] for name in extra)
-        self.unshuffle, self.stride = unshuffle, unshuffle * 2 ** (len(widths) - 1)
         pixels = channels * unshuffle**2
         self.stem = Stem(self.images * pixels, widths[0], unshuffle)
         *fine, last = zip(widths, each, strict=True)
@@ -98,9 +94,6 @@ class ResUNet(Estimator):
         for enlarge, level in zip(self.enlarge, self.up, strict=True):
             h = level(enlarge(h + skips.pop()), left)
         return F.pixel_shuffle(self.head(h + skips.pop()), self.unshuffle)
-
-    def _levels(self) -> str:
-        return f"{len(self.config['widths'])} levels, unshuffle {self.unshuffle}"
 
 
 class PriorResUNet(OneImage, ResUNet):

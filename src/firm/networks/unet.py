@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
-from firm.networks.estimator import EXTRA, Estimator, OneImage, check_inputs
+from firm.networks.estimator import Estimator, OneImage
 from firm.networks.settings import per_level, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
@@ -57,8 +57,6 @@ class UNet(Estimator):
         tell what was measured, (A'A + rho I)^-1 A'y and (A'A + rho I)^-1 A'A 1; "iteration", the number k.
     """
 
-    adamw_only = ("stem.", "head.", "conditioning.")  # no maps between features: parameters that Muon leaves to AdamW
-
     def __init__(
         self,
         channels: int = 3,
@@ -82,7 +80,7 @@ class UNet(Estimator):
         mult = wholes(kind, "mult", mult, 256, 12)
         attention = wholes(kind, "attention", attention, 65536, 32, least=0)
         each = per_level(kind, blocks, len(mult))
-        check_inputs(self, time_scale, noise_level, extra)
+        self._prepare(len(mult), unshuffle, time_scale, noise_level, extra)
         if ch % 2:
             raise ValueError(f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
         self.config = dict(
@@ -92,9 +90,6 @@ class UNet(Estimator):
         )  # fmt: skip
         if extra:
             self.config["extra"] = tuple(extra)  # the paper's is saved without
-        self.images = type(self).images + sum(EXTRA[name] for name in extra)
-        self.unshuffle = unshuffle
-        self.stride = unshuffle * 2 ** (len(mult) - 1)
         pixels = channels * unshuffle**2
         self.stem = Stem(self.images * pixels, ch, unshuffle)
 
@@ -147,9 +142,6 @@ class UNet(Estimator):
             h = layer(h, next(left), skips.pop()) if isinstance(layer, Block) else layer(h)
         out: Tensor = self.head(h)
         return out
-
-    def _levels(self) -> str:
-        return f"{len(self.config['mult'])} levels, unshuffle {self.unshuffle}"
 
 
 class PriorUNet(OneImage, UNet):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from firm._util.text import counted
 from firm.reproduce import published
 from firm.reproduce.evaluations import methods, scores, test_images
-from firm.reproduce.pictures import counted
 from firm.reproduce.published import Scores
 from firm.reproduce.record import Clock, record
 from firm.reproduce.rows import baselines, beside, notes, require
@@ -49,7 +49,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     require(rows, tasks)
     images = test_images(settings, subject, settings.images(chosen.images))
     summary = scores(settings, subject, tasks, rows, images)
-    table = beside(f"{counted(images)} of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
+    table = beside(f"{counted(len(images))} of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
     return record(
         settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
         notes=[*notes(subject), *missing], numbers={"summary": summary},

@@ -8,13 +8,14 @@ from typing import Any
 
 from tqdm import tqdm
 
+from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation import Evaluation
 from firm.evaluation.methods import NamedMethod
 from firm.evaluation.run import restore_chunk, score_image
 from firm.reproduce.evaluations import methods, test_images
 from firm.reproduce.figures import Panel, error_map, save_grid
-from firm.reproduce.pictures import ABSENT, counted, free_images, heads, label
+from firm.reproduce.pictures import ABSENT, free_images, heads, label
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.rows import baselines, notes, require
 from firm.reproduce.settings import CELEBA, SEED, Settings
@@ -44,7 +45,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     what = "restorations and their errors in five tasks, magma from 0 to 0.1; below: mean absolute error / PSNR"
     return record(
         settings, name, clock, images=len(images), model=settings.model or CELEBA.model,
-        tables=[table(found, f"mean absolute error, pixels in [0, 1], {counted(images)} of CelebA")],
+        tables=[table(found, f"mean absolute error, pixels in [0, 1], {counted(len(images))} of CelebA")],
         figures=[Figure("errors.png", f"CelebA: {what}"), Figure("portrait-errors.png", what, free=True)],
         notes=[*lowest(found), *notes(CELEBA), *missing], numbers={"mae": found, "portrait": free},
     )  # fmt: skip

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.operators import Fourier
 from firm.reproduce import published
 from firm.reproduce.evaluations import methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
-from firm.reproduce.pictures import counted, free_images, heads, panels
+from firm.reproduce.pictures import free_images, heads, panels
 from firm.reproduce.published import METRICS, Scores
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.rows import baselines, beside, notes, require
@@ -32,7 +33,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     require(rows, [task])
     images = test_images(settings, AFHQ, settings.limit or (QUICK_IMAGES if settings.quick else IMAGES))
     summary = scores(settings, AFHQ, [task], rows, images)
-    table = beside(f"Fourier lines, {counted(images)} of {AFHQ.title}", summary, rows, in_paper())
+    table = beside(f"Fourier lines, {counted(len(images))} of {AFHQ.title}", summary, rows, in_paper())
     title = "and the sampling mask; below: PSNR / SSIM / LPIPS"
     figures = [
         Figure("fourier.png", f"Fourier lines on {AFHQ.title}, {title}"),

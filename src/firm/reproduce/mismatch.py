@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
 from firm.reproduce.evaluations import firm_model, methods, scores, test_images
 from firm.reproduce.figures import Panel, save_grid
-from firm.reproduce.pictures import counted, panels
+from firm.reproduce.pictures import panels
 from firm.reproduce.published import METRICS
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.rows import baselines, notes, require
@@ -42,7 +43,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     found: Found = {}
     for at in dict.fromkeys([*noises.values(), *ratios.values()]):
         found[at] = scores(settings, CELEBA, [task_at(*at)], rows, images, variant(*at))[TASK]
-    labels, whose = [row.label for row in rows], f"{counted(images)} of CelebA, random inpainting"
+    labels, whose = [row.label for row in rows], f"{counted(len(images))} of CelebA, random inpainting"
     tables = [
         table(f"{whose}, noise at test", found, labels, noises),
         table(f"{whose}, pixels missing at test", found, labels, ratios),

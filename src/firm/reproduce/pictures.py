@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from firm._util.text import counted as number_of
 from firm.data import cat, portrait
 from firm.data.images import Images
 from firm.evaluation import Evaluation
@@ -78,8 +77,3 @@ def heads(rows: Sequence[NamedMethod]) -> list[str]:
 def label(scores: dict[str, float], metrics: Sequence[str]) -> str:
     """Numbers as they stand below a panel."""
     return " / ".join(f"{scores[metric]:.{DIGITS[metric]}f}" for metric in metrics)
-
-
-def counted(images: Images) -> str:
-    """How many images, in words."""
-    return number_of(len(images))

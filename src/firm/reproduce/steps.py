@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
 from firm.reproduce.evaluations import Summary, methods, scores, test_images
 from firm.reproduce.figures import save, save_grid
-from firm.reproduce.pictures import counted, free_images, heads, panels
+from firm.reproduce.pictures import free_images, heads, panels
 from firm.reproduce.published import Scores
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.rows import beside, notes
@@ -52,8 +53,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         tasks = [Task(task, subject.size) for task in (part.quick_tasks if settings.quick else tables())]
         images = test_images(settings, subject, settings.limit or (part.quick_images if settings.quick else IMAGES))
         summary = scores(settings, subject, tasks, ours, images)
-        found.append(beside(f"{counted(images)} of {subject.title}", summary, ours, part.paper()))
-        figures.append(draw_curves(out, part, summary, steps, counted(images)))
+        found.append(beside(f"{counted(len(images))} of {subject.title}", summary, ours, part.paper()))
+        figures.append(draw_curves(out, part, summary, steps, counted(len(images))))
         figures += draw_pictures(settings, name, subject, images, part.shown, [degraded, *ours])
         said += [*notes(subject)[:1], *trade_off(part, summary, steps)]
         summaries[subject.dataset] = summary
