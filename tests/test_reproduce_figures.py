@@ -7,7 +7,7 @@ from helpers import rand
 from PIL import Image
 
 from firm.reproduce import figures, pictures
-from firm.reproduce.figures import GAP, RED, SIDE, TEXT, Panel, error_map, grid, magma, pixels, save_grid
+from firm.reproduce.figures import GAP, RED, SIDE, TEXT, Panel, error_map, grid, label_points, magma, pixels, save_grid
 
 TOP = TEXT + 2 * GAP
 
@@ -122,3 +122,20 @@ def test_the_square_lies_inside(side):
     row, col, width = (round(share * side) for share in figures.SQUARE)
     assert max(row, col) + width <= side
     assert SIDE % width == 0  # a pixel becomes a square
+
+
+def test_labels_avoid_each_other_and_the_points():
+    """Six points so close that texts on one side of them would cover their neighbours."""
+    import matplotlib.pyplot as plt
+
+    figure, axis = plt.subplots(figsize=(5, 4))
+    points = [(f"method {k}", 1 + 0.02 * (k % 2), 30 + 0.1 * k, "black") for k in range(6)]
+    axis.scatter(*zip(*[(x, y) for _, x, y, _ in points], strict=True))
+    axis.set(xlim=(0, 2), ylim=(29, 32))
+    label_points(axis, points)
+    boxes = [note.get_window_extent() for note in axis.texts]
+    places = axis.transData.transform([(x, y) for _, x, y, _ in points])
+    assert [note.get_text() for note in axis.texts] == [text for text, *_ in points]
+    assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
+    assert not any(box.contains(*place) for box in boxes for place in places)
+    plt.close(figure)

@@ -42,6 +42,31 @@ def save(figure: Any, path: Path) -> None:
     write_atomically(path, picture.getvalue())
 
 
+BESIDE = ((5, 2), (-5, 2), (5, -9), (-5, -9), (0, 6), (0, -13), (12, 8), (-12, 8), (12, -15), (-12, -15))  # in points
+
+
+def label_points(axis: Any, points: Sequence[tuple[str, float, float, str]]) -> None:
+    """Write (text, x, y, colour) beside the points, each where it covers fewest points and earlier texts.
+
+    Once everything is drawn: limits and scales decide what covers what.
+    """
+    from matplotlib.transforms import Bbox
+
+    axis.figure.draw_without_rendering()
+    places = axis.transData.transform([(x, y) for _, x, y, _ in points])
+    taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in places]
+    for text, x, y, colour in points:
+        note = axis.annotate(text, (x, y), BESIDE[0], textcoords="offset points", fontsize=7.5, color=colour)
+
+        def covered(place: tuple[int, int], note: Any = note) -> int:
+            note.xyann = place
+            note.set_horizontalalignment("left" if place[0] > 0 else "right" if place[0] < 0 else "center")
+            return sum(note.get_window_extent().overlaps(other) for other in taken)
+
+        covered(min(BESIDE, key=covered))  # the first of the best: and there it stays
+        taken.append(note.get_window_extent())
+
+
 def save_grid(
     path: Path,
     heads: Sequence[str],

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from firm.reproduce.figures import save
+from firm.reproduce.figures import label_points, save
 from firm.reproduce.listing import RESULTS, read_record
 from firm.reproduce.published import COST
 from firm.reproduce.published import celeba as published
@@ -44,15 +43,17 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     theirs = {method: values[0] for method, values in COST.items()}
     paper = {m: {task: float(row[task]["psnr"]) for task in row} for m, row in published().items()}  # type: ignore[arg-type]
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
+    figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
     for axis, mean in zip(axes, (False, True), strict=True):
+        labels = []
         for scores, times, hollow in ((ours, seconds, False), (paper, theirs, True)):
             points = {m: (times[m], _psnr(row, mean)) for m, row in scores.items() if m in times}
-            _draw(axis, {m: (x, y) for m, (x, y) in points.items() if y is not None}, hollow)
+            labels += _draw(axis, {m: (x, y) for m, (x, y) in points.items() if y is not None}, hollow)
         axis.margins(x=0.14)  # labels stand beside their points
         axis.set(xscale="log", xlabel="seconds per image, batch 1", ylabel="PSNR (dB)")
         axis.set_title("mean of the five tasks" if mean else TIMED)
         axis.grid(alpha=0.25)
-    figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
+        label_points(axis, labels)
     save(figure, settings.folder(name) / "pareto.png")
     return record(
         replace(settings, quick=quick), name, clock, images=quality["images"], model=quality["model"],
@@ -91,20 +92,14 @@ def _psnr(row: dict[str, float], mean: bool) -> float | None:
     return statistics.fmean(row[task] for task in tables()) if all(task in row for task in tables()) else None
 
 
-def _draw(axis: Any, points: dict[str, tuple[float, float]], hollow: bool) -> None:
-    """FIRM's points joined by a line and labelled on their left, the others on their right, lower if one is near."""
+def _draw(axis: Any, points: dict[str, tuple[float, float]], hollow: bool) -> list[tuple[str, float, float, str]]:
+    """Draw the points, FIRM's joined by a line; return their labels."""
     style = dict(facecolors="none") if hollow else {}
     line = [point for method, point in points.items() if method.startswith("FIRM")]
     if line:
         axis.plot(*zip(*line, strict=True), color="tab:blue", alpha=0.3 if hollow else 1, zorder=1)
-    labelled: list[tuple[float, float]] = []
     for method, (x, y) in points.items():
         color = "tab:blue" if method.startswith("FIRM") else "tab:grey"
         axis.scatter([x], [y], edgecolors=color, color=None if hollow else color, zorder=2, s=28, **style)
-        text = dict(textcoords="offset points", fontsize=7.5, color="0.6" if hollow else "black")
-        if method.startswith("FIRM"):
-            axis.annotate(method.removeprefix("FIRM "), (x, y), (-5, -4), ha="right", **text)
-            continue
-        near = any(abs(math.log10(x / a)) < 0.5 and abs(y - b) < 0.2 for a, b in labelled)
-        labelled.append((x, y))
-        axis.annotate(method.removesuffix("-OT"), (x, y), (4, -10 if near else 3), **text)
+    colour = "0.6" if hollow else "black"
+    return [(method.removeprefix("FIRM ").removesuffix("-OT"), x, y, colour) for method, (x, y) in points.items()]

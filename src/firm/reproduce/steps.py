@@ -12,7 +12,7 @@ from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce import published
 from firm.reproduce.evaluations import Summary, methods, scores, test_images
-from firm.reproduce.figures import save, save_grid
+from firm.reproduce.figures import label_points, save, save_grid
 from firm.reproduce.pictures import free_images, heads, panels
 from firm.reproduce.published import Scores
 from firm.reproduce.record import Clock, Figure, record
@@ -115,6 +115,7 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
 
     figure, (both, *single) = plt.subplots(1, 3, figsize=(15, 4.8), layout="constrained")
     paper, published_steps = part.paper(), (2, 4, 10, 25)
+    labels: list[tuple[str, Any, Any, str]] = []
     for number, (task, found) in enumerate(summary.items()):
         theirs = {f"FIRM N={N}": paper[f"FIRM N={N}"][task] for N in published_steps}
         for row, where, dashed in ((found, sorted(steps), False), (theirs, published_steps, True)):
@@ -124,10 +125,8 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
             both.plot(psnr, lpips, **style)
             for axis, values in zip(single, (psnr, lpips), strict=True):
                 axis.plot(where, values, **style)
-            for N, x, y in zip(where, psnr, lpips, strict=True):
-                both.annotate(
-                    str(N), (x, y), (3, 3), textcoords="offset points", fontsize=7, alpha=0.5 if dashed else 1
-                )
+            colour = "0.6" if dashed else f"C{number}"
+            labels += [(str(N), x, y, colour) for N, x, y in zip(where, psnr, lpips, strict=True)]
     both.set(xlabel="PSNR (dB), right is better", ylabel="LPIPS, down is better", title="a number at a point is its N")
     for axis, metric in zip(single, ("PSNR (dB)", "LPIPS"), strict=True):
         axis.set(xscale="log", xlabel="steps N", ylabel=metric)
@@ -137,6 +136,7 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
         axis.grid(alpha=0.25)
     single[0].legend(fontsize=8)
     figure.suptitle(f"{part.subject.title}: ours, {count}; dashed and hollow: the paper, 100 others", fontsize=10)
+    label_points(both, labels)
     file = f"{part.subject.dataset}-curves.png"
     save(figure, out / file)
     return Figure(file, f"PSNR and LPIPS over the number of steps, {part.subject.title}", free=True)
