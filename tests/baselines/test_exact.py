@@ -10,8 +10,8 @@ from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_h
 from firm.baselines._common import clean
 from firm.baselines._diffpir import noise_levels
 from firm.networks import PriorUNet
+from firm.networks.denoise import denoise
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
-from firm.training.prior import denoise
 
 SIDE = 4
 PIXELS = SIDE**2

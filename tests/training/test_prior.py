@@ -15,13 +15,14 @@ from firm._util.distributed import Ranks
 from firm.cli import app
 from firm.data import Images, load_images
 from firm.metrics import psnr
+from firm.networks.denoise import denoise
 from firm.tasks import Rows
 from firm.training.batch import Batch
 from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.logs import read_log
 from firm.training.loop import train
 from firm.training.pairing import pair
-from firm.training.prior import LEVELS, Prior, denoise, sample_prior
+from firm.training.prior import LEVELS, Prior, sample_prior
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from firm.networks.denoise import denoise
 from firm.networks.estimator import OneImage
 from firm.networks.res_unet import PriorResUNet
 from firm.networks.unet import PriorUNet
@@ -21,15 +22,9 @@ class Step(OneImage):
     """
 
     def estimate(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """N(x, sigma) = x_t + (1 - t) v(x_t, t) with t = 1 / (1 + sigma) and x_t = t x.
-
-        For x = x_1 + sigma n this is the flow's state, t x_1 + (1 - t) n, because t sigma = 1 - t.
-        """
-        t = 1 / (1 + sigma.to(x.dtype))
-        s = t[:, None, None, None]
+        """N(x, sigma): the flow's estimate of the clean image."""
         with sdpa_kernel(SDPBackend.MATH):  # the other kernels of attention cannot be differentiated twice
-            v = super().forward(s * x, t)
-        return s * x + (1 - s) * v
+            return denoise(super().forward, x, sigma)
 
     def potential(self, x: Tensor, sigma: Tensor) -> Tensor:
         """g(x) = |x - N(x, sigma)|^2 / 2 of every sample, (B,)."""

@@ -13,6 +13,7 @@ from firm._sampling import noise_like
 from firm.data.images import Images
 from firm.metrics import psnr
 from firm.networks import PriorUNet
+from firm.networks.denoise import denoise
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
@@ -63,14 +64,6 @@ class Prior(Objective):
             titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
             save_sheet([titled[i : i + SAMPLES // 3] for i in range(0, SAMPLES, SAMPLES // 3)], picture)
         return scores
-
-
-def denoise(prior: nn.Module, y: Tensor, sigma: float) -> Tensor:
-    """D(y, sigma) = x_t + (1 - t) v(x_t, t) with t = 1 / (1 + sigma) and x_t = t y: the prior as a denoiser."""
-    t = 1 / (1 + sigma)
-    x_t = t * y
-    out: Tensor = x_t + (1 - t) * prior(x_t, torch.full((len(y),), t, device=y.device))
-    return out
 
 
 @torch.no_grad()
