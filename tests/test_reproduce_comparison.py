@@ -19,8 +19,8 @@ from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
 from firm.reproduce import cost, published
 from firm.reproduce.comparison import TABLES
-from firm.reproduce.rows import beside
-from firm.reproduce.settings import AFHQ, CELEBA
+from firm.reproduce.rows import beside, notes
+from firm.reproduce.settings import AFHQ, CELEBA, Settings
 from firm.reproduce.tables import markdown, read_table
 from firm.tasks import tables
 
@@ -186,6 +186,13 @@ def test_cats_are_beside_the_papers_cats(root):
         assert ours["paper"]["super-resolution lpips"] == (theirs if name == "afhq" else list(theirs))
         assert found["tables"][0]["title"].endswith("of AFHQ-Cat")
     assert [path.name for path in (root / "cats" / "evaluations").iterdir()] == ["afhq-1"]
+
+
+def test_the_notes_name_the_model_given():
+    """The bundled ones' size would say nothing of another."""
+    bundled, other = (notes(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
+    assert "8 M parameters" in bundled and "34.5 M" in bundled
+    assert "mine.safetensors" in other and "34.5 M" in other and "8 M" not in other
 
 
 def test_how_many_images_the_papers_tables_have():

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[2]
 def main(words: list[str]) -> int:
     """Try the mutations; returns 1 if one survived."""
     chosen = [m for m in MUTATIONS if not words or any(word in m.name for word in words)]
+    if not chosen:
+        raise SystemExit(f"no mutation has {' or '.join(words)} in its name")
     found: dict[str, list[str]] = {"noticed": [], "SURVIVED": [], "no longer in the code": []}
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:

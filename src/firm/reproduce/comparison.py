@@ -52,5 +52,5 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     table = beside(f"{counted(len(images))} of {subject.title}", summary, rows, chosen.paper(), chosen.deviations)
     return record(
         settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
-        notes=[*notes(subject), *missing], numbers={"summary": summary},
+        notes=[*notes(settings, subject), *missing], numbers={"summary": summary},
     )  # fmt: skip

@@ -47,7 +47,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         settings, name, clock, images=len(images), model=settings.model or CELEBA.model,
         tables=[table(found, f"mean absolute error, pixels in [0, 1], {counted(len(images))} of CelebA")],
         figures=[Figure("errors.png", f"CelebA: {what}"), Figure("portrait-errors.png", what, free=True)],
-        notes=[*lowest(found), *notes(CELEBA), *missing], numbers={"mae": found, "portrait": free},
+        notes=[*lowest(found), *notes(settings, CELEBA), *missing], numbers={"mae": found, "portrait": free},
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         draw(settings, name, figure.file, shown, task, rows[: len(rows) - len(steps) + 1])
     return record(
         settings, name, clock, images=len(images), model=settings.model or AFHQ.model, tables=[table],
-        figures=figures, notes=[*notes(AFHQ), *missing], numbers={"summary": summary},
+        figures=figures, notes=[*notes(settings, AFHQ), *missing], numbers={"summary": summary},
     )  # fmt: skip
 
 

@@ -53,7 +53,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     return record(
         settings, name, clock, images=len(images), model=settings.model or CELEBA.model, tables=tables,
         figures=[Figure("mismatch.png", title)],
-        notes=[*observed(found, ours.label), *trained_on(settings), *notes(CELEBA), *missing],
+        notes=[*observed(found, ours.label), *trained_on(settings), *notes(settings, CELEBA), *missing],
         numbers={f"missing {missing:g}, noise {sigma:g}": row for (missing, sigma), row in found.items()},
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         tasks = [Task(task, part.subject.size) for task in part.tasks]
         require(rows, tasks)
         ready.append((rows, tasks, test_images(settings, part.subject, len(tasks))))
-        said += [*notes(part.subject), *missing]
+        said += [*notes(settings, part.subject), *missing]
     for part, (rows, tasks, images) in zip(PARTS, ready, strict=True):
         file = f"{part.subject.dataset}.png"
         draw(settings, name, file, rows, tasks, images)

@@ -39,12 +39,15 @@ def require(rows: list[NamedMethod], tasks: list[BaseTask]) -> None:
             method.on(task)
 
 
-def notes(subject: Subject) -> list[str]:
+def notes(settings: Settings, subject: Subject) -> list[str]:
     """What differs from the paper in all of these tables."""
+    theirs = "the paper has one of 34.5 M or more for each task, trained for days"
+    ours = "our networks have 8 M parameters and minutes of training"
     return [
         f"the test images are the first ones of our part of {subject.title}, not the paper's: a guide, not an equality",
-        "our networks have 8 M parameters and minutes of training, and FIRM's is one for all tasks (ISTA-Net's have "
-        "the paper's size); the paper has one of 34.5 M or more for each task, trained for days",
+        f"{ours}, and FIRM's is one for all tasks (ISTA-Net's have the paper's size); {theirs}"
+        if settings.model is None
+        else f"FIRM's rows are those of {settings.model}; {theirs}",
         'metrics by the convention "tables" (docs/evaluation.md)',
     ]
 

@@ -56,7 +56,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         found.append(beside(f"{counted(len(images))} of {subject.title}", summary, ours, part.paper()))
         figures.append(draw_curves(out, part, summary, steps, counted(len(images))))
         figures += draw_pictures(settings, name, subject, images, part.shown, [degraded, *ours])
-        said += [*notes(subject)[:1], *trade_off(part, summary, steps)]
+        said += [*notes(settings, subject)[:1], *trade_off(part, summary, steps)]
         summaries[subject.dataset] = summary
     for part, used in zip(PARTS, rows, strict=True) if not settings.quick else ():
         figures += draw_pictures(settings, name, part.subject, free_images(part.subject), part.shown, used, free=True)
