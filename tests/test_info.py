@@ -46,6 +46,15 @@ def test_info_of_a_model_reads_its_header_only():
     assert says(text, "weight 1.5, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 
 
+def test_info_knows_the_baselines_networks_that_models_lists():
+    """By name; a path is always a path."""
+    code, text = shown("info", "face-prior")
+    assert code == 0
+    assert "8,027,568" in text
+    assert "PriorUNet" in text
+    assert shown("info", "./face-prior")[0] == 2
+
+
 def test_info_of_a_run(tmp_path):
     (tmp_path / "config.yaml").write_text("objective: balanced\nsize: 32\ntask: denoising\nK: 3\n")
     rows = [{"step": 5, "loss": 0.5}, {"step": 10, "loss": 0.25}, {"step": 10, "psnr N=2": 31.5}]

@@ -53,8 +53,8 @@ def info(
         str,
         typer.Argument(
             metavar="PICTURE|MODEL|RUN",
-            help="A picture or array, a model (name or file), or the folder of a training run, of an evaluation or of "
-            "restored pictures.",
+            help="A picture or array, a model or a baseline's network (name or file), or the folder of a training run, "
+            "of an evaluation or of restored pictures.",
             autocompletion=model_names,
         ),
     ],
@@ -64,6 +64,7 @@ def info(
     from rich.console import Console
 
     from firm._model import find
+    from firm.baselines.weights import weights_file
     from firm.cli.picture_facts import picture_facts
 
     path = Path(what)
@@ -71,7 +72,8 @@ def info(
         if path.is_dir():
             facts = _facts_or_damage(path)
         elif path.suffix == ".safetensors" or not path.exists():
-            facts = model_facts(find(what))
+            network = weights_file(what)  # of a baseline, as `firm models` lists them
+            facts = model_facts(network if what == path.name and network.is_file() else find(what))
         else:
             facts = picture_facts(path, max_megapixels)
     except (ValueError, OSError) as error:
