@@ -93,6 +93,17 @@ def test_balanced_weights_survive_a_broken_sample():
     torch.testing.assert_close(balance.error, torch.tensor([1.0, 0.0]))
 
 
+def test_balanced_weights_forget_a_sample_that_exploded():
+    """Errors of 1e20 for one batch; remembered as they are, the mean would need 5,000 batches to come back."""
+    balance, t = firm.TimeBalance(bins=1), torch.tensor([0.5, 0.5])
+    balance(t, torch.tensor([1.0, 1.0]))
+    balance(t, torch.tensor([1e20, 2.0]))
+    assert float(balance.error) == pytest.approx(0.99 + 0.01 * (100 + 2) / 2)  # counted as a hundred times the mean
+    for _ in range(50):
+        balance(t, torch.tensor([1.0, 1.0]))
+    assert float(balance.error) == pytest.approx(1, abs=0.35)
+
+
 def test_balanced_loss_makes_all_times_count_alike():
     x_1, x_0 = torch.randn(2, 64, 1, 4, 4)
     t = firm.stratified_times(64, generator=torch.Generator().manual_seed(0))

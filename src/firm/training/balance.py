@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from firm._util.distributed import joined
 
+LIMIT = 100.0  # times the mean: far above what tasks of one mixture differ by
+
 
 class TimeBalance(nn.Module):
     """Weights that make every part of the path count equally: 1 / (running mean of the error in its time bin).
@@ -16,6 +18,9 @@ class TimeBalance(nn.Module):
     samples follows the errors it divides, and large errors lose their weight (a variant that forgot quickly at first,
     and started anew with the solver, ended 2.5 dB lower after 300 steps at 16x16). The means are a buffer: saved,
     restored and moved with the training state.
+
+    A sample counts for at most LIMIT times its bin's mean. Iterations that diverge can have errors of 1e20, for one
+    batch; remembered, they would take the weight from their times for thousands of steps.
     """
 
     error: Tensor
@@ -29,10 +34,12 @@ class TimeBalance(nn.Module):
         """Weights (B,) for samples at times `t` with errors `error`, both (B,); in training mode, learn from them."""
         index = (t * self.bins).long().clamp(0, self.bins - 1)
         if self.training:
-            finite = error.detach().isfinite()  # a broken sample must not spoil the means for good
+            error, known = error.detach().to(self.error.dtype), self.error[index]
+            finite = error.isfinite()  # a broken sample must not spoil the means for good
+            error = torch.where(known > 0, error.clamp(max=LIMIT * known), error)
             member = (index[:, None] == torch.arange(self.bins, device=t.device)) & finite[:, None]  # (B, bins)
             member = member.to(self.error.dtype)
-            sums = torch.stack([member.sum(0), torch.where(finite, error.detach(), 0).to(member.dtype) @ member])
+            sums = torch.stack([member.sum(0), torch.where(finite, error, 0) @ member])
             if joined():
                 dist.all_reduce(sums)  # every rank learns from the whole batch
             count, mean = sums[0], sums[1] / sums[0].clamp(min=1)
