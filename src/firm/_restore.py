@@ -14,6 +14,7 @@ from firm._posterior_mean import vector
 from firm._sampling import Method, as_measurement, check_noise_level, noise_like, sample
 from firm.operators.base import LinearOperator
 from firm.operators.repeated import repeated
+from firm.operators.scale import warn_of_scale
 
 AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this size, so that memory stays bounded
 
@@ -46,7 +47,8 @@ def restore(
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
-    depend on how many there are. Measurements, noise level and result are checked as in `sample`.
+    depend on how many there are. Measurements, noise level and result are checked as in `sample`; a warning says if the
+    norm of A is far from 1.
 
     Parameters
     ----------
@@ -67,6 +69,7 @@ def restore(
     start = time.perf_counter()
     generator = Generator().manual_seed(seed)
     like = op.A_adjoint(y)
+    warn_of_scale(op, like)
     drawn: list[Tensor] = []
     spread, away, first = _Spread(), 0.0, 0
     for n in batches(like, samples):

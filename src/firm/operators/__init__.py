@@ -25,6 +25,7 @@ from firm.operators.patterns import motion_kernels as motion_kernels
 from firm.operators.patterns import random_mask as random_mask
 from firm.operators.patterns import resize_kernel as resize_kernel
 from firm.operators.patterns import stroke_mask as stroke_mask
+from firm.operators.scale import operator_norm as operator_norm
 from firm.operators.subsample import Subsample as Subsample
 from firm.operators.testing import dot_test as dot_test
 from firm.operators.testing import prox_test as prox_test
