@@ -146,7 +146,7 @@ def test_restore_gives_samples_their_mean_and_standard_deviation():
     assert one.seconds > 0
     assert torch.equal(many.samples, firm.restore(model, Identity(), y, steps=2, samples=4, seed=0).samples)
     assert not torch.equal(one.image, firm.restore(model, Identity(), y, steps=2, seed=1).image)
-    with pytest.raises(ValueError, match="samples must be at least 1"):
+    with pytest.raises(ValueError, match="samples must be a whole number of at least 1"):
         firm.restore(model, Identity(), y, samples=0)
 
 

@@ -146,5 +146,47 @@ def test_time_away_does_not_count():
 
 
 def test_no_samples():
-    with pytest.raises(ValueError, match="samples must be at least 1"):
+    with pytest.raises(ValueError, match="samples must be a whole number of at least 1"):
         firm.restore(firm.Firm(Recorder()), Identity(), torch.zeros(1, 2, 8, 8), samples=0)
+
+
+def small():
+    return firm.Firm(Recorder(), firm.Solver(K=1)), torch.zeros(1, 2, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
+        ({"sigma": "0.1"}, "got '0.1'"),
+    ],
+)
+def test_what_is_no_number_is_said(wrong, said):
+    model, y = small()
+    with pytest.raises(ValueError, match=said):
+        firm.restore(model, Identity(), y, **{"sigma": 0.1, **wrong})
+
+
+def test_measurements_that_cannot_be():
+    model, y = small()
+    with pytest.raises(ValueError, match="y holds no measurements"):
+        firm.restore(model, Identity(), y[:0], sigma=0.1)
+    with pytest.raises(ValueError, match=r"A'y is complex.*as_real"):
+        firm.restore(model, Identity(), y.to(torch.complex64), sigma=0.1)
+    with pytest.raises(ValueError, match="what A returns must be a torch tensor, got a NumPy array"):
+        firm.restore(model, from_functions(lambda x: x.numpy(), lambda y: y), y, sigma=0.1)
+
+
+def test_a_sigma_of_0_to_255_is_warned_of():
+    model, y = small()
+    with pytest.warns(UserWarning, match="sigma 25 is more than images in"):
+        firm.restore(model, Identity(), y, sigma=25)
+
+
+def test_a_restoration_is_shown_in_one_line():
+    model, y = small()
+    assert repr(firm.restore(model, Identity(), y, samples=3, sigma=0.1)).startswith(
+        "Restoration(image (1, 2, 8, 8), 3 samples, 6 network calls, "
+    )

@@ -98,7 +98,7 @@ def test_keeps_no_graph_and_no_old_states():
 
 def test_wrong_arguments():
     model, y = tiny_model(), torch.zeros(1, 1, 16, 16)
-    with pytest.raises(ValueError, match="steps must be at least 1"):
+    with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
         firm.sample(model, Identity(), y, 0)
     with pytest.raises(ValueError, match='"euler", "midpoint" or "heun"'):
         firm.sample(model, Identity(), y, method="rk4")

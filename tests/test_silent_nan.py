@@ -70,6 +70,7 @@ OPERATORS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:the norm of A")
 @pytest.mark.parametrize("name", OPERATORS)
 def test_the_range_of_the_images_is_seen_through_any_operator(name):
     op, m = OPERATORS[name], model()

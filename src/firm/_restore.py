@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 
 from firm._model import Firm
 from firm._posterior_mean import vector
-from firm._sampling import Method, as_measurement, check_noise_level, noise_like, sample
+from firm._sampling import Method, as_measurement, check_noise_level, noise_like, require_count, require_real, sample
 from firm.operators.base import LinearOperator
 from firm.operators.repeated import repeated
 from firm.operators.scale import warn_of_scale
@@ -29,6 +29,11 @@ class Restoration:
     samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
     nfe: int  # network calls in all, each on one image
     seconds: float
+
+    def __repr__(self) -> str:
+        """Shapes, not pixels."""
+        drawn = f"{len(self.samples)} samples" if len(self.samples) else "samples not kept"
+        return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {self.nfe} network calls, {self.seconds:.2f} s)"
 
 
 def restore(
@@ -48,7 +53,7 @@ def restore(
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
     depend on how many there are. Measurements, noise level and result are checked as in `sample`; a warning says if the
-    norm of A is far from 1.
+    norm of A is far from 1, or sigma is larger than any image.
 
     Parameters
     ----------
@@ -62,14 +67,16 @@ def restore(
     on_sample
         Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
-    if samples < 1:
-        raise ValueError(f"restore: samples must be at least 1, got {samples}")
+    require_count("restore: samples", samples)
+    if not hasattr(seed, "__index__"):
+        raise ValueError(f"restore: seed must be a whole number, got {seed!r}")
     y = as_measurement(model, y)
     check_noise_level(sigma)
     start = time.perf_counter()
     generator = Generator().manual_seed(seed)
     like = op.A_adjoint(y)
-    warn_of_scale(op, like)
+    require_real(op, like)
+    warn_of_scale(op, like, sigma)
     drawn: list[Tensor] = []
     spread, away, first = _Spread(), 0.0, 0
     for n in batches(like, samples):

@@ -56,14 +56,14 @@ def sample(
     callback
         Called with (i, t_i, x_i, z_i) at the start of every step: the state and the posterior mean estimated there.
     """
-    if steps < 1:
-        raise ValueError(f"sample: steps must be at least 1, got {steps}")
+    require_count("sample: steps", steps)
     if method not in ("euler", "midpoint", "heun"):
         raise ValueError(f'sample: method must be "euler", "midpoint" or "heun", got {method!r}')
     y = as_measurement(model, y)
     check_noise_level(sigma)
     like = op.A_adjoint(y)
     check_measurement(op, like, y)
+    require_real(op, like)
     require_one_scale(op, like, y, sigma)
     x = noise_like(like, generator) if x_0 is None else x_0
     if x.shape != like.shape:
@@ -103,12 +103,29 @@ def as_measurement(model: object, y: Tensor) -> Tensor:
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
+    if y.numel() == 0:
+        raise ValueError(f"y holds no measurements: its shape is {tuple(y.shape)}")
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     given = y.dtype if weight is None or not weight.is_floating_point() else weight.dtype
     double = given in (torch.float64, torch.complex128)
     if y.is_complex():
         return y.to(torch.complex128 if double else torch.complex64)
     return y.to(torch.float64 if double else torch.float32)
+
+
+def require_real(op: LinearOperator, like: Tensor) -> None:
+    """Raise ValueError if A'y, `like`, is complex."""
+    if like.is_complex():
+        raise ValueError(
+            f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
+            "firm.operators.as_real(op)"
+        )
+
+
+def require_count(what: str, value: int) -> None:
+    """Raise ValueError unless `value` is a whole number of at least 1."""
+    if not hasattr(value, "__index__") or int(value) < 1:
+        raise ValueError(f"{what} must be a whole number of at least 1, got {value!r}")
 
 
 def check_noise_level(sigma: float | Tensor | None) -> None:
@@ -120,7 +137,7 @@ def check_noise_level(sigma: float | Tensor | None) -> None:
     except (TypeError, ValueError, RuntimeError):
         values = torch.tensor(float("nan"))
     if not bool(((values >= 0) & values.isfinite()).all()):
-        raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma}")
+        raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
 
 
 def evaluations(steps: int, method: Method = "euler") -> int:

@@ -21,6 +21,16 @@ def shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
+def require_tensor(what: str, value: object) -> None:
+    """Raise ValueError unless `value` is a tensor."""
+    if not isinstance(value, Tensor):
+        numpy = type(value).__module__ == "numpy"
+        raise ValueError(
+            f"{what} must be a torch tensor, got {'a NumPy array' if numpy else type(value).__name__}"
+            f"{': torch.from_numpy makes one of it' if numpy else ''}"
+        )
+
+
 def require_image(op: object, x: Tensor, *, complex_images: bool = False) -> None:
     """Raise ValueError unless `x` is a batch of real, or complex, images (B, C, H, W)."""
     if x.ndim != 4:
@@ -49,8 +59,9 @@ def require_broadcast(op: object, pattern: Tensor, x: Tensor) -> None:
 def require_pattern(op: object, what: str, pattern: Tensor) -> None:
     """Raise ValueError for a mask or kernel that is complex, not finite, or zero throughout (in any sample)."""
     kind = type(op).__name__
-    if not isinstance(pattern, Tensor) or pattern.is_complex():
-        raise ValueError(f"{kind}: the {what} must be a real tensor, got {getattr(pattern, 'dtype', type(pattern))}")
+    require_tensor(f"{kind}: the {what}", pattern)
+    if pattern.is_complex():
+        raise ValueError(f"{kind}: the {what} must be a real tensor, got {pattern.dtype}")
     if pattern.numel() == 0 or not bool(pattern.isfinite().all()):
         raise ValueError(f"{kind}: the {what} of shape {shape(pattern)} must be non-empty and finite")
     samples = pattern.flatten(1) if pattern.ndim == 4 else pattern.reshape(1, -1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from firm.operators.base import Operator
-from firm.operators.checks import require_shape, shape
+from firm.operators.checks import name, require_shape, require_tensor, shape
 
 
 def from_functions(
@@ -69,11 +69,17 @@ class FunctionOperator(Operator):
         """Apply the user's function."""
         if self.image_shape is not None:
             require_shape(self, "x", x, (len(x), *self.image_shape))
-        return self._A(x)
+        y = self._A(x)
+        require_tensor(f"{name(self)}: what A returns", y)
+        return y
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the user's adjoint, or the vector-Jacobian product of A."""
-        return self._A_adjoint(y) if self._A_adjoint is not None else self._vjp(y)
+        if self._A_adjoint is None:
+            return self._vjp(y)
+        x = self._A_adjoint(y)
+        require_tensor(f"{name(self)}: what A_adjoint returns", x)
+        return x
 
     def _vjp(self, y: Tensor) -> Tensor:
         assert self.image_shape is not None

@@ -28,9 +28,16 @@ def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations
     return square**0.5
 
 
-def warn_of_scale(op: LinearOperator, like: Tensor) -> None:
-    """Warn where the norm of A is far from 1, for images `like` (B, ...)."""
+def warn_of_scale(op: LinearOperator, like: Tensor, sigma: float | Tensor | None) -> None:
+    """Warn where the norm of A is far from 1, or `sigma` above all it can measure, for images `like` (B, ...)."""
     norm = operator_norm(op, like)
+    level = 0.0 if sigma is None else float(torch.as_tensor(sigma).max())
+    if norm > 0 and level > 2 * norm:
+        warnings.warn(
+            f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such images "
+            "(25 of 255 is 2 * 25 / 255)",
+            stacklevel=3,
+        )
     if 0 < norm < SMALLEST or norm > LARGEST:
         warnings.warn(
             f"the norm of A is about {norm:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise levels "
