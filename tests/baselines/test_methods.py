@@ -78,6 +78,9 @@ def test_a_table_has_the_papers_labels_and_only_the_tasks_of_a_method(pictures, 
     assert rows(tmp_path, "box-inpainting") == ["OT-ODE"]
     for word in ("PnP-HQS", "ISTA-Net", "OT-ODE", "box-inpainting (1 image, convention tables)"):
         assert word in printed
+    assert "PnP-HQS does not do box-inpainting: no row there" in printed
+    assert "ISTA-Net does not do denoising, box-inpainting: no row there" in printed
+    assert "OT-ODE does not do" not in printed
     nfe = {(line["task"], line["method"]): line["nfe"] for line in lines(tmp_path)}
     assert nfe["denoising", "PnP-HQS"] == "1"
     assert nfe["deblurring", "PnP-HQS"] == "24"

@@ -113,6 +113,10 @@ def evaluate(
             console = Console()
             for table in tables(summary, convention):
                 console.print(table)
+            for row in chosen_methods:
+                not_done = [task.name for task in chosen if row.on(task) is None]
+                if not_done:
+                    console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
             for task in chosen if images else ():
                 comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
     console.print(f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s; results are in {folder}")
