@@ -4,7 +4,7 @@ DeepInverse in and out
 
 A physics of DeepInverse (``deepinv``) works as an operator of FIRM, an operator of FIRM as a
 physics, and a FIRM model as a reconstructor in its evaluations. Install it with ``pip install
-"firm[deepinv]"``; :doc:`/deepinv` has the details.
+-e ".[deepinv]"``; :doc:`/deepinv` has the details.
 """
 
 import importlib.util

@@ -42,7 +42,7 @@ def ask(photo, tiny):
 def page(tmp_path_factory):
     """``firm demo`` in a process of its own, as a user starts it: its address and its folder for temporary files."""
     if importlib.util.find_spec("gradio") is None:
-        pytest.skip('the page needs gradio: pip install "firm[demo]"')
+        pytest.skip('the page needs gradio: pip install -e ".[demo]"')
     with demo(tmp_path_factory.mktemp("page")) as served:
         yield served
     assert list(served.temporary.glob("firm-demo-*")) == []  # Ctrl-C leaves nothing

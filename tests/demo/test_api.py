@@ -115,7 +115,7 @@ def test_without_gradio_the_command_says_what_to_install(monkeypatch):
     monkeypatch.setattr("firm.demo.serve.find_spec", lambda name: None)  # as if it were not there
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 2
-    assert 'pip install "firm[demo]"' in " ".join(done.output.replace("│", " ").split())
+    assert 'pip install -e ".[demo]"' in " ".join(done.output.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def _open_hdf5(path: Path) -> Any:
     try:
         h5py = importlib.import_module("h5py")
     except ModuleNotFoundError as error:
-        raise ArrayError(f'{path}: HDF5 files need h5py: pip install "firm[hdf5]"') from error
+        raise ArrayError(f"{path}: HDF5 files need h5py: pip install h5py") from error
     try:
         return h5py.File(path, "r")
     except OSError as error:

@@ -18,7 +18,7 @@ from firm.demo.models import Models, offered
 from firm.demo.request import Limits
 from firm.demo.restoring import Restorer
 
-MISSING = 'the page needs gradio, which is not installed: pip install "firm[demo]"'
+MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
 
 
 @dataclass(frozen=True)

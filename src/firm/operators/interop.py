@@ -1,6 +1,6 @@
 """DeepInverse (`deepinv`) both ways: its linear physics as operators, and our operators as its own.
 
-deepinv is an extra, ``pip install "firm[deepinv]"``, and is imported only when one of these functions is called.
+deepinv is an extra (``pip install deepinv``) and is imported only when one of these functions is called.
 See docs/deepinv.md.
 """
 
@@ -147,7 +147,7 @@ def deepinv_package() -> Any:
     try:
         import deepinv
     except ImportError as error:
-        raise ImportError('this needs deepinv: pip install "firm[deepinv]"') from error
+        raise ImportError("this needs deepinv: pip install deepinv") from error
     except RuntimeError as error:
         if "torchvision" not in str(error):
             raise
