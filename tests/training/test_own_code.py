@@ -1,0 +1,77 @@
+"""The code of a user's own tasks: a run goes on with the same, and what it raises is told as the user's."""
+
+import json
+
+import pytest
+import torch
+
+from firm._util.distributed import Ranks
+from firm.training.config import ConfigError
+from firm.training.loop import train
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+CODE = """
+from firm.operators import Identity
+from firm.tasks import BaseTask, Parameter
+
+
+class Mine(BaseTask):
+    gain = Parameter(float, "gain", 0.5, low=0, drawn="uniform")
+    label = Parameter(str, "what for", "faces")
+
+    def build(self, values):
+        return Identity()
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(CODE)
+    return file
+
+
+# A run and its code
+
+
+@pytest.mark.parametrize("setting", ["task={}:Mine", "mixture=[{{name: denoising}}, {{name: '{}:Mine', gain: 0.2}}]"])
+def test_a_run_does_not_go_on_with_edited_code(setting, own, make, tmp_path):
+    settings = [setting.format(own), "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
+    own.write_text(CODE + "# edited\n")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError) as caught:
+        train(make(*settings, "epochs=3"), RANK, progress=False)
+    for words in (f"{own} has been edited since the run in {tmp_path / 'run'}", "its Mine: undo the edit", "out="):
+        assert words in str(caught.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    own.write_text(CODE)
+    assert train(make(*settings, "epochs=3"), RANK, progress=False)["steps_now"] == 2
+    own.write_text(CODE + "# edited\n")
+    assert train(make(*settings, "epochs=1", out="another"), RANK, progress=False)["finished"]
+
+
+def test_a_run_from_before_digests_goes_on(own, make, tmp_path):
+    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    code = tmp_path / "run" / "code.json"
+    assert list(json.loads(code.read_text())) == [f"{own}:Mine"]
+    code.unlink()
+    own.write_text(CODE + "# edited\n")
+    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
+    assert code.is_file()  # and is kept from now on
+
+
+def test_digests_that_cannot_be_read_are_told(own, make, tmp_path):
+    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    for damaged in ("{", "[1]"):
+        (tmp_path / "run" / "code.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"code\.json, .* cannot be read: choose another out=, or delete"):
+            train(make(*settings, "epochs=2"), RANK, progress=False)
+
+
+def test_tasks_of_the_library_leave_no_digests(short, tmp_path):
+    train(short, RANK, progress=False)
+    assert not (tmp_path / "run" / "code.json").exists()
