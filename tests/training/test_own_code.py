@@ -5,9 +5,14 @@ import json
 import pytest
 import torch
 
+import firm
 from firm._util.distributed import Ranks
+from firm.data import Images
+from firm.restoration.advice import advice
+from firm.restoration.problem import simulated_problem
 from firm.training.config import ConfigError
 from firm.training.loop import train
+from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 CODE = """
@@ -75,3 +80,41 @@ def test_digests_that_cannot_be_read_are_told(own, make, tmp_path):
 def test_tasks_of_the_library_leave_no_digests(short, tmp_path):
     train(short, RANK, progress=False)
     assert not (tmp_path / "run" / "code.json").exists()
+
+
+# The card
+
+
+def test_the_card_has_the_defaults_of_an_own_task(own, make, pictures, tmp_path):
+    """So that advice is given without running code that a card names."""
+    train(make(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_epochs=0"), RANK, False)
+    card = firm.load(tmp_path / "run" / "model.safetensors").card
+    assert card["trained_for"] == [
+        {"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05},
+    ]
+    elsewhere = tmp_path / "elsewhere.py"
+    own.rename(elsewhere)
+
+    def told(**settings):
+        return advice(card, simulated_problem(pictures / "000.png", f"{elsewhere}:Mine", settings))
+
+    assert told() == []
+    assert told(gain=0.9) == ["gain 0.9 is not what the model was trained for, 0.5"]
+    assert told(label="cats", sigma=0.2) == [
+        "label cats is not what the model was trained for, faces",
+        "sigma 0.2 is not what the model was trained for, 0.05",
+    ]
+
+
+def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make):
+    own.write_text(CODE + "\nfrom firm.tasks.random_inpainting import RandomInpainting\n"
+                   "class Holes(RandomInpainting):\n    name = 'holes'\n")  # fmt: skip
+    entries = f"[{{name: denoising}}, {{name: '{own}:Mine', gain: [1e-1, 2.0]}}, {{name: '{own}:Holes'}}]"
+    config = make(f"mixture={entries}")
+    images = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
+    first, second, third = Trainer(config, RANK, images).card()["trained_for"]
+    assert first == {"weight": 1.0, "name": "denoising"}
+    assert second["gain"] == [0.1, 2.0]  # numbers, though YAML reads the first as text
+    assert second["label"] == "faces"
+    assert "missing" in third
+    assert "mask" not in third  # how masks are drawn is no degradation

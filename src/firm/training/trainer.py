@@ -30,6 +30,7 @@ from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
 from firm.training.growth import grown
+from firm.training.measurements import resolved
 from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
 from firm.training.step import Gradients, PartLoss, eager_step, prepare
@@ -172,9 +173,11 @@ class Trainer:
     def card(self) -> dict[str, Any]:
         """What the model was trained for, and how; saved with it."""
         c = self.config
+        tasks = self.loss.tasks  # none where the objective does not measure
         return {
-            "trained_for": c.tasks() if self.objective.measures else [], "objective": c.objective, "data": c.dataset,
-            "size": c.size, "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
+            "trained_for": [resolved(e, task) for e, task in zip(c.tasks(), tasks, strict=True)] if tasks else [],
+            "objective": c.objective, "data": c.dataset, "size": c.size,
+            "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
             "batch": c.batch, "steps": self.step, "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
         }  # fmt: skip
 
