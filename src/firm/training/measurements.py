@@ -12,6 +12,7 @@ from firm._util.importing import is_own
 from firm.operators import LinearOperator
 from firm.operators.grouped import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
+from firm.tasks._own import blamed
 from firm.training.errors import ConfigError
 
 
@@ -24,7 +25,8 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
     kind = task_class(str(entry["name"]))
     if takes_mask(kind):
         settings["mask"] = instead or settings.get("mask", mask)
-    return kind(size, **settings)
+    with blamed(kind):
+        return kind(size, **settings)
 
 
 def resolved(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:

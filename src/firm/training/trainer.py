@@ -25,6 +25,7 @@ from firm.networks import NETWORKS, Estimator
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
+from firm.tasks._own import OwnTaskError, blamed, require_operator
 from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
@@ -240,9 +241,14 @@ def _shared(loss: nn.Module, device: torch.device) -> nn.Module:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     try:
-        task.operator()  # validation's: what it refuses shall not wait for the end of the run
-        op = task.draw_operator(Rows(1, 0, 1), device)
-        dot_test(op, (1, channels, *task.shape), device=device)
+        with blamed(type(task)):
+            # validation's: what it refuses shall not wait for the end of the run
+            require_operator(task, task.operator(), "operator")
+            op = task.draw_operator(Rows(1, 0, 1), device)
+            require_operator(task, op, "draw_operator")
+            dot_test(op, (1, channels, *task.shape), device=device)
+    except OwnTaskError as error:
+        raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
     return waits(op)
