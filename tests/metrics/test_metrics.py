@@ -140,3 +140,21 @@ def test_ssim_of_a_large_picture_is_taken_in_strips(monkeypatch):
     for pixels in (40, 300, 2000):  # strips of 1, 7 and 50 rows
         monkeypatch.setattr("firm.metrics._ssim.WHOLE", pixels)
         torch.testing.assert_close(firm.metrics.ssim(x, truth), whole, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 16, 16), (2, 1, 16, 16), (3, 16, 16), (16,)])
+@pytest.mark.parametrize("metric", [psnr, ssim])
+def test_unequal_shapes_are_refused_not_repeated(metric, shape):
+    x, truth = torch.zeros(2, 3, 16, 16), torch.zeros(shape)
+    with pytest.raises(ValueError, match=rf"{metric.__name__}: images of shape \(2, 3, 16, 16\) and a truth of shape"):
+        metric(x, truth)
+    with pytest.raises(ValueError, match=f"{metric.__name__}: images"):
+        metric(truth, x)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 8, 8), (2, 1, 8, 8), (3, 8, 8), (5, 2, 3, 8, 8)])
+def test_coverage_needs_a_truth_for_every_image(shape):
+    samples = torch.zeros(5, 2, 3, 8, 8)
+    with pytest.raises(ValueError, match=r"coverage: samples of shape \(5, 2, 3, 8, 8\) and a truth of shape"):
+        coverage(samples, torch.zeros(shape))
+    assert coverage(samples, torch.zeros(2, 3, 8, 8)).shape == (2,)

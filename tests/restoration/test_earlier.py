@@ -218,3 +218,44 @@ def test_what_other_processes_had_done_is_not_done_again(folder, restored, tmp_p
     assert counted == first[-1:]
     assert names(out) == [row["name"] for row in rows]
     assert not (out / "restore.1.json").exists()
+
+
+OWN_TASK = """
+from firm.operators import Identity
+from firm.tasks import BaseTask
+
+
+class Mine(BaseTask):
+    def build(self, values):
+        return Identity()
+"""
+
+
+def simulated(folder, model_file, out, task):
+    words = [folder / "000.png", "--simulate", task, "--steps", 1, "--model", model_file, "--out", out]
+    return CliRunner().invoke(app, ["restore", *map(str, words)])
+
+
+def test_results_of_an_own_task_before_an_edit_are_of_another_run(folder, model_file, tmp_path, counted):
+    file, out = tmp_path / "mine.py", tmp_path / "out"
+    file.write_text(OWN_TASK)
+    for done in (["000"], ["000"]):  # the second time there is nothing to do
+        assert simulated(folder, model_file, out, f"{file}:Mine").exit_code == 0
+        assert counted == done
+    before = contents(out)
+    file.write_text(OWN_TASK + "\n# edited\n")
+    refused = simulated(folder, model_file, out, f"{file}:Mine")
+    assert refused.exit_code == 2
+    assert says(refused.output, f"other settings, or with {file}:Mine as it was before an edit: nothing was done")
+    assert contents(out) == before
+
+
+def test_a_task_of_the_library_is_compared_as_before_there_were_digests(folder, model_file, tmp_path, monkeypatch):
+    """Or results of an earlier version would no longer count as done."""
+    compared, real = [], run.hashed
+    monkeypatch.setattr(run, "hashed", lambda settings: compared.append(dict(settings)) or real(settings))
+    assert simulated(folder, model_file, tmp_path / "out", "denoising").exit_code == 0
+    assert sorted(compared[0]) == [
+        "degradation", "format", "keep_known", "model", "overlap", "precision", "samples", "seed", "simulate", "steps",
+        "task", "tile", "value_range",
+    ]  # fmt: skip

@@ -165,6 +165,37 @@ def test_advice_names_what_the_model_has_not_seen(folder):
     assert advice(card, thin) == ["width 1.69 is not what the model was trained for, 3 to 14"]
 
 
+def test_advice_compares_with_the_entries_of_a_mixture_one_by_one(folder):
+    """The model has seen a factor of 4, and stride, but not both at once."""
+    card = {
+        "trained_for": [
+            {"name": "super-resolution", "factor": 2, "filter": "bicubic", "sigma": [0.01, 0.1]},
+            {"name": "super-resolution", "factor": 4, "filter": "bicubic", "sigma": [0.01, 0.1]},
+            {"name": "super-resolution", "factor": 2, "filter": "stride", "sigma": [0.01, 0.05]},
+        ]
+    }
+
+    def told(sigma, **settings):
+        return advice(card, picture_problem(folder / "000.png", "super-resolution", sigma=sigma, **settings))
+
+    for scale, kind in ((2, "bicubic"), (4, "bicubic"), (2, "stride")):
+        assert told(0.05, scale=scale, filter=kind) == []
+    other = "with these other settings is not what the model was trained for"
+    assert told(0.05, scale=4, filter="stride") == [f"factor 4 {other}, 2"]
+    assert told(0.08, scale=2, filter="stride") == [f"sigma 0.08 {other}, 0.01 to 0.05"]
+    new = "is not what the model was trained for"
+    assert told(0.05, scale=5, filter="bicubic") == [f"factor 5 {new}, 4"]  # the nearest, not the first
+    assert told(0.5, scale=4, filter="bicubic") == [f"sigma 0.5 {new}, 0.01 to 0.1"]
+
+
+def test_advice_reads_numbers_that_yaml_takes_for_text(folder):
+    card = {"trained_for": [{"name": "denoising", "sigma": ["1e-3", "2e-1"]}]}
+    for sigma, count in ((0.1, 0), (0.4, 1)):
+        assert len(advice(card, picture_problem(folder / "000.png", "denoising", sigma=sigma))) == count
+    card = {"trained_for": [{"name": "denoising", "sigma": "loud"}]}
+    assert advice(card, picture_problem(folder / "000.png", "denoising", sigma=0.4)) == []
+
+
 def test_a_small_picture_is_continued_by_its_mirror_image(folder):
     """With a filter, what lies beyond the rim counts; the large image mirrors at the same edge."""
     p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=2, filter="box")

@@ -212,3 +212,48 @@ def test_what_others_call_a_setting_is_one_of_ours():
     known = {field.name for field in fields(TrainConfig)}
     assert set(ALIASES.values()) <= known
     assert not set(ALIASES) & known
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch: 8\nsize: 16\nbatch: 16\n", "'batch' is given twice, in lines 1 and 3"),
+        ("batch: 8\n'batch': 8\n", "'batch' is given twice"),
+        ("network: {ch: 8, mult: [1], ch: 16}\n", "'ch' is given twice, in line 1"),
+        ("mixture:\n- {name: denoising}\n- name: deblurring\n  blur: 1.0\n  blur: 2.0\n", "'blur' is given twice"),
+    ],
+)
+def test_a_key_that_is_given_twice_is_refused(text, message, tmp_path):
+    """YAML would take the last one."""
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "c.yaml")
+    assert str(caught.value).startswith(f"{tmp_path / 'c.yaml'}: {message}")
+    result = CliRunner().invoke(app, ["train", str(tmp_path / "c.yaml")])
+    assert result.exit_code == 2
+    assert says(result.output, message)
+
+
+def test_a_key_that_is_given_twice_in_an_override_is_refused():
+    with pytest.raises(ConfigError, match=r"network=.*'ch' is given twice"):
+        load_config(None, ["network={ch: 8, ch: 16}"])
+
+
+def test_keys_may_repeat_in_different_places_and_replace_merged_ones(tmp_path):
+    small = "{ch: 8, mult: [1], blocks: 1, groups: 4}"
+    text = f"mixture: [{{name: denoising}}, &one {{name: deblurring}}, {{<<: *one, name: fourier}}]\nnetwork: {small}\n"
+    (tmp_path / "c.yaml").write_text(text)
+    assert [e["name"] for e in load_config(tmp_path / "c.yaml").mixture] == ["denoising", "deblurring", "fourier"]
+
+
+@pytest.mark.parametrize("given", ["out=", "out= ", "out=''"])
+def test_a_run_needs_a_folder(given, tmp_path, monkeypatch):
+    """An empty name would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(app, ["train", str(CONFIGS / "compact.yaml"), given])
+    assert result.exit_code == 2
+    assert says(result.output, "out must name a folder for the run, such as outputs/train; it is empty")
+    (tmp_path / "c.yaml").write_text("out:\n")
+    with pytest.raises(ConfigError, match="out must name a folder"):
+        load_config(tmp_path / "c.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]

@@ -57,3 +57,35 @@ def in_both_units(low: float, high: float | None = None) -> str:
     if high is None or f"{low:.3g}" == f"{high:.3g}":
         return f"{low:.3g} in [-1, 1] = {127.5 * low:.3g}/255"
     return f"{low:.3g} to {high:.3g} in [-1, 1] = {127.5 * low:.3g}/255 to {127.5 * high:.3g}/255"
+
+
+class RepeatedKeyError(ValueError):
+    """YAML that gives a key twice; the message says which, and where."""
+
+
+def read_yaml(text: str) -> Any:
+    """What YAML says, as `yaml.safe_load`, which of a key that is given twice takes the last one silently."""
+    left, seen = [yaml.compose(text, Loader=yaml.SafeLoader)], set()
+    while left:
+        node = left.pop()
+        if id(node) in seen:
+            continue  # an alias
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += node.value
+        elif isinstance(node, yaml.MappingNode):
+            _refuse_repeated([key for key, _ in node.value])
+            left += [value for _, value in node.value]
+    return yaml.safe_load(text)
+
+
+def _refuse_repeated(keys: Sequence[yaml.Node]) -> None:
+    lines: dict[tuple[str, str], int] = {}
+    for key in keys:
+        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        name, line = (key.tag, key.value), key.start_mark.line + 1
+        if name in lines:
+            where = f"in line {line}" if line == lines[name] else f"in lines {lines[name]} and {line}"
+            raise RepeatedKeyError(f"{key.value!r} is given twice, {where}: keep one of them")
+        lines[name] = line

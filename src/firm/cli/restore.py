@@ -114,6 +114,7 @@ def restore(
     Under torchrun, the pictures are shared among the processes.
     """  # fmt: skip
     from firm._util.distributed import ranks
+    from firm._util.importing import code_digest
     from firm._util.text import noise_level
     from firm._util.text import settings as parse
     from firm.cli.models import channels_of, load_model, range_of
@@ -123,6 +124,7 @@ def restore(
     from firm.restoration import ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.names import shown
     from firm.restoration.run import Job, restore_files
+    from firm.tasks import task_class
 
     _refuse_mixtures(task, simulate, mask, keep_known, own, seed)
     if calibration is not None and samples < 2:
@@ -165,6 +167,8 @@ def restore(
             }  # fmt: skip
             scale = None if calibration is None else _scale(calibration, task, simulate, model, network, steps, samples)
             about |= {} if scale is None else {"calibration": scale.scale}
+            code = "" if simulate is None else code_digest(task_class(simulate))
+            about |= {"code": code} if code else {}  # of the library's tasks nothing: earlier results count as done
             job = Job(
                 tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind,
                 settings=about, inputs=inputs, force=force, calibration=scale,

@@ -10,5 +10,7 @@ def psnr(x: Tensor, truth: Tensor) -> Tensor:
 
     The same number as with images mapped to [0, 1] and a data range of 1.
     """
+    if x.shape != truth.shape:
+        raise ValueError(f"psnr: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
     mse = (x - truth).square().flatten(1).mean(1)
     return 10 * (4 / mse).log10()

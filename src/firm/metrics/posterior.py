@@ -35,6 +35,11 @@ def coverage(samples: Tensor, truth: Tensor, level: float = 0.9) -> Tensor:
     _require_samples(samples)
     if not 0 < level < 1:
         raise ValueError(f"coverage: level must be between 0 and 1, got {level}")
+    if samples.shape[1:] != truth.shape:
+        raise ValueError(
+            f"coverage: samples of shape {tuple(samples.shape)} and a truth of shape {tuple(truth.shape)}; the samples "
+            "(S, B, ...) must have the truth's shape (B, ...) after their number"
+        )
     S = len(samples)
     rank = (samples < truth).sum(0) + 0.5 * (samples == truth).sum(0)  # of S + 1 gaps
     distance = (rank - S / 2).abs()  # from the median gap, 0 to S / 2

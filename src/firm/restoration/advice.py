@@ -9,7 +9,10 @@ from firm.tasks import BaseTask, built_in
 
 
 def advice(card: dict[str, Any], problem: Problem) -> list[str]:
-    """Sentences on where the problem is not what the model was trained for; empty if it is, or nothing is known."""
+    """Sentences on where the problem is not what the model was trained for; empty if it is, or nothing is known.
+
+    A model trained for a mixture knows the problem if one entry of its card has all the settings.
+    """
     name = _last(str(problem.settings["task"]))
     trained = card.get("trained_for")
     entries = [e for e in trained if isinstance(e, dict) and _serves(str(e.get("name")), name)] if trained else []
@@ -19,21 +22,43 @@ def advice(card: dict[str, Any], problem: Problem) -> list[str]:
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
     size = int(card.get("size", 128))
-    for key in ("sigma",) if name == "inpainting" else list(problem.settings):  # a real mask has no parameters
-        value = problem.sigma if key == "sigma" else problem.settings[key]
-        known = [v for v in (_trained(e, key, size) for e in entries) if v is not None]
-        if not known:
+    keys = ["sigma"] if name == "inpainting" else list(problem.settings)  # a real mask has no parameters
+    values = {key: problem.sigma if key == "sigma" else problem.settings[key] for key in keys}
+    gaps = [_gaps(entry, values, size) for entry in entries]
+    # Together, the entries may have each setting and none of them all: the nearest one tells what is new.
+    nearest = min(gaps, key=lambda outside: (len(outside), sum(gap for gap, _ in outside.values())))
+    for key, (_, trained_with) in nearest.items():
+        value = values[key] if isinstance(values[key], str) else f"{values[key]:.3g}"
+        elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
+        out.append(f"{key} {value}{elsewhere} is not what the model was trained for, {trained_with}")
+    return out
+
+
+def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int) -> dict[str, tuple[float, str]]:
+    """The settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words."""
+    found = {}
+    for key, value in values.items():
+        known = _trained(entry, key, size)
+        if known is None:
             continue
         if isinstance(value, str):
-            if value not in known:
-                out.append(f"{key} {value} is not what the model was trained for, {' or '.join(sorted(set(known)))}")
-            continue
-        ranges = [v if isinstance(v, list | tuple) else (v, v) for v in known]
-        low, high = min(r[0] for r in ranges), max(r[1] for r in ranges)
-        if not low * 0.99 <= value <= high * 1.01:
-            span = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            out.append(f"{key} {value:.3g} is not what the model was trained for, {span}")
-    return out
+            if value != known:
+                found[key] = (1.0, str(known))
+        elif (span := _span(known)) is not None and not span[0] * 0.99 <= value <= span[1] * 1.01:
+            low, high = span
+            end = low if value < low else high
+            words = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+            found[key] = (abs(value - end) / max(abs(value), abs(end)), words)
+    return found
+
+
+def _span(known: Any) -> tuple[float, float] | None:
+    """A number or a range as a range; None if it is neither. YAML, which wrote the card, takes 1e-3 for text."""
+    try:
+        low, high = (float(v) for v in (known if isinstance(known, list | tuple) else (known, known)))
+    except (TypeError, ValueError):
+        return None
+    return low, high
 
 
 def _trained(entry: dict[str, Any], key: str, size: int) -> Any:

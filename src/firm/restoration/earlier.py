@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from firm._util.files import write_atomically
+from firm._util.importing import is_own
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
@@ -80,8 +81,9 @@ def _results(out: Path, name: str, row: Row) -> list[Path]:
 def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
     first, path, row = clashes[0]
     more = f", and those of {len(clashes) - 1} more pictures" if len(clashes) > 1 else ""
-    made = row.get("picture")
-    why = f"made from {made}" if made and made != str(path) else "of a run with other settings"
+    made, task = row.get("picture"), str(row.get("task", ""))
+    other = f"other settings, or with {task} as it was before an edit" if is_own(task) else "other settings"
+    why = f"made from {made}" if made and made != str(path) else f"of a run with {other}"
     return (
         f"{first} is a result {why}{more}: nothing was done. Choose another folder with --out, or give --force to "
         "replace what is there"

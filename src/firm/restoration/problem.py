@@ -21,6 +21,7 @@ from firm.restoration.noise import estimate_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, built_in, task_class
+from firm.tasks._own import blamed
 from firm.tasks.base import on_device
 
 
@@ -194,15 +195,18 @@ def simulated_problem(
     reading = read(path, channels, value_range, max_megapixels)
     truth = reading.image
     try:
-        task = task_class(name)((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
+        kind = task_class(name)
+        with blamed(kind):
+            task = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
         if task.settings().get("factor", 1) > max(task.shape):
             raise ValueError(f"{path}: a factor of {task.settings()['factor']} is larger than the picture's sides")
         check_sigma(task.sigma)
         op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
+        with blamed(kind):
+            adjoint = op.A_adjoint(y)
     except ValueError as error:
         raise ProblemError(str(error)) from error
-    adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     about = {"task": name, "estimated": False, **task.settings()}
     problem = Problem(

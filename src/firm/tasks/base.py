@@ -12,6 +12,7 @@ from torch import Tensor
 
 from firm._util.seeds import generator_for
 from firm.operators import LinearOperator, Operator
+from firm.tasks._own import blamed, require_operator
 from firm.tasks.parameter import Parameter, Range
 from firm.tasks.rows import Rows
 
@@ -117,14 +118,21 @@ class BaseTask:
 
         What is random must follow from `seed` and index alone (`firm.tasks.generator_for`).
         """
-        return self.build({key: torch.tensor([float(self.__dict__[key])]) for key in self._numbers()})
+        return self._built({key: torch.tensor([float(self.__dict__[key])]) for key in self._numbers()})
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """The operator for a batch in training, settings drawn from their ranges; all random numbers from `rows`."""
         drawn = {key for key in self.ranges if key != "sigma"}
         if not drawn:
             return self.constant(device)
-        return self.build({key: self.sample(key, rows, device) for key in self._numbers()})
+        return self._built({key: self.sample(key, rows, device) for key in self._numbers()})
+
+    def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
+        """`build`, whose errors name the user's file and line."""
+        with blamed(type(self)):
+            op = self.build(values)
+            require_operator(self, op, "build")
+        return op
 
     def _numbers(self) -> list[str]:
         """The settings that `build` gets: numbers of the operator."""
@@ -133,7 +141,9 @@ class BaseTask:
     def constant(self, device: torch.device) -> LinearOperator:
         """`operator` where it draws nothing, made once for each device."""
         if device not in self._constants:
-            self._constants[device] = on_device(self.operator(), device)
+            op = self.operator()
+            require_operator(self, op, "operator")
+            self._constants[device] = on_device(op, device)
         return self._constants[device]
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
@@ -159,18 +169,23 @@ class BaseTask:
             )
         indices = tuple(range(index, index + len(x)))
         measured = []
-        for i, image in zip(indices, x.cpu(), strict=True):
-            clean = on_device(self.operator(seed, (i,)), torch.device("cpu"), x.dtype).A(image[None])
-            # complex noise has variance sigma^2 in all, half of it in each part
-            noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
-            measured.append(clean + self.sigma * noise)
-        return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
+        with blamed(type(self)):
+            for i, image in zip(indices, x.cpu(), strict=True):
+                single = self.operator(seed, (i,))
+                require_operator(self, single, "operator")
+                clean = on_device(single, torch.device("cpu"), x.dtype).A(image[None])
+                # complex noise has variance sigma^2 in all, half of it in each part
+                noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
+                measured.append(clean + self.sigma * noise)
+            return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
-        op = self.draw_operator(rows, x.device)
-        sigma = self.sample("sigma", rows, x.device)
-        clean = op.A(x)
+        with blamed(type(self)):
+            op = self.draw_operator(rows, x.device)
+            require_operator(self, op, "draw_operator")
+            sigma = self.sample("sigma", rows, x.device)
+            clean = op.A(x)
         noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
         return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
 

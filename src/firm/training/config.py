@@ -16,6 +16,7 @@ import yaml
 from torch import nn
 
 from firm._util.importing import is_own, load_class
+from firm._util.text import RepeatedKeyError, read_yaml
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.checks import check, suggest
@@ -163,13 +164,15 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     values: dict[str, Any] = {}
     if path is not None:
         try:
-            read = yaml.safe_load(Path(path).read_text())
+            read = read_yaml(Path(path).read_text())
         except FileNotFoundError as error:
             raise ConfigError(f"{path}: no such configuration file") from error
         except OSError as error:
             raise ConfigError(f"{path}: not a file of settings that can be read ({error.strerror})") from error
         except (yaml.YAMLError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: not valid YAML: {error}") from error
+        except RepeatedKeyError as error:
+            raise ConfigError(f"{path}: {error}") from error
         if not isinstance(read, dict):
             raise ConfigError(f"{path}: expected settings, one 'key: value' a line")
         values |= {str(key): value for key, value in read.items()}
@@ -180,7 +183,10 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         if key not in hints:
             meant = f"; did you mean {ALIASES[key]!r}?" if key in ALIASES else suggest(key, hints)
             raise ConfigError(f"no setting {key!r}{meant}")
-    return TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
+    config = TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
+    if not config.out:  # would be the current folder
+        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
+    return config
 
 
 def dump_config(config: TrainConfig) -> str:

@@ -27,6 +27,7 @@ from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
+from firm.training.own_code import refuse_edited_code, write_code
 from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
 
@@ -46,6 +47,7 @@ def train(
     checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep)
     if checkpoints.steps():
         _refuse_another_run(out, config)
+        refuse_edited_code(out, config)
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
@@ -139,6 +141,7 @@ def _begin(trainer: Trainer, out: Path) -> Log:
     """Put the folder in order: no leftovers of a killed process, the settings, the checkpoint's model, the log."""
     remove_leftovers([out, out / "checkpoints", out / "validation"])
     write_atomically(out / "config.yaml", dump_config(trainer.config))
+    write_code(out, trainer.config)
     if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
         trainer.save(out / "model.safetensors")
     return Log(out, trainer.step)

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.importing import is_own
 from firm.operators import LinearOperator
 from firm.operators.grouped import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
+from firm.tasks._own import blamed
 from firm.training.errors import ConfigError
 
 
@@ -23,7 +25,20 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
     kind = task_class(str(entry["name"]))
     if takes_mask(kind):
         settings["mask"] = instead or settings.get("mask", mask)
-    return kind(size, **settings)
+    with blamed(kind):
+        return kind(size, **settings)
+
+
+def resolved(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
+    """An entry as the model's card has it: of the user's own task with its defaults, whose code no card may run.
+
+    The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
+    """
+    if not is_own(str(entry["name"])):
+        return entry
+    values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
+    values |= {key: list(ends) for key, ends in task.ranges.items()}
+    return {**entry, **values, "name": entry["name"], "weight": entry["weight"]}
 
 
 def measure(tasks: Sequence[BaseTask], x: Tensor, rows: Sequence[Rows]) -> tuple[LinearOperator, Tensor, Tensor]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml
 
+from firm._util.text import RepeatedKeyError, read_yaml
 from firm.networks import PRESETS
 from firm.training.errors import ConfigError
 
@@ -25,9 +26,11 @@ def override(values: dict[str, Any], text: str, default_network: str) -> None:
     if not separator:
         raise ConfigError(f"{text!r}: an override has the form key=value")
     try:
-        value = yaml.safe_load(written) if written else ""
+        value = read_yaml(written) if written else ""
     except yaml.YAMLError as error:
         raise ConfigError(f"{text!r}: not valid YAML after the = sign") from error
+    except RepeatedKeyError as error:
+        raise ConfigError(f"{text!r}: {error}") from error
     whole, dot, part = key.partition(".")
     if dot:
         parts = _parts(whole, values, default_network)

@@ -25,11 +25,13 @@ from firm.networks import NETWORKS, Estimator
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
+from firm.tasks._own import OwnTaskError, blamed, require_operator
 from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
 from firm.training.growth import grown
+from firm.training.measurements import resolved
 from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
 from firm.training.step import Gradients, PartLoss, eager_step, prepare
@@ -172,9 +174,11 @@ class Trainer:
     def card(self) -> dict[str, Any]:
         """What the model was trained for, and how; saved with it."""
         c = self.config
+        tasks = self.loss.tasks  # none where the objective does not measure
         return {
-            "trained_for": c.tasks() if self.objective.measures else [], "objective": c.objective, "data": c.dataset,
-            "size": c.size, "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
+            "trained_for": [resolved(e, task) for e, task in zip(c.tasks(), tasks, strict=True)] if tasks else [],
+            "objective": c.objective, "data": c.dataset, "size": c.size,
+            "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
             "batch": c.batch, "steps": self.step, "minutes": round(self.elapsed / 60, 2), "machine": describe_machine(),
         }  # fmt: skip
 
@@ -237,9 +241,14 @@ def _shared(loss: nn.Module, device: torch.device) -> nn.Module:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     try:
-        task.operator()  # validation's: what it refuses shall not wait for the end of the run
-        op = task.draw_operator(Rows(1, 0, 1), device)
-        dot_test(op, (1, channels, *task.shape), device=device)
+        with blamed(type(task)):
+            # validation's: what it refuses shall not wait for the end of the run
+            require_operator(task, task.operator(), "operator")
+            op = task.draw_operator(Rows(1, 0, 1), device)
+            require_operator(task, op, "draw_operator")
+            dot_test(op, (1, channels, *task.shape), device=device)
+    except OwnTaskError as error:
+        raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
     return waits(op)

@@ -1,0 +1,53 @@
+"""The code of the user's own tasks, kept with a run: a run does not go on with tasks that were edited meanwhile."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+
+from firm._util.files import write_atomically
+from firm._util.importing import code_digest
+from firm.tasks import BaseTask, task_class
+from firm.training.config import TrainConfig
+from firm.training.errors import ConfigError
+from firm.training.objectives import objective_class
+
+FILE = "code.json"  # beside config.yaml: for each task of the user's own a hash of its file
+
+
+def write_code(out: Path, config: TrainConfig) -> None:
+    """Note the code that a run trains with; nothing where all tasks are the library's."""
+    digests = {name: code_digest(kind) for name, kind in _tasks(config).items()}
+    own = {name: digest for name, digest in digests.items() if digest}
+    if own:
+        write_atomically(out / FILE, json.dumps(own, indent=1))
+
+
+def refuse_edited_code(out: Path, config: TrainConfig) -> None:
+    """Check that the tasks are those of the run in this folder; one from before there was this file goes on."""
+    path = out / FILE
+    if not path.is_file():
+        return
+    try:
+        before = json.loads(path.read_bytes())
+        if not isinstance(before, dict):
+            raise ValueError("not a set of names")
+    except (ValueError, OSError, RecursionError) as error:
+        raise ConfigError(
+            f"{path}, which tells the code of the run in this folder, cannot be read: choose another out=, or delete "
+            "that file if you are sure that your tasks are the same"
+        ) from error
+    for name, kind in _tasks(config).items():
+        if name in before and before[name] != code_digest(kind):
+            raise ConfigError(
+                f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
+                "undo the edit to go on, or choose another out= to train with the code as it is now"
+            )
+
+
+def _tasks(config: TrainConfig) -> dict[str, type[BaseTask]]:
+    """The classes of the tasks that are trained for, by their names in the configuration."""
+    if not objective_class(config.objective).measures:
+        return {}
+    return {str(entry["name"]): task_class(str(entry["name"])) for entry in config.tasks()}

@@ -1,0 +1,200 @@
+"""The code of a user's own tasks: a run goes on with the same, and what it raises is told as the user's."""
+
+import errno
+import json
+
+import pytest
+import torch
+from helpers import call, says, tiny_model
+
+import firm
+from firm._util.distributed import Ranks
+from firm.data import Images
+from firm.restoration.advice import advice
+from firm.restoration.problem import ProblemError, simulated_problem
+from firm.tasks import task_class
+from firm.tasks._own import blamed
+from firm.training.config import ConfigError
+from firm.training.loop import train
+from firm.training.measurements import make_task
+from firm.training.trainer import Trainer
+
+RANK = Ranks(0, 1, torch.device("cpu"))
+CODE = """
+from firm.operators import Identity
+from firm.tasks import BaseTask, Parameter
+
+
+class Mine(BaseTask):
+    gain = Parameter(float, "gain", 0.5, low=0, drawn="uniform")
+    label = Parameter(str, "what for", "faces")
+
+    def build(self, values):
+        return Identity()
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(CODE)
+    return file
+
+
+# A run and its code
+
+
+@pytest.mark.parametrize("setting", ["task={}:Mine", "mixture=[{{name: denoising}}, {{name: '{}:Mine', gain: 0.2}}]"])
+def test_a_run_does_not_go_on_with_edited_code(setting, own, make, tmp_path):
+    settings = [setting.format(own), "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
+    own.write_text(CODE + "# edited\n")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError) as caught:
+        train(make(*settings, "epochs=3"), RANK, progress=False)
+    for words in (f"{own} has been edited since the run in {tmp_path / 'run'}", "its Mine: undo the edit", "out="):
+        assert words in str(caught.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    own.write_text(CODE)
+    assert train(make(*settings, "epochs=3"), RANK, progress=False)["steps_now"] == 2
+    own.write_text(CODE + "# edited\n")
+    assert train(make(*settings, "epochs=1", out="another"), RANK, progress=False)["finished"]
+
+
+def test_a_run_from_before_digests_goes_on(own, make, tmp_path):
+    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    code = tmp_path / "run" / "code.json"
+    assert list(json.loads(code.read_text())) == [f"{own}:Mine"]
+    code.unlink()
+    own.write_text(CODE + "# edited\n")
+    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
+    assert code.is_file()  # and is kept from now on
+
+
+def test_digests_that_cannot_be_read_are_told(own, make, tmp_path):
+    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    train(make(*settings, "epochs=1"), RANK, progress=False)
+    for damaged in ("{", "[1]"):
+        (tmp_path / "run" / "code.json").write_text(damaged)
+        with pytest.raises(ConfigError, match=r"code\.json, .* cannot be read: choose another out=, or delete"):
+            train(make(*settings, "epochs=2"), RANK, progress=False)
+
+
+def test_tasks_of_the_library_leave_no_digests(short, tmp_path):
+    train(short, RANK, progress=False)
+    assert not (tmp_path / "run" / "code.json").exists()
+
+
+# The card
+
+
+def test_the_card_has_the_defaults_of_an_own_task(own, make, pictures, tmp_path):
+    """So that advice is given without running code that a card names."""
+    train(make(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_epochs=0"), RANK, False)
+    card = firm.load(tmp_path / "run" / "model.safetensors").card
+    assert card["trained_for"] == [
+        {"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05},
+    ]
+    elsewhere = tmp_path / "elsewhere.py"
+    own.rename(elsewhere)
+
+    def told(**settings):
+        return advice(card, simulated_problem(pictures / "000.png", f"{elsewhere}:Mine", settings))
+
+    assert told() == []
+    assert told(gain=0.9) == ["gain 0.9 is not what the model was trained for, 0.5"]
+    assert told(label="cats", sigma=0.2) == [
+        "label cats is not what the model was trained for, faces",
+        "sigma 0.2 is not what the model was trained for, 0.05",
+    ]
+
+
+def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make):
+    own.write_text(CODE + "\nfrom firm.tasks.random_inpainting import RandomInpainting\n"
+                   "class Holes(RandomInpainting):\n    name = 'holes'\n")  # fmt: skip
+    entries = f"[{{name: denoising}}, {{name: '{own}:Mine', gain: [1e-1, 2.0]}}, {{name: '{own}:Holes'}}]"
+    config = make(f"mixture={entries}")
+    images = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
+    first, second, third = Trainer(config, RANK, images).card()["trained_for"]
+    assert first == {"weight": 1.0, "name": "denoising"}
+    assert second["gain"] == [0.1, 2.0]  # numbers, though YAML reads the first as text
+    assert second["label"] == "faces"
+    assert "missing" in third
+    assert "mask" not in third  # how masks are drawn is no degradation
+
+
+# Errors of the user's code
+
+HEAD = """
+import torch
+from firm.operators import Identity
+from firm.tasks import BaseTask, Parameter
+
+
+class Bad(BaseTask):
+    gain = Parameter(float, "gain", 0.5, low=0, drawn="uniform")
+"""
+BAD = {  # the line, what is said, the method
+    "raises": (11, "KeyError: 'gian'", "def build(self, values):\n        return Identity(values['gian'])"),
+    "value": (11, "ValueError: odd", "def build(self, values):\n        raise ValueError('odd')"),
+    "library": (11, "RuntimeError:", "def build(self, values):\n        return torch.ones(2) @ torch.ones(3)"),
+    "none": (10, "build returned None; it must return an operator, with A(x) and A_adjoint(y)",
+             "def build(self, values):\n        Identity()"),
+    "tensor": (10, "build returned a Tensor; it must", "def build(self, values):\n        return values['gain']"),
+    "operator": (10, "operator returned None; it must", "def operator(self, seed=42, indices=(0,)):\n        pass"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_of_an_own_task_are_told_with_file_and_line(case, config_file, pictures, tmp_path):
+    line, message, method = BAD[case]
+    file = tmp_path / f"{case}_task.py"
+    file.write_text(f"{HEAD}\n    {method}\n")
+    place = f"the error is in your task Bad, {file}, line {line}: {message}"
+    told = call("train", config_file, f"task={file}:Bad", f"out={tmp_path / 'run'}")
+    assert told.exit_code == 2
+    assert says(told.output, place)
+    assert "Traceback" not in told.output
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
+    words = ["restore", pictures / "000.png", "--simulate", f"{file}:Bad", "--model", model, "--out", tmp_path / "out"]
+    told = call(*words)
+    assert told.exit_code == 2
+    assert says(told.output, place)
+    assert "Traceback" not in told.output
+
+
+def test_an_error_that_comes_with_a_drawn_value_ends_the_run_in_words(config_file, tmp_path):
+    file = tmp_path / "later.py"
+    method = "def build(self, values):\n        assert len(values['gain']) < 8, 'too many'\n        return Identity()"
+    file.write_text(f"{HEAD}\n    {method}\n")  # the check before training has one sample
+    entry = f"mixture=[{{name: '{file}:Bad', gain: [0.1, 0.2]}}]"
+    told = call("train", config_file, entry, f"out={tmp_path / 'run'}")
+    assert told.exit_code == 1
+    assert says(told.output, f"Error: the error is in your task Bad, {file}, line 11: AssertionError: too many")
+
+
+def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
+    (tmp_path / "below.py").write_text(HEAD + "\n    def build(self, values):\n        return Half()\n"
+                                       "class Half:\n    def A(self, x):\n        return x\n"
+                                       "    def A_adjoint(self, y):\n        return 1 / 0\n")  # fmt: skip
+    (tmp_path / "above.py").write_text("from below import Bad\nclass Above(Bad):\n    pass\n")
+    with pytest.raises(ProblemError) as caught:
+        simulated_problem(pictures / "000.png", f"{tmp_path / 'above.py'}:Above", {})
+    place = f"your task Above, {tmp_path / 'below.py'}, line 16: ZeroDivisionError: division by zero"
+    assert place in str(caught.value)
+
+
+def test_what_is_not_the_users_fault_passes_as_it_is(own):
+    own.write_text(HEAD + "\n    def build(self, values):\n        raise self.error\n")
+    kind = task_class(f"{own}:Bad")
+    for error in (OSError(errno.ENOSPC, "no room"), torch.OutOfMemoryError("much"), MemoryError("much")):
+        kind.error = error
+        with pytest.raises(type(error)) as caught:
+            kind(8).operator()
+        assert caught.value is error
+    with pytest.raises(RuntimeError, match="not of the task") as caught, blamed(kind):
+        raise RuntimeError("not of the task")
+    with pytest.raises(ValueError, match=r"^bad: gain"):
+        make_task({"name": f"{own}:Bad", "gain": -1}, 8, "fresh")
