@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from firm.data.array_values import Range
-from firm.data.picture import MAX_MEGAPIXELS, read_picture
+from firm.data.picture import MAX_MEGAPIXELS
 from firm.metrics import visible
 from firm.operators import LinearOperator
 from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
+from firm.restoration.mask import mask_note, read_mask
 from firm.restoration.noise import estimate_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
@@ -95,7 +96,7 @@ def picture_problem(
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
-        For inpainting, a picture of the same size, white where pixels are missing.
+        For inpainting, a picture of the same size, white where pixels are missing; transparent pixels are kept.
     keep_known
         For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too.
     channels
@@ -122,7 +123,7 @@ def picture_problem(
         raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
     check_sigma(sigma)
     reading = read(path, channels, value_range, max_megapixels)
-    seen = None if mask is None else _read_mask(mask, reading.image, max_megapixels)
+    seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
     blur = _blur(path, reading) if task == "deblurring" and "blur" not in given else None
     if blur is not None:
         given["blur"] = blur.width
@@ -137,7 +138,7 @@ def picture_problem(
     problem = Problem(
         degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
         complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
-        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task),
+        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task, seen),
     )  # fmt: skip
     return _fitted(problem, reading, channels)
 
@@ -170,12 +171,12 @@ def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
     return torch.where(seen.bool(), image, math.nan)
 
 
-def _notes(path: Path, reading: Reading, task: str) -> tuple[str, ...]:
-    """What is worth knowing of the file itself."""
-    if reading.array:
-        return ()
-    note = jpeg_note(jpeg_quality(path), has_blocks(reading.image), task)
-    return () if note is None else (note,)
+def _notes(path: Path, reading: Reading, task: str, seen: Tensor | None) -> tuple[str, ...]:
+    """What is worth knowing of the files themselves."""
+    notes = [None if seen is None else mask_note(seen)]
+    if not reading.array:
+        notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
+    return tuple(note for note in notes if note is not None)
 
 
 def simulated_problem(
@@ -267,14 +268,3 @@ def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
         (len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=torch.Generator().manual_seed(0)
     )  # of one seed: the same picture gives the same result
     return y + level * (noise - noise.mean(1, keepdim=True)), level
-
-
-def _read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
-    """1 = seen, (H, W), from a picture that is white where pixels are missing."""
-    missing = read_picture(path, channels=1, max_megapixels=max_megapixels)[0] > 0
-    if missing.shape != picture.shape[-2:]:
-        (h, w), (H, W) = missing.shape, picture.shape[-2:]
-        raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size")
-    if bool(missing.all()):
-        raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
-    return 1 - missing.float()
