@@ -153,7 +153,8 @@ def restore(
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
         degradation = {**given({"sigma": level, **settings}), **parse(own or [])}
-        files, root = find_pictures(pictures, out)
+        found = find_pictures(pictures, out)
+        files, root = found.files, found.root
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             arrays = [file for file in files if is_array_file(file)]
@@ -176,7 +177,7 @@ def restore(
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
         raise typer.BadParameter(shown(rows[0]["error"]))
-    print_results(rows, out)
+    print_results(rows, out, found.notes())
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
