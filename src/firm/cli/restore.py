@@ -122,6 +122,7 @@ def restore(
     from firm.data.array_file import is_array_file
     from firm.restoration import ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.names import shown
+    from firm.restoration.problem import check_picture_settings, check_simulation
     from firm.restoration.run import Job, restore_files
 
     _refuse_mixtures(task, simulate, mask, keep_known, own, seed)
@@ -150,9 +151,14 @@ def restore(
         level = None if sigma is None else noise_level(sigma)
         if task is not None:
             _refuse_simulated(task, settings)
+            if mask is not None and not mask.exists():
+                raise ValueError(f"--mask {mask}: no such file or folder")
+            check_picture_settings(task, level, mask, keep_known, **given(settings))
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
         degradation = {**given({"sigma": level, **settings}), **parse(own or [])}
+        if simulate is not None:
+            check_simulation(simulate, degradation)
         found = find_pictures(pictures, out)
         files, root = found.files, found.root
         with ranks(device) as r:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.text import did_you_mean
 from firm.data.array_values import Range
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.metrics import visible
@@ -23,6 +24,9 @@ from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, built_in, task_class
 from firm.tasks.base import on_device
+
+GREY_FACTOR = math.sqrt(3)  # see `independent_channels`
+SMALL = 64  # side of the picture that settings are tried on
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,7 @@ class Problem:
     array: bool = False  # no picture: results are arrays
     value_range: Range | None = None  # of the array
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
+    noise_factor: float = 1.0  # `sigma` by that of the picture: a grey one gets more noise for a model of colour
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
@@ -109,26 +114,15 @@ def picture_problem(
         Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
         ("bicubic" if not given, "box" or "stride") for super-resolution.
     """
-    kinds = picture_tasks()
-    if task not in kinds:
-        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}")
-    known = {} if task == "inpainting" else kinds[task][0].parameters
-    names = {parameter.option: key for key, parameter in known.items()} | {key: key for key in known}
-    given = {key: value for key, value in settings.items() if value is not None}
-    for key in given:
-        if key not in names:
-            raise ProblemError(f"{key} does not belong to {task}")
-    given = {names[key]: value for key, value in given.items()}
-    if task != "inpainting" and (mask is not None or keep_known):
-        raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
-    check_sigma(sigma)
+    kind = picture_task(task)
+    given = _own_settings(task, sigma, mask, keep_known, settings)
     reading = read(path, channels, value_range, max_megapixels)
     seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
     blur = _blur(path, reading) if task == "deblurring" and "blur" not in given else None
     if blur is not None:
         given["blur"] = blur.width
     try:
-        degraded = kinds[task][0].from_picture(reading.image, given, seen)
+        degraded = kind.from_picture(reading.image, given, seen)
         level = estimate_noise(reading.image, _visible_part(reading, degraded.seen)) if sigma is None else sigma
     except ValueError as error:
         raise ProblemError(f"{path}: {error}" if sigma is None and "noise" in str(error) else str(error)) from error
@@ -141,6 +135,36 @@ def picture_problem(
         known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task, seen),
     )  # fmt: skip
     return _fitted(problem, reading, channels)
+
+
+def check_picture_settings(
+    task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool = False, **settings: Any
+) -> None:
+    """Raise `ProblemError` for settings that `picture_problem` refuses whatever the picture is, before one is read."""
+    given = _own_settings(task, sigma, mask, keep_known, settings)
+    if task == "deblurring":
+        given.setdefault("blur", 1.0)  # would be estimated
+    seen = None if mask is None else torch.ones(SMALL, SMALL)
+    try:
+        picture_task(task).from_picture(torch.zeros(1, 1, SMALL, SMALL), given, seen)
+    except ValueError as error:
+        raise ProblemError(str(error)) from error
+
+
+def _own_settings(
+    task: str, sigma: float | None, mask: Path | None, keep_known: bool, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that were given, by the names of the task; an error for those of other tasks."""
+    known = {} if task == "inpainting" else picture_task(task).parameters
+    names = {parameter.option: key for key, parameter in known.items()} | {key: key for key in known}
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in given:
+        if key not in names:
+            raise ProblemError(f"{key} does not belong to {task}")
+    if task != "inpainting" and (mask is not None or keep_known):
+        raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
+    check_sigma(sigma)
+    return {names[key]: value for key, value in given.items()}
 
 
 def _blur(path: Path, reading: Reading) -> BlurEstimate:
@@ -221,6 +245,18 @@ def simulated_problem(
     return _fitted(problem, reading, channels)
 
 
+def check_simulation(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise `ProblemError` for settings that `simulated_problem` refuses whatever the picture is."""
+    try:
+        kind = task_class(name)
+        kind.check_names(settings)
+        single = {key: value for key, value in settings.items() if not isinstance(value, list | tuple)}
+        values = {key: kind.parameters[key].checked(kind.name, value) for key, value in single.items()}
+    except ValueError as error:
+        raise ProblemError(str(error)) from error
+    check_sigma(values.get("sigma"))
+
+
 def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     """The problem for a model of `channels`: grey pictures for colour models, and colour for grey ones."""
     if reading.array:
@@ -229,7 +265,7 @@ def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
         if not reading.grey:
             return problem
         y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
-        return replace(problem, y=y, sigma=sigma, grey=True)
+        return replace(problem, y=y, sigma=sigma, noise_factor=GREY_FACTOR, grey=True)
     if reading.grey:
         return replace(problem, y=problem.y[:, :1], grey=True)
     return replace(problem, y=problem.y.transpose(0, 1), apart=True)
@@ -242,6 +278,14 @@ def picture_tasks() -> dict[str, list[type[BaseTask]]]:
         if task.picture:
             kinds.setdefault(task.picture, []).append(task)
     return kinds
+
+
+def picture_task(name: str) -> type[BaseTask]:
+    """The task that undoes a kind of degradation in pictures; an error that names those that there are."""
+    kinds = picture_tasks()
+    if name not in kinds:
+        raise ProblemError(f"no task {name!r} for pictures; there are {', '.join(kinds)}{did_you_mean(name, kinds)}")
+    return kinds[name][0]
 
 
 def check_sigma(sigma: float | None) -> None:
@@ -263,7 +307,7 @@ def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
     zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
     of the channels, which is all that is known, as it was.
     """
-    level = math.sqrt(3) * sigma
+    level = GREY_FACTOR * sigma
     noise = torch.randn(
         (len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=torch.Generator().manual_seed(0)
     )  # of one seed: the same picture gives the same result
