@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels, told
+from firm.cli.checks import Device, MaxMegapixels, told, whole_number
 from firm.cli.choices import Format, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
@@ -30,7 +30,7 @@ def restore(
     task: Annotated[
         str | None,
         typer.Option(
-            help="What to undo in pictures that are degraded: denoising, deblurring, super-resolution, inpainting.",
+            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}.",
             rich_help_panel=PICTURE,
             autocompletion=picture_tasks,
         ),
@@ -75,7 +75,11 @@ def restore(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="A bundled model's name, or a .safetensors file.", autocompletion=model_names)
+        str,
+        typer.Option(
+            help="A bundled model's name, a .safetensors file, or the folder of a training run.",
+            autocompletion=model_names,
+        ),
     ] = "photo",
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
@@ -83,9 +87,19 @@ def restore(
     value_range: Annotated[
         str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Euler steps N: few for least error, more for detail.")] = 2,
+    steps: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number(1), metavar="INTEGER", help="Euler steps N: few for least error, more for detail."
+        ),
+    ] = 2,
     samples: Annotated[
-        int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
+        int,
+        typer.Option(
+            parser=whole_number(1),
+            metavar="INTEGER",
+            help="Posterior samples; with 2 or more also their mean and standard deviation.",
+        ),
     ] = 1,
     calibration: Annotated[
         Path | None, typer.Option(help="What `firm calibrate` wrote: its scale multiplies the standard deviations.")

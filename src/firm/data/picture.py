@@ -114,7 +114,7 @@ def _read(
 def picture_errors(path: Path) -> Iterator[None]:
     """Say in words what is wrong with a file that is read within."""
     if not path.is_file():
-        raise PictureError(f"{path}: no such file")
+        raise PictureError(f"{path}: no such file{'' if path.exists() else ' or folder'}")
     if path.stat().st_size == 0:
         raise PictureError(f"{path}: the file is empty")
     try:

@@ -123,9 +123,9 @@ def picture_problem(
         given["blur"] = blur.width
     try:
         degraded = kind.from_picture(reading.image, given, seen)
-        level = estimate_noise(reading.image, _visible_part(reading, degraded.seen)) if sigma is None else sigma
     except ValueError as error:
-        raise ProblemError(f"{path}: {error}" if sigma is None and "noise" in str(error) else str(error)) from error
+        raise ProblemError(str(error)) from error
+    level = _noise(path, reading, degraded.seen) if sigma is None else sigma
     how_sure = {} if blur is None else {"blur_error": blur.error}
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
@@ -177,6 +177,14 @@ def _blur(path: Path, reading: Reading) -> BlurEstimate:
         raise ProblemError(
             f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur; {error}"
         ) from error
+
+
+def _noise(path: Path, reading: Reading, seen: Tensor | None) -> float:
+    """The noise level, estimated; an error that asks for it where that is not possible."""
+    try:
+        return estimate_noise(reading.image, _visible_part(reading, seen))
+    except ValueError as error:
+        raise ProblemError(f"{path}: {error}: give its level with --sigma") from error
 
 
 def _visible_part(reading: Reading, seen: Tensor | None) -> Tensor | None:
