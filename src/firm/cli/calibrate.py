@@ -35,10 +35,10 @@ def calibrate(
     ] = None,
     steps: Annotated[
         int,
-        typer.Option(parser=whole_number(1), metavar="INTEGER", help="Euler steps N: a scale holds for one N."),
+        typer.Option(parser=whole_number(1), metavar="<int>", help="Euler steps N: a scale holds for one N."),
     ] = 2,
     samples: Annotated[
-        int, typer.Option(parser=whole_number(2), metavar="INTEGER", help="Posterior samples of each picture.")
+        int, typer.Option(parser=whole_number(2), metavar="<int>", help="Posterior samples of each picture.")
     ] = 16,
     limit: Annotated[int, typer.Option(min=2, help="How many pictures, from the first.")] = 20,
     size: Annotated[

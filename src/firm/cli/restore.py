@@ -90,14 +90,14 @@ def restore(
     steps: Annotated[
         int,
         typer.Option(
-            parser=whole_number(1), metavar="INTEGER", help="Euler steps N: few for least error, more for detail."
+            parser=whole_number(1), metavar="<int>", help="Euler steps N: few for least error, more for detail."
         ),
     ] = 2,
     samples: Annotated[
         int,
         typer.Option(
             parser=whole_number(1),
-            metavar="INTEGER",
+            metavar="<int>",
             help="Posterior samples; with 2 or more also their mean and standard deviation.",
         ),
     ] = 1,
