@@ -5,6 +5,7 @@ import json
 import logging
 import random
 import time
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -234,8 +235,14 @@ def test_a_local_file_does_not_shadow_a_bundled_model(tmp_path, monkeypatch):
     assert firm.load(tmp_path / "face-128").card == CARD
     (tmp_path / "toy").mkdir()
     assert firm.load("toy").card["trained_for"] == "toy"
-    with pytest.raises(FileNotFoundError, match=r"no model './toy': a folder, neither a file nor a bundled model"):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no model './toy': a folder without model.safetensors, neither a file nor a bundled model",
+    ):
         firm.load("./toy")
+    tiny().save("toy/model.safetensors")  # as `firm train` leaves it
+    assert firm.load("toy").card["trained_for"] == "toy"
+    assert firm.load("./toy").card == firm.load(tmp_path / "toy").card == firm.load(Path("toy")).card == CARD
 
 
 @pytest.mark.parametrize("wrap", [lambda m: firm.fast(m, "float32"), lambda m: firm.tiled(m, 8, 2),

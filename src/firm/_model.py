@@ -138,7 +138,7 @@ def save_network(
 
 
 def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> Firm:
-    """Load a bundled model by name, or a saved one by path.
+    """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
     or a `Path`. A file that is damaged (its digest does not fit), has weights that are not finite, or settings that are
@@ -183,13 +183,17 @@ def bundled() -> list[str]:
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The file of a bundled model, or the path itself; an error if there is neither. See `load` on names."""
+    """The file of a bundled model, the path itself, or model.safetensors in it; an error if there is none.
+
+    See `load` on names.
+    """
     path, name = Path(name_or_path), str(name_or_path)
-    if name in bundled() and (isinstance(name_or_path, str) or not path.is_file()):
+    saved = next((p for p in (path, path / "model.safetensors") if p.is_file()), None)  # the folder of a run has one
+    if name in bundled() and (isinstance(name_or_path, str) or saved is None):
         return Path(str(resources.files("firm") / "assets" / f"{name}.safetensors"))
-    if path.is_file():
-        return path
+    if saved is not None:
+        return saved
+    folder = "a folder without model.safetensors, " if path.is_dir() else ""
     raise FileNotFoundError(
-        f"no model {name!r}: {'a folder, ' if path.is_dir() else ''}neither a file nor a bundled model "
-        f"({', '.join(bundled()) or 'none yet'})"
+        f"no model {name!r}: {folder}neither a file nor a bundled model ({', '.join(bundled()) or 'none yet'})"
     )

@@ -11,7 +11,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import save_pictures, says
+from helpers import call, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -242,6 +242,26 @@ def test_missing_model_and_data(folder, tmp_path):
         result = CliRunner().invoke(app, args)
         assert result.exit_code == 2
         assert says(result.output, "no model 'face-9'") or says(result.output, "no such folder")
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("pnp-hsq", "pnp-hqs"), ("fotos", "photo"), ("degrade", "degraded")])
+def test_a_method_misspelled(folder, tmp_path, wrong, meant):
+    result = CliRunner().invoke(app, ["evaluate", wrong, "--data", str(folder), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert says(result.output, f"did you mean {meant!r}?")
+
+
+def test_the_folder_of_a_training_run_is_a_model(folder, model_file, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "model.safetensors").write_bytes(model_file.read_bytes())
+    words = ["--data", folder, "--size", SIZE, "--tasks", "denoising", "--steps", 1, "--limit", 1]
+    tables = []
+    for model in (tmp_path / "run", model_file):
+        result = call("evaluate", model, *words, "--out", tmp_path / "out")
+        assert result.exit_code == 0, result.output
+        tables.append((tmp_path / "out" / "images.csv").read_text())
+    assert "FIRM N=1" in tables[0]
+    assert tables[0] == tables[1]  # the same model: nothing was left to do
 
 
 def test_broken_pictures_stop_the_run_or_are_left_out(folder, tmp_path):

@@ -4,7 +4,7 @@ import json
 import os
 
 import pytest
-from helpers import save_pictures, says
+from helpers import call, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
@@ -259,3 +259,31 @@ def test_a_task_of_the_library_is_compared_as_before_there_were_digests(folder, 
         "degradation", "format", "keep_known", "model", "overlap", "precision", "samples", "seed", "simulate", "steps",
         "task", "tile", "value_range",
     ]  # fmt: skip
+
+
+WRONG = [
+    (["--task", "inpainting"], "inpainting needs a mask"),
+    (["--task", "inpainting", "--mask", "no.png"], "--mask no.png: no such file or folder"),
+    (["--task", "deblurring", "--blur", -1], "above 0 and up to 10"),
+    (["--task", "denoising", "--blur", 1], "blur does not belong to denoising"),
+    (["--task", "denoising", "--sigma", "nan"], "sigma must be from 0 to 2"),
+    (["--task", "super-resolution", "--scale", 9], "scale must be from 1 to 8"),
+    (["--task", "fourier"], "no task 'fourier' for pictures"),
+    (["--task", "denosing"], "did you mean 'denoising'?"),
+    (["--simulate", "denosing"], "did you mean 'denoising'?"),
+    (["--simulate", "denoising", "--blur", 1], "the task denoising has no setting 'blur'"),
+    (["--simulate", "deblurring", "--blur", -1], "deblurring: blur, the"),
+    (["--simulate", "denoising", "--sigma", 7], "sigma must be from 0 to 2"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG)
+def test_wrong_arguments_are_told_before_earlier_results(folder, model_file, tmp_path, words, message):
+    """They are wrong whatever lies in the output folder, and however many pictures there are: one error."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "000_restored.png").write_bytes(b"")
+    result = call("restore", folder, *words, "--model", model_file, "--out", out)
+    assert result.exit_code == 2
+    assert says(result.output, message)
+    assert not says(result.output, "a result of a run")

@@ -34,7 +34,7 @@ def test_a_clean_picture_has_the_noise_of_rounding():
 def test_too_little_to_see():
     seen = torch.zeros(32, 32)
     seen[::2, ::2] = 1
-    with pytest.raises(ValueError, match="give its level"):
+    with pytest.raises(ValueError, match="too few neighbouring pixels"):
         estimate_noise(smooth(size=32), seen)
 
 

@@ -18,6 +18,7 @@ from firm.cli import app
 from firm.restoration import picture_problem
 from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
+from firm.restoration.problem import picture_tasks
 
 
 def call(*arguments):
@@ -228,3 +229,37 @@ def test_torchrun_shares_a_folder(folder, model_file, tmp_path):
     for i in range(3):
         name = f"00{i}_restored.png"
         assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+
+def test_small_mistakes_are_told_in_plain_words(folder, model_file, tmp_path):
+    common = ["--task", "denoising", "--model", model_file, "--out", tmp_path / "out"]
+    for wrong in ("2.5", "0", "-1", "many"):
+        for option in ("--steps", "--samples"):
+            result = call(folder / "000.png", *common, option, wrong)
+            assert result.exit_code == 2
+            assert says(result.output, f"'{option}': must be a whole number of at least 1, got {wrong}")
+    result = call(f"{tmp_path}/none/", *common)
+    assert result.exit_code == 2
+    assert says(result.output, "none: no such file or folder")
+    Image.new("RGB", (4, 4)).save(tmp_path / "tiny.png")
+    result = call(tmp_path / "tiny.png", *common)
+    assert result.exit_code == 2
+    assert says(result.output, "tiny.png: too few neighbouring pixels to estimate the noise from: give its level with")
+    assert says(result.output, "--sigma")
+
+
+def test_the_help_lists_every_task_for_pictures():
+    text = CliRunner().invoke(app, ["restore", "--help"], env={"COLUMNS": "200"}).output
+    start = text.index("What to undo")
+    for name in picture_tasks():
+        assert name in text[start : start + 400], name
+
+
+def test_the_folder_of_a_training_run_is_a_model(folder, model_file, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    words = [folder / "000.png", "--task", "denoising", "--sigma", 0.1, "--steps", 1, "--out", tmp_path / "out"]
+    assert says(call(*words, "--model", run).output, "a folder without model.safetensors")
+    (run / "model.safetensors").write_bytes(model_file.read_bytes())
+    assert call(*words, "--model", run).exit_code == 0
+    assert says(call(*words, "--model", model_file).output, "nothing to do")  # the same model

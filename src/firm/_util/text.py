@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
@@ -36,6 +37,12 @@ def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
         except yaml.YAMLError as error:
             raise ValueError(f"{option} {pair!r}: no value after the = sign that can be read") from error
     return found
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message on a name that is not known: the nearest that is; nothing where none is near."""
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def noise_level(text: str, option: str = "--sigma") -> float:

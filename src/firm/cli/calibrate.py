@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firm.cli.checks import SEED, Device, in_words
+from firm.cli.checks import SEED, Device, in_words, whole_number
 from firm.cli.choices import Dataset, Precision
 from firm.cli.settings import task_names
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def calibrate(
-    model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")],
+    model: Annotated[
+        str, typer.Argument(help="A bundled model's name, a .safetensors file, or the folder of a training run.")
+    ],
     data: Annotated[Path, typer.Option(help="Folder of the data set.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the scales, such as calibration.json.")],
     dataset: Annotated[
@@ -31,8 +33,13 @@ def calibrate(
         list[str] | None,
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Euler steps N: a scale holds for one N.")] = 2,
-    samples: Annotated[int, typer.Option(min=2, help="Posterior samples of each picture.")] = 16,
+    steps: Annotated[
+        int,
+        typer.Option(parser=whole_number(1), metavar="<int>", help="Euler steps N: a scale holds for one N."),
+    ] = 2,
+    samples: Annotated[
+        int, typer.Option(parser=whole_number(2), metavar="<int>", help="Posterior samples of each picture.")
+    ] = 16,
     limit: Annotated[int, typer.Option(min=2, help="How many pictures, from the first.")] = 20,
     size: Annotated[
         int | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,21 @@ def _seconds(value: float) -> float:
     if not 0 <= value <= 3600 or math.isnan(value):
         raise typer.BadParameter(f"must be from 0 to 3600 seconds, got {value}")
     return value
+
+
+def whole_number(least: int) -> Callable[[object], int]:
+    """The parser of an option that takes whole numbers from `least` on; typer's own message speaks of an int range."""
+
+    def parse(value: object) -> int:
+        try:
+            number = int(str(value))
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise typer.BadParameter(f"must be a whole number of at least {least}, got {value}")
+        return number
+
+    return parse
 
 
 Device = Annotated[

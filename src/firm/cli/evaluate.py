@@ -17,8 +17,8 @@ def evaluate(
     method: Annotated[
         str,
         typer.Argument(
-            help="A model (bundled name or file), a baseline (pnp-flow, flower, ot-ode, ...: docs/baselines.md), "
-            "degraded, data-consistency; separate several with commas."
+            help="A model (bundled name, file, or folder of a training run), a baseline (pnp-flow, flower, ot-ode, "
+            "...: docs/baselines.md), degraded, data-consistency; separate several with commas."
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
@@ -135,6 +135,8 @@ def _methods(
 
     The baselines' networks are those for `images`, "face" or "cat".
     """
+    from firm._model import bundled
+    from firm._util.text import did_you_mean
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.cli.models import load_model
     from firm.evaluation.folder import folder_name
@@ -154,7 +156,9 @@ def _methods(
     try:
         model = load_model(models[0], network, device, precision)
     except FileNotFoundError as error:
-        raise ValueError(f"{error}; baselines are {', '.join([*GROUPS, *BASELINES])}") from error
+        names = [*GROUPS, *BASELINES]
+        near = did_you_mean(models[0], [*names, *bundled(), *(row.label for row in plain_methods())])
+        raise ValueError(f"{error}; baselines are {', '.join(names)}{near}") from error
     stem = folder_name(models[0], model.fingerprint(), model.card)
     return [*rows, *(firm_method(model, N) for N in steps)], model, "+".join([stem, *known])
 

@@ -3,36 +3,81 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 
-def find_pictures(named: Sequence[Path], out: Path) -> tuple[list[Path], Path]:
-    """All pictures (or arrays, of folders without pictures), each once, and the folder that all of them lie below.
+@dataclass(frozen=True)
+class Found:
+    """The pictures to restore."""
 
-    Results of another time, below `out`, are left out.
+    files: list[Path]  # each once
+    root: Path  # the folder that all of them lie below
+    skipped: int = 0  # sub-folders with results of other runs
+
+    def notes(self) -> list[str]:
+        """What the user should know of what was left out."""
+        if not self.skipped:
+            return []
+        what = "1 sub-folder" if self.skipped == 1 else f"{self.skipped} sub-folders"
+        return [f"skipped {what} with earlier results (a restore.json is in it); to restore those, name the folder"]
+
+
+def find_pictures(named: Sequence[Path], out: Path) -> Found:
+    """All pictures (or arrays, of folders without pictures) that are named, or lie below folders that are.
+
+    Results of another time are left out: those below `out`, and sub-folders that hold a restore.json.
     """
     files: dict[str, Path] = {}
+    skipped: set[Path] = set()
     for place in named:
-        for file in _below(place, out) if place.is_dir() else [place]:
+        for file in _below(place, out, skipped) if place.is_dir() else [place]:
             files.setdefault(os.path.abspath(file), file)
     if not files:
-        raise FileNotFoundError(f"{named[0]}: no pictures in it but results in --out {out}")
+        raise FileNotFoundError(f"{named[0]}: no pictures in it but results of earlier runs")
     above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
-    return list(files.values()), Path(os.path.commonpath(above))
+    asked = {place.resolve() for place in named}
+    return Found(list(files.values()), Path(os.path.commonpath(above)), len(skipped - asked))
 
 
-def _below(folder: Path, out: Path) -> list[Path]:
-    """The pictures of a folder, or its arrays, if it has no pictures."""
+def _below(folder: Path, out: Path, skipped: set[Path]) -> list[Path]:
+    """The pictures of a folder, or its arrays, if it has no pictures; folders of results are added to `skipped`."""
     from firm.data import array_files, folder_files
 
     if out.resolve() == folder.resolve():
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
-    try:
-        files = folder_files(folder)
-    except FileNotFoundError as error:
+    errors = []
+    for list_files in (folder_files, array_files):
         try:
-            files = array_files(folder)
-        except FileNotFoundError:
-            raise error from None
-    return [file for file in files if out.resolve() not in file.resolve().parents]
+            files = _without_results(list_files, folder, out, skipped)
+        except FileNotFoundError as error:
+            errors.append(error)
+        else:
+            if files:
+                return files
+    if len(errors) == 2:
+        raise errors[0]
+    return []  # nothing but results
+
+
+def _without_results(
+    list_files: Callable[[Path], list[Path]], folder: Path, out: Path, skipped: set[Path]
+) -> list[Path]:
+    """The files below a folder, without those of earlier results."""
+    top, results = folder.resolve(), out.resolve()
+    holds: dict[Path, bool] = {}  # a restore.json; folders are looked at once
+    kept = []
+    for file in list_files(folder):
+        above = file.resolve().parents
+        if results in above:
+            continue  # its own: nothing to say
+        below = [place for place in above if top in place.parents]
+        for place in below:
+            holds.setdefault(place, (place / "restore.json").is_file())
+        with_results = [place for place in below if holds[place]]
+        if with_results:
+            skipped.add(with_results[-1])  # the outermost
+        else:
+            kept.append(file)
+    return kept

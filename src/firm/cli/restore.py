@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels, told
+from firm.cli.checks import Device, MaxMegapixels, told, whole_number
 from firm.cli.choices import Format, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
@@ -30,7 +30,7 @@ def restore(
     task: Annotated[
         str | None,
         typer.Option(
-            help="What to undo in pictures that are degraded: denoising, deblurring, super-resolution, inpainting.",
+            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}.",
             rich_help_panel=PICTURE,
             autocompletion=picture_tasks,
         ),
@@ -75,7 +75,11 @@ def restore(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(help="A bundled model's name, or a .safetensors file.", autocompletion=model_names)
+        str,
+        typer.Option(
+            help="A bundled model's name, a .safetensors file, or the folder of a training run.",
+            autocompletion=model_names,
+        ),
     ] = "photo",
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
@@ -83,9 +87,19 @@ def restore(
     value_range: Annotated[
         str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
     ] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Euler steps N: few for least error, more for detail.")] = 2,
+    steps: Annotated[
+        int,
+        typer.Option(
+            parser=whole_number(1), metavar="<int>", help="Euler steps N: few for least error, more for detail."
+        ),
+    ] = 2,
     samples: Annotated[
-        int, typer.Option(min=1, help="Posterior samples; with 2 or more also their mean and standard deviation.")
+        int,
+        typer.Option(
+            parser=whole_number(1),
+            metavar="<int>",
+            help="Posterior samples; with 2 or more also their mean and standard deviation.",
+        ),
     ] = 1,
     calibration: Annotated[
         Path | None, typer.Option(help="What `firm calibrate` wrote: its scale multiplies the standard deviations.")
@@ -123,6 +137,7 @@ def restore(
     from firm.data.array_file import is_array_file
     from firm.restoration import ProblemError, picture_problem, simulated_problem, tiled
     from firm.restoration.names import shown
+    from firm.restoration.problem import check_picture_settings, check_simulation
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
 
@@ -152,10 +167,16 @@ def restore(
         level = None if sigma is None else noise_level(sigma)
         if task is not None:
             _refuse_simulated(task, settings)
+            if mask is not None and not mask.exists():
+                raise ValueError(f"--mask {mask}: no such file or folder")
+            check_picture_settings(task, level, mask, keep_known, **given(settings))
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
         degradation = {**given({"sigma": level, **settings}), **parse(own or [])}
-        files, root = find_pictures(pictures, out)
+        if simulate is not None:
+            check_simulation(simulate, degradation)
+        found = find_pictures(pictures, out)
+        files, root = found.files, found.root
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             arrays = [file for file in files if is_array_file(file)]
@@ -180,7 +201,7 @@ def restore(
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
         raise typer.BadParameter(shown(rows[0]["error"]))
-    print_results(rows, out)
+    print_results(rows, out, found.notes())
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 

@@ -15,7 +15,7 @@ TITLES = {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
 
 
-def print_results(rows: Sequence[Row], out: Path) -> None:
+def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> None:
     """The table of all pictures, what was noticed, what failed, and where to look."""
     from rich.console import Console
 
@@ -25,7 +25,7 @@ def print_results(rows: Sequence[Row], out: Path) -> None:
     done = [row for row in rows if "error" not in row]
     if done:
         console.print(_table(done), soft_wrap=False)
-    for sentence in sorted({s for row in done for s in row.get("advice", [])}):
+    for sentence in [*notes, *sorted({s for row in done for s in row.get("advice", [])})]:
         console.print(shown(f"note: {sentence}"))
     for row in rows:
         if "error" in row:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
+Background = Literal["white", "black"]
 MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
 MAX_SIDE = 65_535  # the most that a JPEG can have
 STRIP = 2**17  # pixels that are converted at a time
@@ -34,13 +35,14 @@ def read_picture(
     crop: int | None = None,
     channels: int = 3,
     max_megapixels: float = MAX_MEGAPIXELS,
+    background: Background = "white",
 ) -> Tensor:
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
-    Turned upright by its EXIF orientation, transparency over white, the first frame of an animation. Grey pictures of
-    16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is centre-cropped to
-    a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with antialiasing: the
-    paper's preprocessing. A picture of more than `max_megapixels` is refused before it is decoded.
+    Turned upright by its EXIF orientation, transparency over the `background`, the first frame of an animation. Grey
+    pictures of 16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is
+    centre-cropped to a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with
+    antialiasing: the paper's preprocessing. A picture of more than `max_megapixels` is refused before it is decoded.
 
     Raises
     ------
@@ -49,7 +51,7 @@ def read_picture(
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return _read(Path(path), size, crop, channels, max_megapixels, torch.float32)
+        return _read(Path(path), size, crop, channels, max_megapixels, torch.float32, background)
 
 
 def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
@@ -85,7 +87,13 @@ def decode_array(
 
 
 def _read(
-    path: Path, size: int | None, crop: int | None, channels: int, max_megapixels: float, dtype: torch.dtype
+    path: Path,
+    size: int | None,
+    crop: int | None,
+    channels: int,
+    max_megapixels: float,
+    dtype: torch.dtype,
+    background: Background = "white",
 ) -> Tensor:
     """Decode to bytes, or to floats in [-1, 1]; what is wrong with the file is a PictureError."""
     if channels not in (1, 3):
@@ -96,8 +104,9 @@ def _read(
     with picture_errors(path):
         picture = decode(path, max_megapixels)
         if size is None:
-            return values_of(picture, channels, dtype)
-        square = _plain(_square(picture, crop), dtype == torch.float32).resize((size, size), Image.Resampling.BILINEAR)
+            return values_of(picture, channels, dtype, background)
+        square = _plain(_square(picture, crop), dtype == torch.float32, background)
+        square = square.resize((size, size), Image.Resampling.BILINEAR)
         return _values(square, channels, dtype == torch.float32).expand(channels, -1, -1).contiguous()
 
 
@@ -105,7 +114,7 @@ def _read(
 def picture_errors(path: Path) -> Iterator[None]:
     """Say in words what is wrong with a file that is read within."""
     if not path.is_file():
-        raise PictureError(f"{path}: no such file")
+        raise PictureError(f"{path}: no such file{'' if path.exists() else ' or folder'}")
     if path.stat().st_size == 0:
         raise PictureError(f"{path}: the file is empty")
     try:
@@ -122,12 +131,14 @@ def picture_errors(path: Path) -> Iterator[None]:
         raise PictureError(f"{path}: damaged or cut short ({type(error).__name__}: {error})") from error
 
 
-def values_of(picture: Image.Image, channels: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """A decoded picture, transparency over white: bytes, or floats in [-1, 1], (channels, H, W)."""
+def values_of(
+    picture: Image.Image, channels: int, dtype: torch.dtype = torch.float32, background: Background = "white"
+) -> Tensor:
+    """A decoded picture, transparency over the background: bytes, or floats in [-1, 1], (channels, H, W)."""
     pixels, top = torch.empty(channels, picture.height, picture.width, dtype=dtype), 0
     deep = dtype == torch.float32
     for strip in strips(picture):
-        pixels[:, top : top + strip.height] = _values(_plain(strip, deep), channels, deep)
+        pixels[:, top : top + strip.height] = _values(_plain(strip, deep, background), channels, deep)
         top += strip.height
     return pixels
 
@@ -193,27 +204,27 @@ def _check_range(path: Path, picture: Image.Image) -> None:
         )
 
 
-def _plain(picture: Image.Image, deep: bool) -> Image.Image:
+def _plain(picture: Image.Image, deep: bool, background: Background) -> Image.Image:
     """Bring any mode to L or RGB, 8 bits, as a person expects it to look.
 
     If `deep`, grey of more bits becomes F, 0 to 255.
     """
     mode = picture.mode
     if mode in ("L", "RGB"):
-        return _over_white(picture.convert("RGBA")) if "transparency" in picture.info else picture
+        return _over(background, picture.convert("RGBA")) if "transparency" in picture.info else picture
     if mode == "1":
         return picture.convert("L")
     if mode.startswith("I") or mode == "F":
         values = np.asarray(picture).astype(np.float64) * (255 / _top(mode))
         return Image.fromarray(values.astype(np.float32) if deep else np.round(values).astype(np.uint8))
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or (mode == "P" and "transparency" in picture.info):
-        return _over_white(picture.convert("RGBA"))
+        return _over(background, picture.convert("RGBA"))
     return picture.convert("RGB")  # P, CMYK, YCbCr, LAB, HSV
 
 
-def _over_white(picture: Image.Image) -> Image.Image:
-    white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
-    return Image.alpha_composite(white, picture).convert("RGB")
+def _over(background: Background, picture: Image.Image) -> Image.Image:
+    below = Image.new("RGBA", picture.size, background)
+    return Image.alpha_composite(below, picture).convert("RGB")
 
 
 def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:

@@ -8,10 +8,11 @@ from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, built_in
 
 
-def advice(card: dict[str, Any], problem: Problem) -> list[str]:
+def advice(card: dict[str, Any], problem: Problem, options: bool = False) -> list[str]:
     """Sentences on where the problem is not what the model was trained for; empty if it is, or nothing is known.
 
-    A model trained for a mixture knows the problem if one entry of its card has all the settings.
+    A model trained for a mixture knows the problem if one entry of its card has all the settings. With `options` the
+    sentences name those of the command line that help.
     """
     name = _last(str(problem.settings["task"]))
     trained = card.get("trained_for")
@@ -23,19 +24,23 @@ def advice(card: dict[str, Any], problem: Problem) -> list[str]:
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
     size = int(card.get("size", 128))
     keys = ["sigma"] if name == "inpainting" else list(problem.settings)  # a real mask has no parameters
-    values = {key: problem.sigma if key == "sigma" else problem.settings[key] for key in keys}
-    gaps = [_gaps(entry, values, size) for entry in entries]
+    values = {key: problem.settings[key] for key in keys}
+    gaps = [_gaps(entry, values, size, problem.noise_factor) for entry in entries]
     # Together, the entries may have each setting and none of them all: the nearest one tells what is new.
     nearest = min(gaps, key=lambda outside: (len(outside), sum(gap for gap, _ in outside.values())))
     for key, (_, trained_with) in nearest.items():
         value = values[key] if isinstance(values[key], str) else f"{values[key]:.3g}"
         elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
-        out.append(f"{key} {value}{elsewhere} is not what the model was trained for, {trained_with}")
+        hint = _options(problem) if options and key == "sigma" else ""
+        out.append(f"{key} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
     return out
 
 
-def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int) -> dict[str, tuple[float, str]]:
-    """The settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words."""
+def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: float) -> dict[str, tuple[float, str]]:
+    """The settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words.
+
+    `factor` is what the noise of a grey picture is multiplied by for the network: noise is told as the picture's own.
+    """
     found = {}
     for key, value in values.items():
         known = _trained(entry, key, size)
@@ -44,11 +49,16 @@ def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int) -> dict[str,
         if isinstance(value, str):
             if value != known:
                 found[key] = (1.0, str(known))
-        elif (span := _span(known)) is not None and not span[0] * 0.99 <= value <= span[1] * 1.01:
-            low, high = span
+            continue
+        span = _span(known)
+        if span is None:
+            continue
+        scale, whose = (factor, " for grey pictures") if key == "sigma" and factor != 1 else (1.0, "")
+        low, high = (end / scale for end in span)
+        if not low * 0.99 <= value <= high * 1.01:
             end = low if value < low else high
-            words = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-            found[key] = (abs(value - end) / max(abs(value), abs(end)), words)
+            words = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+            found[key] = (abs(value - end) / max(abs(value), abs(end)), words + whose)
     return found
 
 
@@ -59,6 +69,14 @@ def _span(known: Any) -> tuple[float, float] | None:
     except (TypeError, ValueError):
         return None
     return low, high
+
+
+def _options(problem: Problem) -> str:
+    """What to do about a noise level that was estimated in the rest of a picture with holes, which may be clean."""
+    if problem.settings["task"] != "inpainting" or not problem.settings["estimated"]:
+        return ""
+    keep = ", and --keep-known leaves the pixels outside the mask as they are" if problem.known is None else ""
+    return f"; it was estimated, and fine texture reads as noise: --sigma gives another{keep}"
 
 
 def _trained(entry: dict[str, Any], key: str, size: int) -> Any:

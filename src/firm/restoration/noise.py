@@ -34,5 +34,5 @@ def estimate_noise(y: Tensor, seen: Tensor | None = None) -> float:
         whole = corners(seen.bool())
         details = details[..., whole[0] & whole[1] & whole[2] & whole[3]]
     if details.numel() < ENOUGH:
-        raise ValueError("too few neighbouring pixels to estimate the noise from: give its level (sigma)")
+        raise ValueError("too few neighbouring pixels to estimate the noise from")
     return max(SMALLEST, float(details.abs().flatten().median()) / 0.6745)

@@ -11,18 +11,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.text import did_you_mean
 from firm.data.array_values import Range
-from firm.data.picture import MAX_MEGAPIXELS, read_picture
+from firm.data.picture import MAX_MEGAPIXELS
 from firm.metrics import visible
 from firm.operators import LinearOperator
 from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
+from firm.restoration.mask import mask_note, read_mask
 from firm.restoration.noise import estimate_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, built_in, task_class
 from firm.tasks._own import blamed
 from firm.tasks.base import on_device
+
+GREY_FACTOR = math.sqrt(3)  # see `independent_channels`
+SMALL = 64  # side of the picture that settings are tried on
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Problem:
     array: bool = False  # no picture: results are arrays
     value_range: Range | None = None  # of the array
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
+    noise_factor: float = 1.0  # `sigma` by that of the picture: a grey one gets more noise for a model of colour
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
@@ -96,7 +102,7 @@ def picture_problem(
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
-        For inpainting, a picture of the same size, white where pixels are missing.
+        For inpainting, a picture of the same size, white where pixels are missing; transparent pixels are kept.
     keep_known
         For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too.
     channels
@@ -109,38 +115,57 @@ def picture_problem(
         Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
         ("bicubic" if not given, "box" or "stride") for super-resolution.
     """
-    kinds = picture_tasks()
-    if task not in kinds:
-        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}")
-    known = {} if task == "inpainting" else kinds[task][0].parameters
-    names = {parameter.option: key for key, parameter in known.items()} | {key: key for key in known}
-    given = {key: value for key, value in settings.items() if value is not None}
-    for key in given:
-        if key not in names:
-            raise ProblemError(f"{key} does not belong to {task}")
-    given = {names[key]: value for key, value in given.items()}
-    if task != "inpainting" and (mask is not None or keep_known):
-        raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
-    check_sigma(sigma)
+    kind = picture_task(task)
+    given = _own_settings(task, sigma, mask, keep_known, settings)
     reading = read(path, channels, value_range, max_megapixels)
-    seen = None if mask is None else _read_mask(mask, reading.image, max_megapixels)
+    seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
     blur = _blur(path, reading) if task == "deblurring" and "blur" not in given else None
     if blur is not None:
         given["blur"] = blur.width
     try:
-        degraded = kinds[task][0].from_picture(reading.image, given, seen)
-        level = estimate_noise(reading.image, _visible_part(reading, degraded.seen)) if sigma is None else sigma
+        degraded = kind.from_picture(reading.image, given, seen)
     except ValueError as error:
-        raise ProblemError(f"{path}: {error}" if sigma is None and "noise" in str(error) else str(error)) from error
+        raise ProblemError(str(error)) from error
+    level = _noise(path, reading, degraded.seen) if sigma is None else sigma
     how_sure = {} if blur is None else {"blur_error": blur.error}
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
     problem = Problem(
         degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
         complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
-        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task),
+        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task, seen),
     )  # fmt: skip
     return _fitted(problem, reading, channels)
+
+
+def check_picture_settings(
+    task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool = False, **settings: Any
+) -> None:
+    """Raise `ProblemError` for settings that `picture_problem` refuses whatever the picture is, before one is read."""
+    given = _own_settings(task, sigma, mask, keep_known, settings)
+    if task == "deblurring":
+        given.setdefault("blur", 1.0)  # would be estimated
+    seen = None if mask is None else torch.ones(SMALL, SMALL)
+    try:
+        picture_task(task).from_picture(torch.zeros(1, 1, SMALL, SMALL), given, seen)
+    except ValueError as error:
+        raise ProblemError(str(error)) from error
+
+
+def _own_settings(
+    task: str, sigma: float | None, mask: Path | None, keep_known: bool, settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings that were given, by the names of the task; an error for those of other tasks."""
+    known = {} if task == "inpainting" else picture_task(task).parameters
+    names = {parameter.option: key for key, parameter in known.items()} | {key: key for key in known}
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in given:
+        if key not in names:
+            raise ProblemError(f"{key} does not belong to {task}")
+    if task != "inpainting" and (mask is not None or keep_known):
+        raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
+    check_sigma(sigma)
+    return {names[key]: value for key, value in given.items()}
 
 
 def _blur(path: Path, reading: Reading) -> BlurEstimate:
@@ -153,6 +178,14 @@ def _blur(path: Path, reading: Reading) -> BlurEstimate:
         raise ProblemError(
             f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur; {error}"
         ) from error
+
+
+def _noise(path: Path, reading: Reading, seen: Tensor | None) -> float:
+    """The noise level, estimated; an error that asks for it where that is not possible."""
+    try:
+        return estimate_noise(reading.image, _visible_part(reading, seen))
+    except ValueError as error:
+        raise ProblemError(f"{path}: {error}: give its level with --sigma") from error
 
 
 def _visible_part(reading: Reading, seen: Tensor | None) -> Tensor | None:
@@ -171,12 +204,12 @@ def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
     return torch.where(seen.bool(), image, math.nan)
 
 
-def _notes(path: Path, reading: Reading, task: str) -> tuple[str, ...]:
-    """What is worth knowing of the file itself."""
-    if reading.array:
-        return ()
-    note = jpeg_note(jpeg_quality(path), has_blocks(reading.image), task)
-    return () if note is None else (note,)
+def _notes(path: Path, reading: Reading, task: str, seen: Tensor | None) -> tuple[str, ...]:
+    """What is worth knowing of the files themselves."""
+    notes = [None if seen is None else mask_note(seen)]
+    if not reading.array:
+        notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
+    return tuple(note for note in notes if note is not None)
 
 
 def simulated_problem(
@@ -224,6 +257,18 @@ def simulated_problem(
     return _fitted(problem, reading, channels)
 
 
+def check_simulation(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise `ProblemError` for settings that `simulated_problem` refuses whatever the picture is."""
+    try:
+        kind = task_class(name)
+        kind.check_names(settings)
+        single = {key: value for key, value in settings.items() if not isinstance(value, list | tuple)}
+        values = {key: kind.parameters[key].checked(kind.name, value) for key, value in single.items()}
+    except ValueError as error:
+        raise ProblemError(str(error)) from error
+    check_sigma(values.get("sigma"))
+
+
 def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     """The problem for a model of `channels`: grey pictures for colour models, and colour for grey ones."""
     if reading.array:
@@ -232,7 +277,7 @@ def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
         if not reading.grey:
             return problem
         y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
-        return replace(problem, y=y, sigma=sigma, grey=True)
+        return replace(problem, y=y, sigma=sigma, noise_factor=GREY_FACTOR, grey=True)
     if reading.grey:
         return replace(problem, y=problem.y[:, :1], grey=True)
     return replace(problem, y=problem.y.transpose(0, 1), apart=True)
@@ -245,6 +290,14 @@ def picture_tasks() -> dict[str, list[type[BaseTask]]]:
         if task.picture:
             kinds.setdefault(task.picture, []).append(task)
     return kinds
+
+
+def picture_task(name: str) -> type[BaseTask]:
+    """The task that undoes a kind of degradation in pictures; an error that names those that there are."""
+    kinds = picture_tasks()
+    if name not in kinds:
+        raise ProblemError(f"no task {name!r} for pictures; there are {', '.join(kinds)}{did_you_mean(name, kinds)}")
+    return kinds[name][0]
 
 
 def check_sigma(sigma: float | None) -> None:
@@ -266,19 +319,8 @@ def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
     zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
     of the channels, which is all that is known, as it was.
     """
-    level = math.sqrt(3) * sigma
+    level = GREY_FACTOR * sigma
     noise = torch.randn(
         (len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=torch.Generator().manual_seed(0)
     )  # of one seed: the same picture gives the same result
     return y + level * (noise - noise.mean(1, keepdim=True)), level
-
-
-def _read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
-    """1 = seen, (H, W), from a picture that is white where pixels are missing."""
-    missing = read_picture(path, channels=1, max_megapixels=max_megapixels)[0] > 0
-    if missing.shape != picture.shape[-2:]:
-        (h, w), (H, W) = missing.shape, picture.shape[-2:]
-        raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size")
-    if bool(missing.all()):
-        raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
-    return 1 - missing.float()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -10,6 +9,7 @@ from typing import Any
 
 from firm._util.importing import is_own, load_class
 from firm._util.seeds import generator_for as generator_for
+from firm._util.text import did_you_mean
 from firm.tasks.base import BaseTask as BaseTask
 from firm.tasks.base import Degraded as Degraded
 from firm.tasks.parameter import Parameter as Parameter
@@ -40,8 +40,7 @@ def task_class(name: str) -> type[BaseTask]:
     if is_own(name):
         return load_class(name, BaseTask, "task")
     if name not in built_in():
-        close = difflib.get_close_matches(name, built_in(), n=1, cutoff=0.5)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        hint = did_you_mean(name, built_in())
         raise ValueError(f"no task {name!r}; there are {', '.join(built_in())}, and file.py:Class for your own{hint}")
     return built_in()[name]
 

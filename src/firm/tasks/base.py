@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from firm._util.seeds import generator_for
+from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, Operator
 from firm.tasks._own import blamed, require_operator
 from firm.tasks.parameter import Parameter, Range
@@ -62,11 +62,7 @@ class BaseTask:
         settings = {key: value for key, value in settings.items() if value is not None}
         if min(self.shape) < 1:
             raise ValueError(f"{self.name}: size must be at least 1, got {size}")
-        for key in settings:
-            if key not in self.parameters:
-                close = difflib.get_close_matches(key, self.parameters, n=1, cutoff=0.5)
-                hint = f"; did you mean {close[0]!r}?" if close else f"; it has {', '.join(self.parameters)}"
-                raise ValueError(f"the task {self.name} has no setting {key!r}{hint}")
+        self.check_names(settings)
         self.ranges: dict[str, Range] = {}
         for key, parameter in self.parameters.items():
             value = settings.get(key)
@@ -76,6 +72,14 @@ class BaseTask:
             value = parameter.paper(self.shape) if value is None else value
             self.__dict__[key] = parameter.checked(self.name, value)
         self._constants: dict[torch.device, LinearOperator] = {}
+
+    @classmethod
+    def check_names(cls, settings: Mapping[str, Any]) -> None:
+        """Raise ValueError for settings that the task does not have."""
+        for key in settings:
+            if key not in cls.parameters:
+                hint = did_you_mean(key, cls.parameters) or f"; it has {', '.join(cls.parameters)}"
+                raise ValueError(f"the task {cls.name} has no setting {key!r}{hint}")
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -1,0 +1,38 @@
+"""The mask of a picture with holes: a picture that is white where pixels are missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from torch import Tensor
+
+from firm.data.picture import read_picture
+from firm.restoration.reading import ProblemError
+
+RULE = "white means missing (brightness 128 to 255 of 255)"
+
+
+def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
+    """1 = seen, (H, W), for a picture (..., H, W). What is transparent in the mask was not painted: it is seen."""
+    values = read_picture(path, channels=1, max_megapixels=max_megapixels, background="black")[0]
+    missing = values > 0  # of [-1, 1]: above 127.5 of 255
+    if missing.shape != picture.shape[-2:]:
+        (h, w), (H, W) = missing.shape, picture.shape[-2:]
+        raise ProblemError(f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size")
+    if bool(missing.all()):
+        raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
+    if not bool(missing.any()):
+        raise ProblemError(
+            f"nothing is missing by the mask {path}: {RULE}; black, dark colours such as pure red, and transparent "
+            "pixels are kept. Paint what is missing white"
+        )
+    return 1 - missing.float()
+
+
+def mask_note(seen: Tensor) -> str | None:
+    """A warning where a mask leaves less than half of the picture: most often it is the wrong way round."""
+    missing = 1 - float(seen.mean())
+    if missing <= 0.5:
+        return None
+    percent = int(100 * missing)  # rounded down: 100 would say that nothing is left
+    return f"{percent} % of the picture is missing by its mask: {RULE}; if it should be the other way round, invert it"

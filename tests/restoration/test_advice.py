@@ -1,0 +1,71 @@
+"""Notes on what a model was not trained for, in the terms of who gave the picture."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from helpers import call, says, tiny_model
+from PIL import Image
+
+from firm.restoration import picture_problem
+from firm.restoration.advice import advice
+
+CARD = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
+
+
+@pytest.fixture
+def grey(folder, tmp_path):
+    Image.open(folder / "000.png").convert("L").save(tmp_path / "grey.png")
+    return tmp_path / "grey.png"
+
+
+@pytest.mark.parametrize(("sigma", "fits"), [(0.03, True), (0.2, True), (0.3, False), (0.02, False), (0.0, False)])
+def test_grey_pictures_are_compared_by_the_noise_that_the_model_sees(grey, sigma, fits):
+    """Three channels with independent noise have sqrt(3) times the picture's."""
+    problem = picture_problem(grey, "denoising", sigma=sigma)
+    note = f"sigma {sigma:.3g} is not what the model was trained for, 0.0289 to 0.231 for grey pictures"
+    assert advice(CARD, problem) == ([] if fits else [note])
+
+
+def test_a_grey_model_sees_the_noise_as_it_is(grey):
+    assert advice(CARD, picture_problem(grey, "denoising", sigma=0.3, channels=1)) == []
+    note = "sigma 0.5 is not what the model was trained for, 0.05 to 0.4"
+    assert advice(CARD, picture_problem(grey, "denoising", sigma=0.5, channels=1)) == [note]
+
+
+def test_note_and_table_agree(grey, model_file, tmp_path):
+    words = ["--task", "denoising", "--sigma", 0.3, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
+    output = call("restore", grey, *words).output
+    assert "0.3000" in output  # the table
+    assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for grey pictures")
+
+
+def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
+    """Texture of a clean picture reads as noise; who knows better can say so."""
+    draw = np.random.default_rng(0)
+    Image.fromarray(draw.integers(0, 256, (36, 44, 3)).astype(np.uint8)).save(tmp_path / "texture.png")
+    holes = np.zeros((36, 44), np.uint8)
+    holes[5:9] = 255
+    Image.fromarray(holes).save(tmp_path / "mask.png")
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "stroke-inpainting", "sigma": [0.002, 0.05]}])
+    words = ["--task", "inpainting", "--mask", tmp_path / "mask.png", "--steps", 1, "--model", model]
+
+    def notes(*more):
+        out = tmp_path / "-".join(["out", *map(str, more)])
+        assert call("restore", tmp_path / "texture.png", *words, *more, "--out", out).exit_code == 0
+        return " ".join(json.loads((out / "restore.json").read_text())[0]["advice"])
+
+    assert re.search(r"sigma .* 0.002 to 0.05; it was estimated.*--sigma .*--keep-known", notes())
+    assert "--sigma" in notes("--keep-known")
+    assert "--keep-known" not in notes("--keep-known")
+    assert "estimated" not in notes("--sigma", 0.5)
+    problem = picture_problem(tmp_path / "texture.png", "inpainting", mask=tmp_path / "mask.png")
+    assert "--" not in " ".join(advice({"trained_for": [{"name": "stroke-inpainting"}]}, problem))  # the demo has none
+
+
+@pytest.mark.parametrize("task", ["denoising", "deblurring", "motion-deblurring", "super-resolution"])
+def test_every_task_has_a_note_on_compression(folder, tmp_path, task):
+    Image.open(folder / "000.png").save(tmp_path / "a.jpg", quality=30)
+    settings = {"deblurring": {"blur": 1.0}, "motion-deblurring": {"length": 5, "angle": 30}}.get(task, {})
+    assert "JPEG" in picture_problem(tmp_path / "a.jpg", task, sigma=0.1, **settings).notes[0]
