@@ -21,7 +21,7 @@ class Found:
         if not self.skipped:
             return []
         what = "1 sub-folder" if self.skipped == 1 else f"{self.skipped} sub-folders"
-        return [f"skipped {what} with earlier results (a restore.json is in it); to restore those, name the folder"]
+        return [f"skipped {what} with earlier results (restore.json); to restore those, name the folder"]
 
 
 def find_pictures(named: Sequence[Path], out: Path) -> Found:
