@@ -98,7 +98,7 @@ def picture_problem(
     path
         The picture, of any size, grey or colour; or an array file.
     task
-        "denoising", "deblurring", "super-resolution" or "inpainting".
+        "denoising", "deblurring", "motion-deblurring", "super-resolution" or "inpainting".
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask

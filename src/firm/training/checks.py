@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from firm._util.importing import is_own
+from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS, UNet
 from firm.tasks import takes_mask
 from firm.training.errors import ConfigError
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
 MOST_STEPS = 10**9 - 1  # of a run: checkpoints are numbered with nine digits; the paper's have 10^6 steps
 # Far beyond what is useful, and still small enough to fail with a sentence instead of filling the memory.
 MOST = {"size": 16384, "channels": 1024, "K": 1000, "batch": 10**6, "strata": 10**6, "keep": 10**6}
-
-
-def suggest(key: str, known: Iterable[str]) -> str:
-    """The end of an error message: the name that was perhaps meant."""
-    close = difflib.get_close_matches(key, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def check(c: TrainConfig) -> None:
@@ -63,7 +56,7 @@ def check(c: TrainConfig) -> None:
     try:
         objective = objective_class(c.objective)
     except ValueError as error:
-        raise ConfigError(f"{error}{suggest(c.objective, NAMED)}") from error
+        raise ConfigError(f"{error}{did_you_mean(c.objective, NAMED)}") from error
     _check_network(c, need, objective.network_class, objective.fits)
     if objective.measures:
         _check_tasks(c, need, objective)
@@ -91,12 +84,12 @@ def _check_images(c: TrainConfig, need: Any) -> None:
 def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tuple[str, ...]) -> None:
     if isinstance(c.network, str) and not is_own(c.network):
         need(c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments")
-        need(c.network in PRESETS, f"network: no preset {c.network!r}{suggest(c.network, PRESETS)}")
+        need(c.network in PRESETS, f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}")
         settings = ", ".join(inspect.signature(usual).parameters)
         need(issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
     name, arguments = c.network_arguments()
     ours = name is None or is_own(name) or name in NETWORKS
-    need(ours, f"network: no class {name!r} (your own is file.py:Class){suggest(str(name), NETWORKS)}")
+    need(ours, f"network: no class {name!r} (your own is file.py:Class){did_you_mean(str(name), NETWORKS)}")
     try:
         kind = c.network_class()
     except ValueError as error:
@@ -107,7 +100,7 @@ def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tupl
         need(name in fits, f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
     known = list(inspect.signature(kind).parameters)
     for key in arguments:
-        need(key in known, f"network: {kind.__name__} has no argument {key!r}{suggest(str(key), known)}")
+        need(key in known, f"network: {kind.__name__} has no argument {key!r}{did_you_mean(str(key), known)}")
     try:
         with torch.device("meta"):  # without memory for its weights: the network checks its own settings
             net = kind(**arguments)

@@ -16,10 +16,10 @@ import yaml
 from torch import nn
 
 from firm._util.importing import is_own, load_class
-from firm._util.text import RepeatedKeyError, read_yaml
+from firm._util.text import RepeatedKeyError, did_you_mean, read_yaml
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
-from firm.training.checks import check, suggest
+from firm.training.checks import check
 from firm.training.errors import ConfigError as ConfigError
 from firm.training.measurements import make_task
 from firm.training.objectives import objective_class
@@ -181,7 +181,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     hints = typing.get_type_hints(TrainConfig)
     for key in values:
         if key not in hints:
-            meant = f"; did you mean {ALIASES[key]!r}?" if key in ALIASES else suggest(key, hints)
+            meant = f"; did you mean {ALIASES[key]!r}?" if key in ALIASES else did_you_mean(key, hints)
             raise ConfigError(f"no setting {key!r}{meant}")
     config = TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
     if not config.out:  # would be the current folder
@@ -201,7 +201,9 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
     if origin is Literal:
         if value not in typing.get_args(kind):
             choices = [str(c) for c in typing.get_args(kind)]
-            raise ConfigError(f"{key} must be one of {', '.join(choices)}, got {value!r}{suggest(str(value), choices)}")
+            raise ConfigError(
+                f"{key} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}"
+            )
         return value
     if origin is types.UnionType or origin is typing.Union:
         if isinstance(value, str | dict):
