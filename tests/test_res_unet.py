@@ -9,6 +9,7 @@ from firm.acceleration import fast_network
 from firm.acceleration.compiled import compile_blocks
 from firm.acceleration.precompile import signatures
 from firm.networks import GradientResStep, PriorResUNet, ResUNet
+from firm.networks.res_unet import PlainBlock
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
 from firm.training.optimiser import make_optimisers
@@ -27,7 +28,8 @@ def conv(h, weights, name, **more):
 
 
 def block(h, weights, name, shift):
-    inside = conv(h, weights, f"{name}.conv1", padding=1) + shift[:, :, None, None]
+    sizes = (sum(feature**2 for feature in h.unbind(1)) / h.shape[1] + 1e-6) ** 0.5
+    inside = conv(h / sizes[:, None], weights, f"{name}.conv1", padding=1) + shift[:, :, None, None]
     return h + conv(inside * inside.sigmoid(), weights, f"{name}.conv2", padding=1)
 
 
@@ -52,6 +54,15 @@ def test_its_layers_are_what_its_docstring_says():
     expected = F.pixel_shuffle(conv(h + first, w, "head", padding=1), 2)
     torch.testing.assert_close(net(x, x_t, t), expected, rtol=1e-4, atol=1e-5)
     assert net.stride == 8
+
+
+def test_a_block_adds_as_much_to_large_features_as_to_small_ones():
+    """Or blocks one after the other multiply, and training ends with pictures a million times too bright."""
+    block = randomised(PlainBlock(6))
+    x, shift = torch.randn(2, 6, 5, 7), torch.randn(2, 6, 1, 1)
+    added = block(x, shift) - x
+    torch.testing.assert_close(block(1000 * x, shift) - 1000 * x, added, rtol=1e-2, atol=1e-2)
+    assert block(torch.zeros_like(x), shift).isfinite().all()  # a pixel whose features are all zero
 
 
 def test_all_that_it_is_given_matters():
