@@ -42,7 +42,7 @@ def load_function(name: str, what: str) -> OwnFunction:
     found = _load(name, what, "function", inspect.isfunction)
     place, _, attribute = name.rpartition(":")
     if not (callable(found) and inspect.isfunction(inspect.unwrap(found))):
-        raise ValueError(f"{what} {name!r}: {attribute} must be a function, but is a {type(found).__name__}")
+        raise ValueError(f"{what} {name!r}: {attribute} must be a function, but is of type {type(found).__name__}")
     code = inspect.unwrap(found).__code__
     named = str(Path(place).resolve()) if place.endswith(".py") else str(sys.modules[place].__file__)
     return OwnFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)

@@ -135,7 +135,8 @@ def evaluate(
                     console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
             for task in chosen if images else ():
                 comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png")
-    console.print(f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s; results are in {folder}")
+    took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
+    console.print(f"{took}; results are in {folder}", soft_wrap=True)
 
 
 def _require_memory(side: int) -> None:

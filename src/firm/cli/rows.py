@@ -49,9 +49,9 @@ class Rows:
         """Where a task is not what a model was trained for: one sentence for each."""
         from firm import advice
 
-        named = [(f"{name}, " if len(self.models) > 1 else "", model) for name, model in self.models.items()]
-        found = [(f"{name}{task.name}", advice(model, task)) for task in tasks for name, model in named]
-        return [f"{which}: {'; '.join(sentences)}" for which, sentences in found if sentences]
+        named = [(f" with {name}" if len(self.models) > 1 else "", model) for name, model in self.models.items()]
+        found = [(f"{task.name}{which}", advice(model, task)) for task in tasks for which, model in named]
+        return [f"{where}: {'; '.join(sentences)}" for where, sentences in found if sentences]
 
 
 def rows_for(names: Sequence[str], steps: Sequence[int], how: Loading) -> Rows:
@@ -64,7 +64,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], how: Loading) -> Rows:
     names = list(dict.fromkeys(names))
     rows = plain_methods()
     known = [name for name in names if name in BASELINES or name in GROUPS]
-    own = [name for name in names if is_own(name) and not Path(name).exists()]
+    own = [name for name in names if name.endswith(".py") or (is_own(name) and not Path(name).exists())]
     files = [name for name in names if name not in (*known, *own, *(row.label for row in rows))]
     if known:
         rows += baseline_methods(",".join(known), Networks(how.device, how.precision, how.weights, how.images))

@@ -43,7 +43,7 @@ def _require_arguments(own: OwnFunction) -> None:
 def _require_images(own: OwnFunction, x: object, y: Tensor) -> None:
     """Refuse what is no tensor of real numbers where y is; whoever evaluates it looks at its shape and values."""
     if not isinstance(x, Tensor):
-        what = "None" if x is None else f"a {type(x).__name__}"
+        what = "None" if x is None else f"something of type {type(x).__name__}"
         raise _wrong(own, f"it returned {what}; it must return images (B, C, H, W), a torch tensor")
     if not x.is_floating_point():
         raise _wrong(own, f"it returned a tensor of {x.dtype}; images (B, C, H, W) are floats, in [-1, 1]")
