@@ -30,10 +30,9 @@ def picture_facts(path: Path, max_megapixels: float) -> Facts:
         picture = open_picture(file)
         facts |= {"format": picture.format, "mode": picture.mode, "frames": getattr(picture, "n_frames", 1)}
         if is_deep(picture):
-            low, high = (top(picture.mode) * (float(end) + 1) / 2 for end in (image.min(), image.max()))
-            facts["values"] = (
-                f"{low:.6g} to {high:.6g}; black is 0, white {top(picture.mode):g}, or as --value-range says"
-            )
+            white = top(picture.mode)
+            low, high = (white * (float(end) + 1) / 2 for end in (image.min(), image.max()))
+            facts["values"] = f"{low:.6g} to {high:.6g}; black is 0, white {white:g}, or as --value-range says"
         if has_alpha(picture):
             facts["transparency"] = "kept by firm restore"
     quality = jpeg_quality(path)

@@ -19,8 +19,9 @@ def read_with_alpha(
     """Colours (3, H, W) in [-1, 1] and alpha (H, W), bytes with 255 = opaque; None for pictures without.
 
     Unlike `read_picture`, which lays transparent pictures over white: here the colours are those of the file, also
-    where they cannot be seen, so that they can be changed and put under the same alpha again. `value_range` says what is
-    black and white in grey pictures of more than 8 bits; if not given, 0 and 65535, and in those of floats 0 and 1.
+    where they cannot be seen, so that they can be changed and put under the same alpha again.
+
+    `value_range` is black and white of a grey picture of more than 8 bits: if not given, 0 and 65535, of floats 0 and 1.
     """
     path = Path(path)
     with warnings.catch_warnings():

@@ -148,13 +148,13 @@ def values_of(
 def decode(path: Path, max_megapixels: float, value_range: tuple[float, float] | None = None) -> Image.Image:
     """Decode the first frame, upright, if its header does not say that it is too large.
 
-    Grey of more than 8 bits is checked to be in its range, or brought from `value_range` to [0, 1], the range of floats.
+    Grey of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
     """
     with open(path, "rb") as file:
         picture = open_picture(file)
         check_size(path, picture.width, picture.height, max_megapixels)
         picture.load()
-        unsigned = is_unsigned(picture)
+        unsigned = _is_unsigned(picture)
         upright = ImageOps.exif_transpose(picture)
     if not is_deep(upright):
         return upright
@@ -167,7 +167,7 @@ def is_deep(picture: Image.Image) -> bool:
     return picture.mode.startswith("I") or picture.mode == "F"
 
 
-def is_unsigned(picture: Image.Image) -> bool:
+def _is_unsigned(picture: Image.Image) -> bool:
     """Whether it is a TIFF of whole numbers of 32 bits without a sign, which Pillow reads as if they had one."""
     signs = 339  # the tag SampleFormat, 1 for numbers without a sign
     return isinstance(picture, TiffImageFile) and picture.mode == "I" and picture.tag_v2.get(signs, (1,))[0] == 1
@@ -185,7 +185,7 @@ def whole_numbers(path: Path) -> tuple[int, bool]:
         return 16, True
 
 
-def extremes(picture: Image.Image, unsigned: bool = False) -> tuple[float, float]:
+def _extremes(picture: Image.Image, unsigned: bool = False) -> tuple[float, float]:
     """The smallest and the largest value of a grey picture; NaN if there is one."""
     ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for strip in strips(picture))]
     return float(np.min([low for low, _ in ends])), float(np.max([high for _, high in ends]))
@@ -237,7 +237,7 @@ def _stored(picture: Image.Image, unsigned: bool) -> NDArray[Any]:
 
 
 def _check_range(path: Path, picture: Image.Image, unsigned: bool, value_range: tuple[float, float] | None) -> None:
-    low, high = extremes(picture, unsigned)
+    low, high = _extremes(picture, unsigned)
     least, most = value_range or (0.0, top(picture.mode))
     if not (low >= least and high <= most):
         hint = ": say what is black and white, --value-range low,high (firm restore), or save it as an array (.npy)"
