@@ -21,7 +21,7 @@ def read_with_alpha(
     Unlike `read_picture`, which lays transparent pictures over white: here the colours are those of the file, also
     where they cannot be seen, so that they can be changed and put under the same alpha again.
 
-    `value_range` is black and white of a grey picture of more than 8 bits: if not given, 0 and 65535, of floats 0 and 1.
+    `value_range` is black and white of a grey picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
     """
     path = Path(path)
     with warnings.catch_warnings():
