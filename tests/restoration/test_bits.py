@@ -54,7 +54,8 @@ def stored(path, kind, low, high):
         (np.float32, 100, 4196, True),
     ],
 )
-def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path):
+def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypatch):
+    monkeypatch.setattr("firm.data.picture.STRIP", 500)  # a few rows at a time, as large pictures are converted
     path, expected = stored(tmp_path / "a.tif", kind, low, high)
     found = read(path, value_range=(low, high) if given else None)
     assert found.grey
@@ -131,8 +132,9 @@ def test_the_command(tmp_path):
     ):
         assert np.asarray(bright).mean() > 1.5 * np.asarray(dark).mean()
     np.save(tmp_path / "in" / "three.npy", 10 * SHARES[None].repeat(3, 0).astype(np.float32))
-    mixed = call(*words, "--out", tmp_path / "c")
+    mixed = call(*words, tmp_path / "in" / "three.npy", "--out", tmp_path / "c")
     assert mixed.exit_code == 0, mixed.output  # 4095 would be far outside 0 to 10
+    assert (tmp_path / "c" / "three_restored.npy").is_file()
     told = call(*words, "--value-range", "9,1", "--out", tmp_path / "d")
     assert told.exit_code == 2
     assert says(told.output, "value_range is (low, high) with low < high")
