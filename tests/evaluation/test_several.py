@@ -157,6 +157,8 @@ def test_models_for_different_images(place, tmp_path):
     assert says(told.output, "the models differ in the side of their images (16 16, 32 32): give --size")
     told = call("evaluate", small, grey, *words)
     assert says(told.output, "the models differ in the channels of their images (16 3, grey 1): evaluate them one by")
+    told = call("evaluate", small, "toy", *words, "--size", 16)
+    assert says(told.output, "toy: this model does not restore images")
     torch.save(torch.zeros(2, 1, 16, 16), tmp_path / "scans.pt")
     told = call("evaluate", *scans, "--dataset", "arrays", "--data", tmp_path / "scans.pt", "--out", tmp_path / "out")
     assert says(told.output, "(scan7 (0.0, 7.0), scan9 (0.0, 9.0)): give --value-range low,high")
@@ -173,6 +175,8 @@ def test_a_network_of_ones_own_serves_the_models_that_have_it(place, tmp_path):
     assert list(found["methods"])[2:] == ["a N=1", "own N=1"]
     told = evaluated(place, tmp_path / "out", *names, steps="1")
     assert says(told.output, "was saved with the network class 'Own'")
+    told = evaluated(place, tmp_path / "out", *names, "face-12", network=own)
+    assert says(told.output, "did you mean 'face-128'?")
 
 
 def test_notes_come_once_a_task_and_before_the_work(place, tmp_path, monkeypatch):

@@ -39,7 +39,12 @@ class Rows:
 
     def shared(self, find: Callable[[Firm], T], otherwise: T, what: str, cure: str) -> T:
         """What all models have in common, `otherwise` without a model; where they differ, an error with the `cure`."""
-        found = {name: find(model) for name, model in self.models.items()}
+        found: dict[str, T] = {}
+        for name, model in self.models.items():
+            try:
+                found[name] = find(model)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}" if len(self.models) > 1 else str(error)) from error
         if len(set(found.values())) > 1:
             each = ", ".join(f"{name} {value}" for name, value in found.items())
             raise ValueError(f"the models differ in {what} ({each}): {cure}")
@@ -99,10 +104,10 @@ def _load(name: str, how: Loading, several: bool) -> Firm:
     from firm.cli.models import load_model
     from firm.evaluation import plain_methods
 
-    if several and how.network is not None:
-        with suppress(ValueError):
-            return load_model(name, None, how.device, how.precision)
     try:
+        if several and how.network is not None:
+            with suppress(ValueError):
+                return load_model(name, None, how.device, how.precision)
         return load_model(name, how.network, how.device, how.precision)
     except FileNotFoundError as error:
         known = [*GROUPS, *BASELINES]
