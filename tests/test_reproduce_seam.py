@@ -203,12 +203,53 @@ def test_the_list_fits_into_80_columns(tmp_path, capsys, monkeypatch):
         (i,) = [i for i, line in enumerate(lines) if line.split(" ")[0] == study.name]
         assert study.paper in lines[i]
         assert minutes(study.quick) in lines[i]
-        assert minutes(study.full) in lines[i]
+        assert f" {'' if study.measured else '~'}{minutes(study.full)} " in lines[i]
+        assert lines[i + 1].endswith("+ D-Flow)") == (study.name in ("celeba", "cost", "qualitative"))
         assert lines[i].endswith("  -")  # not run here
         assert lines[i + 1].startswith(f"    {study.title}")
         assert ("--data" in lines[i + 1], "--afhq" in lines[i + 1]) == ("celeba" in study.data, "afhq" in study.data)
     pareto = next(line for line in lines if "quality against time" in line)
     assert "needs the results of celeba and cost" in pareto
+
+
+def test_times_that_are_called_measured_have_been():
+    """By a record in experiments: in full, with all the methods that there were, on the machine that is named."""
+    found = {}
+    for path in (Path(__file__).parents[1] / "experiments").glob("*/*.json"):
+        record = json.loads(path.read_text())
+        name = "toy" if path.parent.name == "toy" else record.get("study") if isinstance(record, dict) else None
+        if name is not None and not record.get("quick"):
+            found[name] = record
+    for study in [study for study in STUDIES if study.measured]:
+        record, seconds = found[study.name], found[study.name]["seconds"]
+        seconds = seconds["all"] if study.name == "toy" else seconds  # of an earlier form
+        assert study.full == pytest.approx(seconds / 60, rel=0.15, abs=0.005)
+        assert "--methods" not in record.get("command", "")
+        assert record["machine"].get("gpu", "AMD EPYC").endswith(study.measured)
+    assert {study.name for study in STUDIES if study.measured} == {
+        "afhq", "mismatch", "errors", "fourier", "calibration", "pareto", "trajectory", "toy",
+    }  # fmt: skip
+    page = (Path(__file__).parents[1] / "docs" / "reproduce.md").read_text()
+    measured = [line for line in page.splitlines() if line.startswith("| measured on")]
+    for study in STUDIES:
+        assert bool(study.measured) == any(f"`{study.name}` " in line for line in measured)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("mismatch", "about 2 min on one H200"),
+        ("toy", "about 3 min on two cores of an AMD EPYC"),
+        ("steps", "estimated at 5 min on one H200"),
+        ("celeba", "estimated at 13 min on one H200, and D-Flow, which takes minutes an image"),
+    ],
+)
+def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    running.announce([find(name)], Settings(tmp_path))
+    assert capsys.readouterr().out.strip().endswith(f"; {said}")
+    running.announce([find(name)], Settings(tmp_path, quick=True))
+    assert capsys.readouterr().out.strip().endswith(f"; about {minutes(find(name).quick)} on two cores of an AMD EPYC")
 
 
 def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):

@@ -25,7 +25,7 @@ from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images
 from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods
-from firm.evaluation.folder import folder_name
+from firm.evaluation.names import folder_name
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr

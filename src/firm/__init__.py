@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from firm.acceleration import fast as fast
     from firm.networks import UNet as UNet
     from firm.operators import data_consistency as data_consistency
+    from firm.restoration.advice import advice as advice
     from firm.restoration.tiling import tiled as tiled
     from firm.tasks import Task as Task
     from firm.training.balance import TimeBalance as TimeBalance
@@ -51,6 +52,7 @@ _NAMES = {
     "acceleration": ("fast",),
     "networks": ("UNet",),
     "operators": ("data_consistency",),
+    "restoration.advice": ("advice",),
     "restoration.tiling": ("tiled",),
     "tasks": ("Task",),
     "training.balance": ("TimeBalance",),

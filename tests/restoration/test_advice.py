@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from helpers import call, says, tiny_model
 from PIL import Image
+from torch import nn
 
+import firm
 from firm.restoration import picture_problem
 from firm.restoration.advice import advice
 
@@ -69,3 +71,36 @@ def test_every_task_has_a_note_on_compression(folder, tmp_path, task):
     Image.open(folder / "000.png").save(tmp_path / "a.jpg", quality=30)
     settings = {"deblurring": {"blur": 1.0}, "motion-deblurring": {"length": 5, "angle": 30}}.get(task, {})
     assert "JPEG" in picture_problem(tmp_path / "a.jpg", task, sigma=0.1, **settings).notes[0]
+
+
+class Gain(firm.tasks.BaseTask):
+    """A task of the user's own; cards name it by its file and class."""
+
+    gain = firm.tasks.Parameter(float, "gain", 0.5, low=0)
+
+
+@pytest.mark.parametrize(
+    ("task", "notes"),
+    [
+        (firm.Task("denoising", 32, sigma=0.4), []),
+        (firm.Task("denoising", 32, sigma=0.8), ["sigma 0.8 is not what the model was trained for, 0.05 to 0.4"]),
+        (firm.Task("deblurring", 32), ["the model was not trained for deblurring"]),
+        (firm.Task("box-inpainting", 32, box=9), ["box 9 is not what the model was trained for, 16 to 56"]),
+        (Gain(32, gain=0.7), ["gain 0.7 is not what the model was trained for, 0.5"]),
+        (Gain(32), []),
+    ],
+)
+def test_tasks_have_advice_in_python(task, notes):
+    entries = [*CARD["trained_for"], {"name": "box-inpainting", "sigma": 0.05, "box": [16, 56]},
+               {"name": "their/file.py:Gain", "sigma": 0.05, "gain": 0.5}]  # fmt: skip
+    model = firm.Firm(nn.Identity(), card={"trained_for": entries})
+    assert firm.advice(model, task) == notes
+    assert firm.advice(model.card, task, options=True) == notes  # its options are those of pictures
+    assert firm.advice(firm.Firm(nn.Identity()), task) == []  # nothing is known
+
+
+def test_a_task_and_a_picture_of_it_are_told_the_same(folder):
+    picture = firm.restoration.simulated_problem(folder / "000.png", "deblurring", {"blur": 9.0, "sigma": 0.2})
+    model = firm.load("face-128")
+    assert firm.advice(model, firm.Task("deblurring", (36, 44), blur=9.0, sigma=0.2)) == firm.advice(model, picture)
+    assert len(firm.advice(model, picture)) == 2

@@ -1,4 +1,4 @@
-"""The user's own classes, named as ``file.py:Class`` or ``package.module:Class``.
+"""The user's own classes and functions, named as ``file.py:Class`` or ``package.module:Class``.
 
 Only what a person writes on the command line or in a configuration is looked up here: never a name out of a model's
 card or a checkpoint, since looking it up runs its code.
@@ -12,8 +12,11 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 
 class NotFoundError(ValueError):
@@ -21,30 +24,59 @@ class NotFoundError(ValueError):
 
 
 def is_own(name: str) -> bool:
-    """Whether a name has the form of the user's own class."""
+    """Whether a name has the form of the user's own class or function."""
     return ":" in name
 
 
 def load_class(name: str, base: type, what: str) -> type:
     """Import the class `name`, a subclass of `base`; `what` says in messages what it is for."""
+    found = _load(name, what, "Class", lambda v: isinstance(v, type))
+    if not (isinstance(found, type) and issubclass(found, base)):
+        attribute = name.rpartition(":")[2]
+        raise ValueError(f"{what} {name!r}: {attribute} must be a class derived from {base.__module__}.{base.__name__}")
+    return found
+
+
+def load_function(name: str, what: str) -> OwnFunction:
+    """Import the function `name`, plain or with decorators; `what` says in messages what it is for."""
+    found = _load(name, what, "function", inspect.isfunction)
+    place, _, attribute = name.rpartition(":")
+    if not (callable(found) and inspect.isfunction(inspect.unwrap(found))):
+        raise ValueError(f"{what} {name!r}: {attribute} must be a function, but is of type {type(found).__name__}")
+    code = inspect.unwrap(found).__code__
+    named = str(Path(place).resolve()) if place.endswith(".py") else str(sys.modules[place].__file__)
+    return OwnFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)
+
+
+def _load(name: str, what: str, kind: str, fits: Callable[[Any], bool]) -> Any:
+    """What `name` stands for; where it is not there, an error that lists what there `fits`. `kind` is for messages."""
     place, _, attribute = name.rpartition(":")
     if not place or not attribute:
-        raise ValueError(f"{what} {name!r}: write file.py:Class or package.module:Class")
+        raise ValueError(f"{what} {name!r}: write file.py:{kind} or package.module:{kind}")
     try:
-        module = _from_file(Path(place), what) if place.endswith(".py") else _from_package(place, what)
+        module = _from_file(Path(place), what) if place.endswith(".py") else _from_package(place, what, kind)
     except NotFoundError:
         raise
     except Exception as error:
         raise ValueError(f"{what} {name!r}: {place} cannot be run: {_where(error)}") from error
     if not hasattr(module, attribute):
-        classes = ", ".join(
-            k for k, v in vars(module).items() if isinstance(v, type) and v.__module__ == module.__name__
-        )
-        raise ValueError(f"{what} {name!r}: {place} has no {attribute}" + (f"; it has {classes}" if classes else ""))
-    found = getattr(module, attribute)
-    if not (isinstance(found, type) and issubclass(found, base)):
-        raise ValueError(f"{what} {name!r}: {attribute} must be a class derived from {base.__module__}.{base.__name__}")
-    return found
+        there = ", ".join(k for k, v in vars(module).items() if fits(v) and v.__module__ == module.__name__)
+        raise ValueError(f"{what} {name!r}: {place} has no {attribute}" + (f"; it has {there}" if there else ""))
+    return getattr(module, attribute)
+
+
+@dataclass(frozen=True)
+class OwnFunction:
+    """A function of the user's own, and where it is from."""
+
+    name: str
+    call: Callable[..., Any]
+    files: tuple[str, ...]  # the one that was named, and the one that defines it where that is another
+    line: int  # where it begins in the last of them
+
+    def digest(self) -> str:
+        """A hash of its files."""
+        return hashlib.sha256(b"".join(Path(file).read_bytes() for file in self.files)).hexdigest()[:16]
 
 
 def code_digest(kind: type) -> str:
@@ -81,7 +113,7 @@ def _from_file(path: Path, what: str) -> ModuleType:
     return module
 
 
-def _from_package(name: str, what: str) -> ModuleType:
+def _from_package(name: str, what: str, kind: str) -> ModuleType:
     ours = name.partition(".")[0] == "firm"
     if not ours and "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # as `python -m` would
@@ -91,7 +123,7 @@ def _from_package(name: str, what: str) -> ModuleType:
         if error.name is None or not (name + ".").startswith(error.name + "."):
             raise  # a package that the user's module needs
         raise NotFoundError(
-            f"{what}: there is no module {name} (a file is written with its ending, name.py:Class)"
+            f"{what}: there is no module {name} (a file is written with its ending, name.py:{kind})"
         ) from error
 
 

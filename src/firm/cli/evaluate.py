@@ -14,11 +14,13 @@ from firm.cli.settings import task_names
 
 
 def evaluate(
-    method: Annotated[
-        str,
+    names: Annotated[
+        list[str],
         typer.Argument(
-            help="A model (bundled name, file, or folder of a training run), a baseline (pnp-flow, flower, ot-ode, "
-            "...: docs/baselines.md), degraded, data-consistency; separate several with commas."
+            metavar="METHOD...",
+            help="Models (bundled name, file, or folder of a training run), baselines (pnp-flow, flower, ot-ode, "
+            "...: docs/baselines.md), functions of your own (file.py:function), degraded, data-consistency; separate "
+            "several with spaces or commas.",
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
@@ -34,7 +36,13 @@ def evaluate(
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
-    methods: Annotated[str, typer.Option(help="Baselines to evaluate as well, comma-separated, or all.")] = "",
+    methods: Annotated[
+        str,
+        typer.Option(
+            help="Baselines and functions of your own (file.py:function) to evaluate as well, comma-separated; all "
+            "means all baselines."
+        ),
+    ] = "",
     weights: Annotated[
         Path | None,
         typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout)."),
@@ -77,6 +85,7 @@ def evaluate(
     from firm._util.locks import folder_lock
     from firm._util.text import counted, numbers, settings
     from firm.cli.models import channels_of, range_of, side_for
+    from firm.cli.rows import Loading, rows_for
     from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
     from firm.evaluation.run import Evaluation
@@ -85,82 +94,49 @@ def evaluate(
     start = time.perf_counter()
     with in_words():
         where = choose_device(device)
-        names = [name.strip() for text in (method, methods) for name in text.split(",") if name.strip()]
+        given_names = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
         counts, given = numbers(steps), settings(own or [])
         classes = task_classes(tasks, given)  # before anything is read
         images_of = "cat" if dataset == "afhq" else "face"  # whose networks the baselines take
-        chosen_methods, model, stem = _methods(names, counts, precision, network, weights, where, images_of)
-        card = {} if model is None else model.card
-        side = side_for(size, dataset, card)
+        rows = rows_for(given_names, counts, Loading(where, precision, network, weights, images_of))
+        side = rows.shared(
+            lambda model: side_for(size, dataset, model.card), side_for(size, dataset, {}), "the side of their images",
+            "give --size",
+        )  # fmt: skip
+        channels = rows.shared(channels_of, None, "the channels of their images", "evaluate them one by one")
+        values = rows.shared(
+            lambda model: range_of(value_range, model.card, data), range_of(value_range, {}, data),
+            "the values that stand for -1 and 1", "give --value-range low,high",
+        )  # fmt: skip
         if side is not None:
             _require_memory(side)
             for kind in classes:
-                for row in chosen_methods:
+                for row in rows.methods:
                     row.on(task_for(kind, (side, side), mask, given))  # loads networks: what is missing is said first
-        folder = out or Path("outputs") / f"evaluate-{dataset}-{stem}-{convention}"
+        folder = out or Path("outputs") / f"evaluate-{dataset}-{rows.stem}-{convention}"
         with folder_lock(folder):
             pictures = load_images(
-                dataset, data, split, size=side, channels=None if model is None else channels_of(model), limit=limit,
-                broken="skip" if skip_broken else "refuse", value_range=range_of(value_range, card, data),
-                max_megapixels=max_megapixels,
+                dataset, data, split, size=side, channels=channels, limit=limit,
+                broken="skip" if skip_broken else "refuse", value_range=values, max_megapixels=max_megapixels,
             )  # fmt: skip
             chosen = [task_for(kind, pictures.shape[1:], mask, given) for kind in classes]
+            for note in rows.notes(chosen):
+                typer.echo(f"note: {note}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
             evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
-            rows = run(evaluation, chosen_methods, folder, batch=batch)
-            summary = summarise(rows)
-            write_results(folder, chosen_methods, summary, time.perf_counter() - start, where)
+            summary = summarise(run(evaluation, rows.methods, folder, batch=batch))
+            write_results(folder, rows.methods, summary, time.perf_counter() - start, where)
             console = Console()
             for table in tables(summary, convention):
                 console.print(table)
-            for row in chosen_methods:
+            for row in rows.methods:
                 not_done = [task.name for task in chosen if row.on(task) is None]
                 if not_done:
                     console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
             for task in chosen if images else ():
-                comparison(evaluation, task, chosen_methods, images, folder / f"{task.name}.png")
-    console.print(f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s; results are in {folder}")
-
-
-def _methods(
-    names: list[str],
-    steps: list[int],
-    precision: Precision,
-    network: str | None,
-    weights: Path | None,
-    device: Any,
-    images: str,
-) -> tuple[list[Any], Any, str]:
-    """The rows of the tables, the model, if any (at most one; several baselines), and what a folder is called by.
-
-    The baselines' networks are those for `images`, "face" or "cat".
-    """
-    from firm._model import bundled
-    from firm._util.text import did_you_mean
-    from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
-    from firm.cli.models import load_model
-    from firm.evaluation.folder import folder_name
-    from firm.evaluation.methods import firm_method, plain_methods
-
-    rows = plain_methods()
-    known = [name for name in names if name in BASELINES or name in GROUPS]
-    models = [name for name in names if name not in known and name not in [row.label for row in rows]]
-    if len(models) > 1:
-        raise ValueError(
-            f"one model at a time, got {', '.join(models)}; baselines are {', '.join([*GROUPS, *BASELINES])}"
-        )
-    if known:
-        rows += baseline_methods(",".join(known), Networks(device, precision, weights, images))
-    if not models:
-        return rows, None, "+".join(names)
-    try:
-        model = load_model(models[0], network, device, precision)
-    except FileNotFoundError as error:
-        names = [*GROUPS, *BASELINES]
-        near = did_you_mean(models[0], [*names, *bundled(), *(row.label for row in plain_methods())])
-        raise ValueError(f"{error}; baselines are {', '.join(names)}{near}") from error
-    stem = folder_name(models[0], model.fingerprint(), model.card)
-    return [*rows, *(firm_method(model, N) for N in steps)], model, "+".join([stem, *known])
+                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png")
+    took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
+    console.print(f"{took}; results are in {folder}", soft_wrap=True)
 
 
 def _require_memory(side: int) -> None:

@@ -15,7 +15,7 @@ def picture_facts(path: Path, max_megapixels: float) -> Facts:
     """Format, size and depth of a picture, how noisy, blurred and compressed it looks; of an array, what it holds."""
     from firm.data.alpha import has_alpha
     from firm.data.array_file import is_array_file
-    from firm.data.picture import open_picture
+    from firm.data.picture import is_deep, open_picture, top
     from firm.restoration.jpeg import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 
@@ -29,6 +29,10 @@ def picture_facts(path: Path, max_megapixels: float) -> Facts:
         warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
         picture = open_picture(file)
         facts |= {"format": picture.format, "mode": picture.mode, "frames": getattr(picture, "n_frames", 1)}
+        if is_deep(picture):
+            white = top(picture.mode)
+            low, high = (white * (float(end) + 1) / 2 for end in (image.min(), image.max()))
+            facts["values"] = f"{low:.6g} to {high:.6g}; black is 0, white {white:g}, or as --value-range says"
         if has_alpha(picture):
             facts["transparency"] = "kept by firm restore"
     quality = jpeg_quality(path)

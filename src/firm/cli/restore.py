@@ -85,7 +85,11 @@ def restore(
         str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
     ] = None,
     value_range: Annotated[
-        str | None, typer.Option(help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained).")
+        str | None,
+        typer.Option(
+            help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained). Grey pictures of more "
+            "than 8 bits: black,white (default: 0,65535; of floats 0,1)."
+        ),
     ] = None,
     steps: Annotated[
         int,
@@ -146,6 +150,7 @@ def restore(
         raise typer.BadParameter("--calibration is for standard deviations: give --samples 2 or more")
 
     def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
+        values = values if value_range is not None or is_array_file(path) else None  # that of training is for arrays
         if task is not None:
             return picture_problem(
                 path, task, sigma=level, mask=mask_of(path), keep_known=keep_known, channels=channels,

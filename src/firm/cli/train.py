@@ -27,7 +27,7 @@ def train(
     from firm._util.device import DeviceError
     from firm._util.distributed import ranks
     from firm.data import ArrayError, PictureError
-    from firm.tasks._own import OwnTaskError
+    from firm.tasks._own import OwnCodeError
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.errors import TrainingError
     from firm.training.estimate import estimate
@@ -53,7 +53,7 @@ def train(
         PermissionError,
     ) as error:
         raise typer.BadParameter(str(error)) from error
-    except (TrainingError, OwnTaskError) as error:  # the latter may come at any step, with the values drawn for it
+    except (TrainingError, OwnCodeError) as error:  # the latter may come at any step, with the values drawn for it
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
     if not r.main:

@@ -13,17 +13,21 @@ from torch import Tensor
 from firm.data.picture import MAX_MEGAPIXELS, decode, picture_errors, strips, to_tensor, values_of
 
 
-def read_with_alpha(path: str | Path, *, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Tensor, Tensor | None]:
+def read_with_alpha(
+    path: str | Path, *, max_megapixels: float = MAX_MEGAPIXELS, value_range: tuple[float, float] | None = None
+) -> tuple[Tensor, Tensor | None]:
     """Colours (3, H, W) in [-1, 1] and alpha (H, W), bytes with 255 = opaque; None for pictures without.
 
     Unlike `read_picture`, which lays transparent pictures over white: here the colours are those of the file, also
     where they cannot be seen, so that they can be changed and put under the same alpha again.
+
+    `value_range` is black and white of a grey picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
     """
     path = Path(path)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
         with picture_errors(path):
-            picture = decode(path, max_megapixels)
+            picture = decode(path, max_megapixels, value_range)
             if not has_alpha(picture):
                 return values_of(picture, 3), None
             colours = torch.empty(3, picture.height, picture.width)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
 Background = Literal["white", "black"]
@@ -143,16 +145,50 @@ def values_of(
     return pixels
 
 
-def decode(path: Path, max_megapixels: float) -> Image.Image:
-    """Decode the first frame, upright, if its header does not say that it is too large."""
+def decode(path: Path, max_megapixels: float, value_range: tuple[float, float] | None = None) -> Image.Image:
+    """Decode the first frame, upright, if its header does not say that it is too large.
+
+    Grey of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
+    """
     with open(path, "rb") as file:
         picture = open_picture(file)
         check_size(path, picture.width, picture.height, max_megapixels)
         picture.load()
+        unsigned = _is_unsigned(picture)
         upright = ImageOps.exif_transpose(picture)
-    if upright.mode.startswith("I") or upright.mode == "F":
-        _check_range(path, upright)
-    return upright
+    if not is_deep(upright):
+        return upright
+    _check_range(path, upright, unsigned, value_range)
+    return upright if value_range is None else _scaled(upright, unsigned, value_range)
+
+
+def is_deep(picture: Image.Image) -> bool:
+    """Whether it is grey with more than 8 bits."""
+    return picture.mode.startswith("I") or picture.mode == "F"
+
+
+def _is_unsigned(picture: Image.Image) -> bool:
+    """Whether it is a TIFF of whole numbers of 32 bits without a sign, which Pillow reads as if they had one."""
+    signs = 339  # the tag SampleFormat, 1 for numbers without a sign
+    return isinstance(picture, TiffImageFile) and picture.mode == "I" and picture.tag_v2.get(signs, (1,))[0] == 1
+
+
+def whole_numbers(path: Path) -> tuple[int, bool]:
+    """How many bits the whole numbers of a grey picture have, 0 for other pictures, and whether 65535 must be white."""
+    with warnings.catch_warnings(), open(path, "rb") as file:
+        warnings.simplefilter("ignore")
+        picture = open_picture(file)
+        if not picture.mode.startswith("I"):
+            return 0, True
+        if picture.mode == "I" and isinstance(picture, TiffImageFile):
+            return int(picture.tag_v2.get(258, (32,))[0]), False  # the tag BitsPerSample
+        return 16, True
+
+
+def _extremes(picture: Image.Image, unsigned: bool = False) -> tuple[float, float]:
+    """The smallest and the largest value of a grey picture; NaN if there is one."""
+    ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for strip in strips(picture))]
+    return float(np.min([low for low, _ in ends])), float(np.max([high for _, high in ends]))
 
 
 def open_picture(file: IO[bytes]) -> Image.Image:
@@ -190,18 +226,36 @@ def strips(picture: Image.Image) -> Iterator[Image.Image]:
         yield picture.crop((0, top, picture.width, min(top + rows, picture.height)))
 
 
-def _top(mode: str) -> float:
+def top(mode: str) -> float:
     """The value of white, in grey pictures of more than 8 bits."""
     return 1.0 if mode == "F" else 65535.0
 
 
-def _check_range(path: Path, picture: Image.Image) -> None:
-    extremes = [(values.min(), values.max()) for values in map(np.asarray, strips(picture))]
-    low, high = np.min([v for v, _ in extremes]), np.max([v for _, v in extremes])  # NaN, if there is one
-    if not (low >= 0 and high <= _top(picture.mode)):
+def _stored(picture: Image.Image, unsigned: bool) -> NDArray[Any]:
+    values = np.asarray(picture)
+    return values.view(np.uint32) if unsigned else values
+
+
+def _check_range(path: Path, picture: Image.Image, unsigned: bool, value_range: tuple[float, float] | None) -> None:
+    low, high = _extremes(picture, unsigned)
+    least, most = value_range or (0.0, top(picture.mode))
+    if not (low >= least and high <= most):
+        hint = ": say what is black and white, --value-range low,high (firm restore), or save it as an array (.npy)"
         raise PictureError(
-            f"{path}: {picture.mode} pixels from {low:.4g} to {high:.4g}; expected 0 to {_top(picture.mode):g}"
+            f"{path}: {picture.mode} pixels from {low:.10g} to {high:.10g}; expected {least:.10g} to {most:.10g}"
+            + (hint if math.isfinite(low + high) else "")
         )
+
+
+def _scaled(picture: Image.Image, unsigned: bool, value_range: tuple[float, float]) -> Image.Image:
+    """Floats, black and white of `value_range` as 0 and 1."""
+    low, high = value_range
+    scaled = np.empty((picture.height, picture.width), np.float32)
+    first = 0
+    for strip in strips(picture):
+        scaled[first : first + strip.height] = (_stored(strip, unsigned).astype(np.float64) - low) / (high - low)
+        first += strip.height
+    return Image.fromarray(scaled)
 
 
 def _plain(picture: Image.Image, deep: bool, background: Background) -> Image.Image:
@@ -214,8 +268,8 @@ def _plain(picture: Image.Image, deep: bool, background: Background) -> Image.Im
         return _over(background, picture.convert("RGBA")) if "transparency" in picture.info else picture
     if mode == "1":
         return picture.convert("L")
-    if mode.startswith("I") or mode == "F":
-        values = np.asarray(picture).astype(np.float64) * (255 / _top(mode))
+    if is_deep(picture):
+        values = np.asarray(picture).astype(np.float64) * (255 / top(mode))
         return Image.fromarray(values.astype(np.float32) if deep else np.round(values).astype(np.uint8))
     if mode in ("LA", "La", "PA", "RGBA", "RGBa") or (mode == "P" and "transparency" in picture.info):
         return _over(background, picture.convert("RGBA"))

@@ -134,7 +134,7 @@ class Restorer:
             before=save_shown(folder / "before.png", enlarged(problem.shown, image.shape[-2:])),
             after=save_shown(folder / "after.png", image),
             png8=str(png8), png16=str(png16), settings_file=str(folder / f"{stem}_settings.json"), settings=about,
-            command=line, notes=advice(prepared.model.card, problem), samples=gallery,
+            command=line, notes=advice(prepared.model, problem), samples=gallery,
             mask=None if prepared.mask is None else str(prepared.mask),
         )  # fmt: skip
         if problem.truth is not None:

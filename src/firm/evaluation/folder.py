@@ -21,14 +21,6 @@ COLUMNS = ("task", "method", "fingerprint", "index", "file", "psnr", "ssim", "lp
 Row = dict[str, Any]
 
 
-def folder_name(name: str, fingerprint: str, card: dict[str, Any] | None = None) -> str:
-    """The part of a folder's name that tells a model from others, also from those whose files are called the same."""
-    called = (card or {}).get("name")
-    stem = called if isinstance(called, str) and called else Path(name).stem
-    plain = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in stem)
-    return f"{plain[:60]}-{fingerprint[:8]}"
-
-
 def claim(out: Path, evaluation: Evaluation) -> None:
     """Write what `out` is for, or check that it is for this evaluation; clear away what a killed run left half."""
     remove_leftovers([out])

@@ -51,10 +51,10 @@ def plain_methods() -> list[NamedMethod]:
     return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
 
 
-def firm_method(model: Firm, steps: int) -> NamedMethod:
-    """FIRM with N = `steps`."""
+def firm_method(model: Firm, steps: int, name: str = "FIRM") -> NamedMethod:
+    """FIRM with N = `steps`; of several models in a table, `name` tells which."""
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
         return sample(model, op, y, steps, sigma=sigma, generator=generator)
 
-    return NamedMethod(f"FIRM N={steps}", run, model.calls(steps), model.fingerprint())
+    return NamedMethod(f"{name} N={steps}", run, model.calls(steps), model.fingerprint())

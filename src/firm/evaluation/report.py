@@ -6,6 +6,7 @@ import io
 import json
 import math
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from firm.metrics import visible
 from firm.tasks import BaseTask
 
 METRICS = ("psnr", "ssim", "lpips")
+TITLE = 26  # letters above a picture
 
 
 def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
@@ -56,7 +58,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
         count = max(values["images"] for values in methods.values())
         title = f"{task} ({counted(count)}, convention {convention})"
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
-        table.add_column("method", no_wrap=True)
+        table.add_column("method", overflow="fold")  # long names take lines, not room from the numbers
         for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "MB"):  # fits a terminal of 80 columns
             table.add_column(column, justify="right", no_wrap=True)
         for method, v in methods.items():
@@ -112,13 +114,13 @@ def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMe
             if k == 0:
                 seen = restored.y.shape == restored.x.shape  # else it is shown as A'y
                 name = ("measurement" if seen else "A'y") if method.run is degraded else method.label
-                axes[0, column].set_title(name, fontsize=9)
+                axes[0, column].set_title(textwrap.fill(name, TITLE), fontsize=9)
         error = (results[-1].x[k] - truth).abs().mean(0).cpu()
         shown = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
         axes[k, -1].set(xticks=[], yticks=[])
         axes[k, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
     axes[0, 0].set_title("truth", fontsize=9)
-    axes[0, -1].set_title(f"|error| of {methods[-1].label}", fontsize=9)
+    axes[0, -1].set_title(textwrap.fill(f"|error| of {methods[-1].label}", TITLE), fontsize=9)
     figure.colorbar(shown, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
     figure.suptitle(f"{task.name}: PSNR / SSIM / LPIPS (convention {evaluation.convention})", fontsize=10)
     picture = io.BytesIO()

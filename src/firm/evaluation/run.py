@@ -192,7 +192,8 @@ def _evaluate_chunk(
     peak = peak_megabytes(evaluation.device)
     where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
     if restored.x.shape != restored.truth.shape:
-        raise EvaluationError(f"{where}: shape {tuple(restored.x.shape)} for {tuple(restored.truth.shape)}")
+        found, wanted = tuple(restored.x.shape), tuple(restored.truth.shape)
+        raise EvaluationError(f"{where}: the restoration has the shape {found}, the images have {wanted}")
     if not bool(restored.x.isfinite().all()):
         raise EvaluationError(f"{where}: the restoration has values that are NaN or infinite")
     every = score_images(evaluation, task, method, restored)

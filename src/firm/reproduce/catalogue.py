@@ -22,11 +22,13 @@ class Study:
     title: str
     module: str  # in firm.reproduce
     quick: float  # minutes with --quick, measured on two cores of an AMD EPYC
-    full: float  # minutes in full on one H200, measured beside other work or estimated
+    full: float  # minutes in full on one H200
     data: tuple[str, ...] = ()  # the data sets it needs
     options: tuple[str, ...] = ()  # beyond those that all studies have
     after: tuple[str, ...] = ()  # studies whose results it reads
     trains: bool = False  # in full, networks of its own
+    measured: str = ""  # where `full` was, beside other work: "H200", or "EPYC", two cores; "" for an estimate
+    without: str = ""  # a method that is run in full, but not counted: it takes minutes an image
 
     def run(self, settings: Any) -> dict[str, Any]:
         """Run it with `firm.reproduce.settings.Settings`; a missing data set is said before any work."""
@@ -46,27 +48,33 @@ SAMPLES = ("steps", "S", "limit", "model", "precision")
 FACES, CATS, BOTH = ("celeba",), ("afhq",), ("celeba", "afhq")
 
 STUDIES = (
-    Study("celeba", "Table 1", "ten methods beside FIRM in five tasks, CelebA", "comparison", 5.9, 13, FACES, ROWS),
+    Study("celeba", "Table 1", "ten methods beside FIRM in five tasks, CelebA", "comparison", 5.9, 13, FACES, ROWS,
+          without="D-Flow"),
     Study("celeba-1000", "large table", "1000 faces, standard deviations", "comparison", 5.9, 12, FACES, ROWS),
-    Study("afhq", "Table 2", "the comparison on AFHQ-Cat", "comparison", 3, 1, CATS, ROWS),
+    Study("afhq", "Table 2", "the comparison on AFHQ-Cat", "comparison", 3, 1, CATS, ROWS, measured="H200"),
     Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 3, 10, CATS, ROWS),
-    Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES),
-    Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost")),
+    Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES,
+          without="D-Flow"),
+    Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost"), measured="EPYC"),
     Study("steps", "6 figures", "PSNR against LPIPS over the number of steps", "steps", 3.2, 5, BOTH,
           ("steps", "limit", "model", "batch", "precision")),
     Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.1, 5, FACES, TRAINED, (), True),
     Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 7, FACES, TRAINED, (), True),
     Study("ablation-solver", "ablation table", "one call or the solver", "ablation", 0.1, 4, FACES, TRAINED, (), True),
-    Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 0.4, 1.8, FACES, ROWS),
-    Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 0.9, 1.2, BOTH, PICTURES),
-    Study("errors", "figure", "error maps in the five tasks", "errors", 1.7, 3.5, FACES, ROWS),
+    Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 0.4, 1.8, FACES, ROWS,
+          measured="H200"),
+    Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 0.9, 1.2, BOTH, PICTURES,
+          without="D-Flow"),
+    Study("errors", "figure", "error maps in the five tasks", "errors", 1.7, 3.5, FACES, ROWS, measured="H200"),
     Study("posterior", "2 figures", "samples of one measurement, deviation", "posterior", 0.4, 0.2, FACES, SAMPLES),
-    Study("trajectory", "figure", "the solver's iterates in every step", "trajectory", 0.1, 0.1, FACES,
-          ("N", "model", "precision")),
-    Study("fourier", "table, figure", "compressed sensing on AFHQ-Cat", "fourier", 0.3, 0.3, CATS, ROWS),
+    Study("trajectory", "figure", "the solver's iterates in every step", "trajectory", 0.1, 0.03, FACES,
+          ("N", "model", "precision"), measured="EPYC"),
+    Study("fourier", "table, figure", "compressed sensing on AFHQ-Cat", "fourier", 0.3, 0.17, CATS, ROWS,
+          measured="H200"),
     Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training"),
-          trains=True),
-    Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 1.9, FACES, SAMPLES),
+          trains=True, measured="EPYC"),
+    Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 1.9, FACES, SAMPLES,
+          measured="H200"),
     Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.1, 5, FACES, TRAINED, (), True),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.2, 0.1, (),
           ("model", "N", "samples", "seed")),

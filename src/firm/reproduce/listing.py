@@ -25,15 +25,17 @@ def overview(out: Path) -> None:
         raise NotADirectoryError(f"{out} is a file, not the folder of the studies")
     console = Console(highlight=False)
     rows = [("name", "in the paper", "--quick", "in full", "run here")]
-    rows += [(s.name, s.paper, minutes(s.quick), minutes(s.full), _was_run(s, out)) for s in STUDIES]
+    rows += [(s.name, s.paper, minutes(s.quick), in_full(s), _was_run(s, out)) for s in STUDIES]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     below = ["", *[f"    {study.title}{_needs(study)}" for study in STUDIES]]
     for (name, paper, *times, run), shown in zip(rows, below, strict=True):
         cells = [name.ljust(widths[0]), paper.ljust(widths[1]), *map(str.rjust, times, widths[2:4]), run]
         console.print(Text("  ".join(cells), "" if shown else "bold").append(shown and f"\n{shown}", "dim"))
+    elsewhere = ", ".join(study.name for study in STUDIES if study.measured == "EPYC")
     console.print(
-        "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: for one H200, with trainings; "
-        "measured beside other work, or estimated."
+        "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: for one H200, with trainings; ~ is an "
+        f"estimate, the others were measured beside other work ({elsewhere} on the two cores). + D-Flow: that is not "
+        "counted, it takes minutes an image; --methods can leave it out."
     )
     for layout in LAYOUTS.values():
         console.print(layout)
@@ -43,6 +45,7 @@ def _needs(study: Study) -> str:
     needs = [DATA_OPTIONS[dataset] for dataset in study.data]
     needs += [f"the results of {' and '.join(study.after)}"] if study.after else []
     said = [*(["trains"] if study.trains else []), *([f"needs {', '.join(needs)}"] if needs else [])]
+    said += [f"+ {study.without}"] if study.without else []
     return f" ({'; '.join(said)})" if said else ""
 
 
@@ -54,6 +57,11 @@ def _was_run(study: Study, out: Path) -> str:
     if found is None:
         return "-"
     return f"{'quick' if found['quick'] else 'full'}, {minutes(found['seconds'] / 60)}"
+
+
+def in_full(study: Study) -> str:
+    """How long a study takes in full; ~ where nobody has measured it."""
+    return f"{'' if study.measured else '~'}{minutes(study.full)}"
 
 
 def minutes(value: float) -> str:

@@ -15,15 +15,23 @@ from firm.reproduce.settings import Settings
 def announce(studies: Sequence[Study], settings: Settings) -> None:
     """Say what will be run and how long it should take: as it took here before, else as where it was measured."""
     console, total = Console(highlight=False, markup=False), 0.0
-    where = "two cores of an AMD EPYC" if settings.quick else "one H200"
     for study in studies:
         took = _before(study, settings)
         usual = study.quick if settings.quick else study.full
         total += usual if took is None else took
-        source = f"took {minutes(took)} here before" if took is not None else f"about {minutes(usual)} on {where}"
+        source = f"took {minutes(took)} here before" if took is not None else _elsewhere(study, settings.quick)
         console.print(f"{study.name} ({study.paper}): {study.title}; {source}")
     if len(studies) > 1:
         console.print(f"{len(studies)} studies, about {minutes(total)} in all")
+
+
+def _elsewhere(study: Study, quick: bool) -> str:
+    """How long a study takes on the machine where that was measured, or is estimated."""
+    if quick or study.measured:
+        where = "two cores of an AMD EPYC" if quick or study.measured == "EPYC" else "one H200"
+        return f"about {minutes(study.quick if quick else study.full)} on {where}"
+    more = f", and {study.without}, which takes minutes an image" if study.without else ""
+    return f"estimated at {minutes(study.full)} on one H200{more}"
 
 
 def _before(study: Study, settings: Settings) -> float | None:

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from firm._model import Firm
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, built_in
 
 
-def advice(card: dict[str, Any], problem: Problem, options: bool = False) -> list[str]:
-    """Sentences on where the problem is not what the model was trained for; empty if it is, or nothing is known.
+def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: bool = False) -> list[str]:
+    """Sentences on where a problem is not what a model was trained for; empty if it is, or nothing is known.
 
-    A model trained for a mixture knows the problem if one entry of its card has all the settings. With `options` the
-    sentences name those of the command line that help.
+    >>> import firm
+    >>> firm.advice(firm.load("face-128"), firm.Task("denoising", sigma=0.8))
+    ['sigma 0.8 is not what the model was trained for, 0.05 to 0.4']
+
+    Parameters
+    ----------
+    model
+        A model, or its card. One that was trained for a mixture knows the problem if one entry of its card has all the
+        settings.
+    problem
+        A task, or a picture's problem (`firm.restoration.picture_problem`).
+    options
+        Name the options of the command line that help.
     """
-    name = _last(str(problem.settings["task"]))
+    card = model.card if isinstance(model, Firm) else model
+    settings, factor = _asked(problem)
+    name = _last(str(settings["task"]))
     trained = card.get("trained_for")
     entries = [e for e in trained if isinstance(e, dict) and _serves(str(e.get("name")), name)] if trained else []
     if not entries:
@@ -23,17 +37,26 @@ def advice(card: dict[str, Any], problem: Problem, options: bool = False) -> lis
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
     size = int(card.get("size", 128))
-    keys = ["sigma"] if name == "inpainting" else list(problem.settings)  # a real mask has no parameters
-    values = {key: problem.settings[key] for key in keys}
-    gaps = [_gaps(entry, values, size, problem.noise_factor) for entry in entries]
+    keys = ["sigma"] if name == "inpainting" else list(settings)  # a real mask has no parameters
+    values = {key: settings[key] for key in keys}
+    gaps = [_gaps(entry, values, size, factor) for entry in entries]
     # Together, the entries may have each setting and none of them all: the nearest one tells what is new.
     nearest = min(gaps, key=lambda outside: (len(outside), sum(gap for gap, _ in outside.values())))
     for key, (_, trained_with) in nearest.items():
         value = values[key] if isinstance(values[key], str) else f"{values[key]:.3g}"
         elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
-        hint = _options(problem) if options and key == "sigma" else ""
+        hint = _options(problem) if options and key == "sigma" and isinstance(problem, Problem) else ""
         out.append(f"{key} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
     return out
+
+
+def _asked(problem: Problem | BaseTask) -> tuple[dict[str, Any], float]:
+    """The settings of a problem with the name of its task, and what its noise is multiplied by for the network."""
+    if isinstance(problem, Problem):
+        return problem.settings, problem.noise_factor
+    kind = type(problem)
+    name = problem.name if built_in().get(problem.name) is kind else kind.__name__  # as cards name the user's own
+    return {"task": name, **problem.settings()}, 1.0
 
 
 def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: float) -> dict[str, tuple[float, str]]:

@@ -108,7 +108,8 @@ def picture_problem(
     channels
         That the model takes.
     value_range
-        Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too.
+        Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too. Of a
+        grey picture of more than 8 bits: black and white; 0 and 65535, or of floats 0 and 1, if not given.
     max_megapixels
         Larger pictures, and masks, are refused from their header.
     settings
@@ -206,7 +207,7 @@ def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
 
 def _notes(path: Path, reading: Reading, task: str, seen: Tensor | None) -> tuple[str, ...]:
     """What is worth knowing of the files themselves."""
-    notes = [None if seen is None else mask_note(seen)]
+    notes = [*reading.notes, None if seen is None else mask_note(seen)]
     if not reading.array:
         notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
     return tuple(note for note in notes if note is not None)
@@ -253,6 +254,7 @@ def simulated_problem(
         array=reading.array,
         value_range=value_range,
         alpha=reading.alpha,
+        notes=reading.notes,
     )
     return _fitted(problem, reading, channels)
 

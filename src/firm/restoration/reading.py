@@ -11,9 +11,9 @@ from torch import Tensor
 
 from firm.data.alpha import read_with_alpha
 from firm.data.array_file import is_array_file, open_array
-from firm.data.array_values import Range
+from firm.data.array_values import Range, check_range
 from firm.data.load import read_image
-from firm.data.picture import MAX_MEGAPIXELS, check_size
+from firm.data.picture import MAX_MEGAPIXELS, check_size, whole_numbers
 
 
 class ProblemError(ValueError):
@@ -29,12 +29,18 @@ class Reading:
     complex: bool = False
     array: bool = False
     alpha: Tensor | None = None  # (H, W), bytes, of pictures with transparency
+    notes: tuple[str, ...] = ()  # on what was assumed
 
 
 def read(
     path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> Reading:
-    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes."""
+    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes.
+
+    `value_range` is what stands for -1 and 1, in an array or in a grey picture of more than 8 bits; other pictures have
+    a range of their own.
+    """
+    check_range(value_range)
     if is_array_file(path) and (value_range is not None or not is_saved_picture(path, channels)):
         image, complex_image = read_image(path, channels, value_range=value_range, max_megapixels=max_megapixels)
         return Reading(image[None], complex=complex_image, array=True)
@@ -45,10 +51,28 @@ def read(
     if is_array_file(path):
         image, alpha = read_saved_picture(path, max_megapixels)
     else:
-        image, alpha = read_with_alpha(path, max_megapixels=max_megapixels)
+        image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
     picture = image[None]
     grey = bool((picture == picture[:, :1]).all())
-    return Reading(picture, grey=grey, alpha=alpha)
+    assumed = () if value_range is not None or is_array_file(path) else range_notes(path, image)
+    return Reading(picture, grey=grey, alpha=alpha, notes=assumed)
+
+
+def range_notes(path: Path, image: Tensor) -> tuple[str, ...]:
+    """What was assumed on black and white of a grey picture of whole numbers, where it may be wrong."""
+    bits, own = whole_numbers(path)
+    notes = []
+    if bits and not own:
+        notes.append(
+            f"whole numbers of {bits} bits have no range of their own: 0 was taken for black and 65535 for white; "
+            "--value-range low,high says otherwise"
+        )
+    if bits and float(image.max()) < 2 / 16 - 1:
+        notes.append(
+            "the brightest pixel has less than 1/16 of white, 65535: if white is less than that, as 4095 in pictures "
+            "of 12 bits, --value-range 0,4095 says so"
+        )
+    return tuple(notes)
 
 
 def is_saved_picture(path: Path, channels: int = 3) -> bool:

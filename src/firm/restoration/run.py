@@ -178,7 +178,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     row: Row = {
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
         "nfe": result.nfe, "seconds": round(result.seconds, 3),
-        "advice": [*problem.notes, *advice(job.model.card, problem, options=True)],
+        "advice": [*problem.notes, *advice(job.model, problem, options=True)],
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
         result = replace(result, std=widened(result.std, problem.op, job.calibration))

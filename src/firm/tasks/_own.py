@@ -1,4 +1,4 @@
-"""What goes wrong in a task of the user's own, told as theirs: file, line and class."""
+"""What goes wrong in a task or a function of the user's own, told as theirs: file, line and name."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from typing import Any
 import torch
 
 from firm._util.files import is_full
+from firm._util.importing import OwnFunction
 
 
-class OwnTaskError(ValueError):
-    """The code of a user's own task has failed; the message says where, and how."""
+class OwnCodeError(ValueError):
+    """The user's own code has failed; the message says where, and how."""
 
 
 @contextmanager
-def blamed(kind: type) -> Iterator[None]:
-    """Errors out of the file of a user's own task become an `OwnTaskError`; all others pass as they are."""
+def blamed(own: type | OwnFunction) -> Iterator[None]:
+    """Errors out of the file of a user's own task or method become an `OwnCodeError`; all others pass as they are."""
     try:
         yield
-    except (OwnTaskError, MemoryError, torch.OutOfMemoryError):
+    except (OwnCodeError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        line = _line(kind, error)
+        line = _line(own, error)
         if line is None or is_full(error):
             raise
-        raise OwnTaskError(f"{_place(*line, kind)}: {type(error).__name__}: {error}") from error
+        raise OwnCodeError(f"{place(*line, own)}: {type(error).__name__}: {error}") from error
 
 
 def require_operator(task: Any, op: Any, method: str) -> None:
@@ -39,16 +40,25 @@ def require_operator(task: Any, op: Any, method: str) -> None:
     message = f"{method} returned {what}; it must return an operator, with A(x) and A_adjoint(y)"
     code = getattr(inspect.unwrap(getattr(type(task), method)), "__code__", None)
     if code is None:  # no plain function
-        raise OwnTaskError(f"the error is in your task {type(task).__name__}: {message}")
-    raise OwnTaskError(f"{_place(code.co_filename, code.co_firstlineno, type(task))}: {message}")
+        raise OwnCodeError(f"the error is in your task {type(task).__name__}: {message}")
+    raise OwnCodeError(f"{place(code.co_filename, code.co_firstlineno, type(task))}: {message}")
 
 
-def _place(file: str, line: int, kind: type) -> str:
-    return f"the error is in your task {kind.__name__}, {file}, line {line}"
+def place(file: str, line: int, own: type | OwnFunction) -> str:
+    """The beginning of a message: whose fault it is, and where."""
+    what = f"method {own.name}" if isinstance(own, OwnFunction) else f"task {own.__name__}"
+    return f"the error is in your {what}, {file}, line {line}"
 
 
-def _line(kind: type, error: Exception) -> tuple[str, int] | None:
+def _line(own: type | OwnFunction, error: Exception) -> tuple[str, int] | None:
     """The last line of the user's that an error came through; None if there is none."""
+    files = set(own.files) if isinstance(own, OwnFunction) else _files(own)
+    found = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    return (found[-1].filename, found[-1].lineno or 0) if found else None
+
+
+def _files(kind: type) -> set[str]:
+    """The files of a class and of those of the user's that it is derived from."""
     files = set()
     for base in kind.__mro__:
         if base.__module__.partition(".")[0] == "firm":
@@ -57,5 +67,4 @@ def _line(kind: type, error: Exception) -> tuple[str, int] | None:
             files.add(inspect.getfile(base))
         except (OSError, TypeError):  # typed into a session: there is no file
             continue
-    found = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
-    return (found[-1].filename, found[-1].lineno or 0) if found else None
+    return files

@@ -25,7 +25,7 @@ from firm.networks import NETWORKS, Estimator
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
-from firm.tasks._own import OwnTaskError, blamed, require_operator
+from firm.tasks._own import OwnCodeError, blamed, require_operator
 from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
@@ -247,7 +247,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
             op = task.draw_operator(Rows(1, 0, 1), device)
             require_operator(task, op, "draw_operator")
             dot_test(op, (1, channels, *task.shape), device=device)
-    except OwnTaskError as error:
+    except OwnCodeError as error:
         raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
