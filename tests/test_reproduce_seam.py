@@ -204,7 +204,7 @@ def test_the_list_fits_into_80_columns(tmp_path, capsys, monkeypatch):
         assert study.paper in lines[i]
         assert minutes(study.quick) in lines[i]
         assert f" {'' if study.measured else '~'}{minutes(study.full)} " in lines[i]
-        assert lines[i + 1].endswith("+ D-Flow)") == (study.name in ("celeba", "cost", "qualitative"))
+        assert lines[i + 1].endswith("+ D-Flow)") == (study.name in ("cost", "qualitative"))
         assert lines[i].endswith("  -")  # not run here
         assert lines[i + 1].startswith(f"    {study.title}")
         assert ("--data" in lines[i + 1], "--afhq" in lines[i + 1]) == ("celeba" in study.data, "afhq" in study.data)
@@ -241,7 +241,7 @@ def test_times_that_are_called_measured_have_been():
         ("mismatch", "about 2 min on one H200"),
         ("toy", "about 3 min on two cores of an AMD EPYC"),
         ("steps", "estimated at 5 min on one H200"),
-        ("celeba", "estimated at 13 min on one H200, and D-Flow, which takes minutes an image"),
+        ("qualitative", "estimated at 1 min on one H200, and D-Flow, which nobody has timed there"),
     ],
 )
 def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, capsys, monkeypatch):

@@ -35,7 +35,7 @@ def overview(out: Path) -> None:
     console.print(
         "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: for one H200, with trainings; ~ is an "
         f"estimate, the others were measured beside other work ({elsewhere} on the two cores). + D-Flow: that is not "
-        "counted, it takes minutes an image; --methods can leave it out."
+        "counted, nobody has timed it there; --methods can leave it out."
     )
     for layout in LAYOUTS.values():
         console.print(layout)

@@ -30,7 +30,7 @@ def _elsewhere(study: Study, quick: bool) -> str:
     if quick or study.measured:
         where = "two cores of an AMD EPYC" if quick or study.measured == "EPYC" else "one H200"
         return f"about {minutes(study.quick if quick else study.full)} on {where}"
-    more = f", and {study.without}, which takes minutes an image" if study.without else ""
+    more = f", and {study.without}, which nobody has timed there" if study.without else ""
     return f"estimated at {minutes(study.full)} on one H200{more}"
 
 
