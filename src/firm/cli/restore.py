@@ -192,6 +192,8 @@ def restore(
             _refuse_simulated(task, settings)
             if mask is not None and not mask.exists():
                 raise ValueError(f"--mask {mask}: no such file or folder")
+            if kernel is not None and not kernel.is_file():
+                raise ValueError(f"--kernel {kernel}: no such file")
             check_picture_settings(task, level, mask, keep_known, kernel, max_megapixels, **given(settings))
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")

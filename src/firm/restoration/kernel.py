@@ -36,8 +36,8 @@ def _from_array(path: Path, max_megapixels: float) -> Tensor:
     with open_array(path, max_bytes=16e6 * max_megapixels) as array:
         if len(array.shape) != 2 or array.dtype.kind == "c":
             raise ProblemError(
-                f"the kernel {path} is an array {tuple(array.shape)} of {array.dtype}: one kernel blurs all channels, "
-                "real numbers (rows, columns)"
+                f"the kernel {path} is an array {tuple(array.shape)} of {array.dtype}: it must have two axes, "
+                "rows and columns, of real numbers; one kernel blurs all channels"
             )
         if math.prod(array.shape) > max_megapixels * 1e6:
             raise ProblemError(f"the kernel {path}, {tuple(array.shape)}, is larger than {max_megapixels:g} megapixels")

@@ -64,6 +64,8 @@ def measured_problem(
         check_sigma(task.sigma)
         alpha = reading.alpha if y.shape[-2:] == sides else None
         problem = posed(name, task, op, y, replace(reading, complex=isinstance(op, AsReal), alpha=alpha))
+    except ProblemError:  # whatever the size
+        raise
     except ValueError as error:
         guess = f" (the image was taken to have {sides[1]}x{sides[0]} pixels: --size gives another size)"
         raise ProblemError(f"{error}{guess if size is None else ''}") from error
@@ -98,12 +100,12 @@ def _in_axes_of(like: Tensor, path: Path, task: BaseTask, reading: Reading, chan
     y, measures = reading.image, f"{path}: the task {task.name} measures"
     if not reading.array:
         if like.is_complex() or like.ndim != 4:
-            raise ValueError(f"{measures} what no picture can hold: give an array file (.npy)")
+            raise ProblemError(f"{measures} what no picture can hold: give an array file (.npy)")
         if like.shape[1] == 1 < channels and not reading.grey:
-            raise ValueError(f"{measures} one channel, and the picture has colours")
+            raise ProblemError(f"{measures} one channel, and the picture has colours")
         return y[:, :1] if like.shape[1] == 1 else y
     if y.is_complex() and not like.is_complex():
-        raise ValueError(f"{measures} real values, and the file holds complex ones")
+        raise ProblemError(f"{measures} real values, and the file holds complex ones")
     if like.is_complex():
         y = y.to(like.dtype)
     if [n for n in y.shape if n > 1] == [n for n in like.shape if n > 1]:

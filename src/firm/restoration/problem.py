@@ -141,6 +141,7 @@ def picture_problem(
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
     about |= {} if kernel is None else {"kernel": str(kernel)}
     keep = level <= SMALLEST if keep_known is None else keep_known
+    about |= {"keep_known": keep} if task == "inpainting" else {}
     notes = [scaled, *_notes(path, reading, task, seen)]
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
     problem = Problem(
