@@ -65,3 +65,23 @@ class Square(BaseTask):
 
     def build(self, values):
         return from_functions(lambda x: x[..., :20], lambda y: torch.nn.functional.pad(y, (0, 12)))
+
+
+class Nothing(BaseTask):
+    """Whose A forgets to return."""
+
+    def build(self, values):
+        class Forgets:
+            def A(self, x):
+                pass
+
+            A_adjoint = A
+
+        return Forgets()
+
+
+class NoOperator(BaseTask):
+    """Whose operator is none."""
+
+    def operator(self, seed=42, indices=(0,)):
+        pass

@@ -158,6 +158,20 @@ BAD = {
 }
 
 
+WRONG_TASKS = [
+    ("Scan", {"sigma": 7}, "sigma must be from 0 to 2"),
+    ("Scan", {"sigma": (0.1, 0.2)}, "a range is for training; sigma must be one value here"),
+    ("Nothing", {}, "nothing: what A returns must be a torch tensor, got NoneType"),
+    ("NoOperator", {}, "the error is in your task NoOperator, .*: operator returned None; it must return an operator"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), WRONG_TASKS)
+def test_what_is_wrong_with_the_task_is_told(tmp_path, name, settings, message):
+    with pytest.raises(ProblemError, match=message):
+        measured(saved(tmp_path / "y.npy", ONES), name, settings=settings)
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_what_is_no_measurement_is_told(tmp_path, case):
     task, y, message = BAD[case]
@@ -216,6 +230,7 @@ def test_the_command_with_a_size(model_file, tmp_path):
     file = saved(tmp_path / "y.npy", np.zeros(3 * 24, np.float32))
     words = [file, "--task", f"{OWN}:Sums", "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
     assert says(restore(*words).output, "give it with --size")
+    assert says(restore(*words, "--max-megapixels", 1e-5).output, "(72,) values are more than 1e-05 megapixels")
     result = restore(*words, "--size", "32x24")
     assert result.exit_code == 0, result.output
     assert np.load(tmp_path / "out" / "y_restored.npy").shape == (3, 24, 32)
