@@ -50,7 +50,7 @@ def restore(
         typer.Option(
             metavar="S|G/255",
             help="Noise level: for pixels in [-1, 1], such as 0.2, or in grey levels of 255, such as 25/255 (which is "
-            "0.196). Estimated if not given; a simulation has the paper's.",
+            "0.196). Estimated if not given; a simulation has the paper's, a task of your own its default.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
@@ -74,8 +74,8 @@ def restore(
     kernel: Annotated[
         Path | None,
         typer.Option(
-            help="deblurring: the blur itself, instead of --blur: a small grey picture, or an array, of a point of "
-            "light as it came out, in the middle. Divided by its sum.",
+            help="deblurring: the blur itself, instead of --blur: a small grey picture, or an array, of what became of "
+            "a point of light in its middle.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
@@ -90,7 +90,9 @@ def restore(
     own: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A setting of your own task, key=value; may be repeated.", rich_help_panel=SIMULATION
+            "--set",
+            help="A setting of your own task, key=value, also with --task; may be repeated.",
+            rich_help_panel=SIMULATION,
         ),
     ] = None,
     model: Annotated[
