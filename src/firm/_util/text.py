@@ -59,6 +59,14 @@ def noise_level(text: str, option: str = "--sigma") -> float:
         ) from None
 
 
+def image_size(text: str, option: str = "--size") -> tuple[int, int]:
+    """Height and width of an image: ``128`` of a square, else ``WIDTHxHEIGHT``, as pictures are told everywhere."""
+    words = text.lower().split("x")
+    if len(words) > 2 or not all(word.isdecimal() and int(word) > 0 for word in words):
+        raise ValueError(f"{option} takes the side of a square image, or WIDTHxHEIGHT, such as 192x128; got {text!r}")
+    return int(words[-1]), int(words[0])
+
+
 def in_both_units(low: float, high: float | None = None) -> str:
     """A noise level, or a range of them, for pixels in [-1, 1] and in grey levels of 255."""
     if high is None or f"{low:.3g}" == f"{high:.3g}":

@@ -30,7 +30,8 @@ def restore(
     task: Annotated[
         str | None,
         typer.Option(
-            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}.",
+            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}; or a task of your own, "
+            "file.py:Class, that these files (pictures, or arrays y = A x + noise) are measurements of.",
             rich_help_panel=PICTURE,
             autocompletion=picture_tasks,
         ),
@@ -49,7 +50,7 @@ def restore(
         typer.Option(
             metavar="S|G/255",
             help="Noise level: for pixels in [-1, 1], such as 0.2, or in grey levels of 255, such as 25/255 (which is "
-            "0.196). Estimated if not given; a simulation has the paper's.",
+            "0.196). Estimated if not given; a simulation has the paper's, a task of your own its default.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
@@ -61,17 +62,37 @@ def restore(
         ),
     ] = None,
     keep_known: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--keep-known",
-            help="inpainting: leave all pixels outside the mask exactly as they are.",
+            "--keep-known/--no-keep-known",
+            help="inpainting: leave all pixels outside the mask exactly as they are, or remove their noise too. "
+            "They are left where there is no noise (--sigma 0, or an estimate of 0.002).",
+            show_default=False,
             rich_help_panel=PICTURE,
         ),
-    ] = False,
+    ] = None,
+    kernel: Annotated[
+        Path | None,
+        typer.Option(
+            help="deblurring: the blur itself, instead of --blur: a small grey picture, or an array, of what became of "
+            "a point of light in its middle.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|WIDTHxHEIGHT",
+            help="A task of your own: the image's size, where it does not follow from the measurement.",
+            rich_help_panel=PICTURE,
+        ),
+    ] = None,
     own: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", help="A setting of your own task, key=value; may be repeated.", rich_help_panel=SIMULATION
+            "--set",
+            help="A setting of your own task, key=value, also with --task; may be repeated.",
+            rich_help_panel=SIMULATION,
         ),
     ] = None,
     model: Annotated[
@@ -132,28 +153,32 @@ def restore(
     Under torchrun, the pictures are shared among the processes.
     """  # fmt: skip
     from firm._util.distributed import ranks
-    from firm._util.importing import code_digest
-    from firm._util.text import noise_level
+    from firm._util.importing import code_digest, is_own
+    from firm._util.text import image_size, noise_level
     from firm._util.text import settings as parse
     from firm.cli.models import channels_of, load_model, range_of
     from firm.cli.pictures import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
-    from firm.restoration import ProblemError, picture_problem, simulated_problem, tiled
+    from firm.restoration import ProblemError, measured_problem, picture_problem, simulated_problem, tiled
     from firm.restoration.names import shown
     from firm.restoration.problem import check_picture_settings, check_simulation
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
 
-    _refuse_mixtures(task, simulate, mask, keep_known, own, seed)
+    measured = task is not None and is_own(task)
+    _refuse_mixtures(task, simulate, mask, keep_known, kernel, seed)
+    _refuse_others_options(measured, simulate, own, size, mask, value_range)
     if calibration is not None and samples < 2:
         raise typer.BadParameter("--calibration is for standard deviations: give --samples 2 or more")
 
     def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
+        if task is not None and measured:
+            return measured_problem(path, task, degradation, sides, channels, max_megapixels)
         values = values if value_range is not None or is_array_file(path) else None  # that of training is for arrays
         if task is not None:
             return picture_problem(
-                path, task, sigma=level, mask=mask_of(path), keep_known=keep_known, channels=channels,
+                path, task, sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel, channels=channels,
                 value_range=values, max_megapixels=max_megapixels, **given(settings),
             )  # fmt: skip
         assert simulate is not None
@@ -165,21 +190,24 @@ def restore(
         return mask / Path(os.path.abspath(path)).relative_to(root)
 
     def inputs(path: Path) -> list[Path]:
-        holes = mask_of(path)
-        return [path] if holes is None else [path, holes]
+        return [file for file in (path, mask_of(path), kernel) if file is not None]
 
     try:
         level = None if sigma is None else noise_level(sigma)
-        if task is not None:
+        sides = None if size is None else image_size(size)
+        if task is not None and not measured:
             _refuse_simulated(task, settings)
             if mask is not None and not mask.exists():
                 raise ValueError(f"--mask {mask}: no such file or folder")
-            check_picture_settings(task, level, mask, keep_known, **given(settings))
+            if kernel is not None and not kernel.is_file():
+                raise ValueError(f"--kernel {kernel}: no such file")
+            check_picture_settings(task, level, mask, keep_known, kernel, max_megapixels, **given(settings))
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
         degradation = {**given({"sigma": level, **settings}), **parse(own or [])}
-        if simulate is not None:
-            check_simulation(simulate, degradation)
+        named = task if measured else simulate  # the task whose class makes the operator
+        if named is not None:
+            check_simulation(named, degradation)
         found = find_pictures(pictures, out)
         files, root = found.files, found.root
         with ranks(device) as r:
@@ -188,12 +216,15 @@ def restore(
             reads = (channels_of(chosen), range_of(value_range, chosen.card, arrays[0] if arrays else files[0]))
             about = {
                 "model": chosen.fingerprint(), "task": task, "simulate": simulate, "degradation": degradation,
-                "keep_known": keep_known, "value_range": reads[1], "steps": steps, "samples": samples, "seed": seed,
-                "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
+                "keep_known": keep_known if task == "inpainting" else False, "value_range": reads[1], "steps": steps,
+                "samples": samples, "seed": seed, "format": kind, "tile": tile, "overlap": overlap,
+                "precision": precision,
             }  # fmt: skip
-            scale = None if calibration is None else _scale(calibration, task, simulate, model, network, steps, samples)
+            about |= {} if sides is None else {"size": sides}
+            kind_of_task = str(task) if named is None else task_class(named).name
+            scale = None if calibration is None else _scale(calibration, kind_of_task, model, network, steps, samples)
             about |= {} if scale is None else {"calibration": scale.scale}
-            code = "" if simulate is None else code_digest(task_class(simulate))
+            code = "" if named is None else code_digest(task_class(named))
             about |= {"code": code} if code else {}  # of the library's tasks nothing: earlier results count as done
             job = Job(
                 tiled(chosen, tile, overlap), lambda path: problem(path, *reads), steps, samples, seed, out, kind,
@@ -212,7 +243,7 @@ def restore(
 
 
 def _refuse_mixtures(
-    task: str | None, simulate: str | None, mask: Path | None, keep_known: bool, own: list[str] | None, seed: int
+    task: str | None, simulate: str | None, mask: Path | None, keep_known: bool | None, kernel: Path | None, seed: int
 ) -> None:
     """Options that do not go together."""
     if (task is None) == (simulate is None):
@@ -221,24 +252,38 @@ def _refuse_mixtures(
         raise typer.BadParameter(
             "--mask belongs to --task inpainting; --simulate draws its own (--missing, --box, --strokes)"
         )
-    if keep_known and task != "inpainting":
+    if keep_known is not None and task != "inpainting":
         raise typer.BadParameter("--keep-known belongs to --task inpainting: other tasks know no pixel exactly")
-    if task is not None and own:
-        raise typer.BadParameter("--set belongs to --simulate")
+    if kernel is not None and task != "deblurring":
+        raise typer.BadParameter("--kernel belongs to --task deblurring")
     if not -(2**63) <= seed < 2**63:
         raise typer.BadParameter(f"--seed must be a whole number of 64 bits, got {seed}")
 
 
-def _scale(
-    file: Path, task: str | None, simulate: str | None, model: str, network: str | None, steps: int, samples: int
-) -> TaskScale:
+def _refuse_others_options(
+    measured: bool, simulate: str | None, own: list[str] | None, size: str | None, mask: Path | None,
+    value_range: str | None,
+) -> None:  # fmt: skip
+    """Options of tasks of the user's own without one, and the other way round."""
+    if own and simulate is None and not measured:
+        raise typer.BadParameter("--set belongs to --simulate, and to --task with a task of your own, file.py:Class")
+    if size is not None and not measured:
+        raise typer.BadParameter("--size belongs to --task with a task of your own, file.py:Class")
+    if mask is not None and measured:
+        raise typer.BadParameter("--mask belongs to --task inpainting; what a task of your own measures, its code says")
+    if value_range is not None and measured:
+        raise typer.BadParameter(
+            "--value-range is for arrays that are images; the measurements of a task of your own are taken as they "
+            "are, for images in [-1, 1]"
+        )
+
+
+def _scale(file: Path, task: str, model: str, network: str | None, steps: int, samples: int) -> TaskScale:
     """What the standard deviations are multiplied by; an error where the file was made for something else."""
     from firm.cli.models import load_plain
     from firm.restoration.calibration import load, scales_for
-    from firm.tasks import task_class
 
-    name = task if simulate is None else task_class(simulate).name
-    return scales_for(load(file), str(name), load_plain(model, network).fingerprint(), steps, samples)
+    return scales_for(load(file), task, load_plain(model, network).fingerprint(), steps, samples)
 
 
 def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:

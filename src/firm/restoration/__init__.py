@@ -2,6 +2,7 @@
 
 from firm.restoration import calibration as calibration
 from firm.restoration.blur_estimate import estimate_blur as estimate_blur
+from firm.restoration.measurement import measured_problem as measured_problem
 from firm.restoration.noise import estimate_noise as estimate_noise
 from firm.restoration.problem import Problem as Problem
 from firm.restoration.problem import ProblemError as ProblemError

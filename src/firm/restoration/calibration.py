@@ -202,6 +202,8 @@ def differences(found: TaskScale, settings: Mapping[str, Any]) -> list[str]:
 
     both = {key: (made, settings[key]) for key, made in found.settings.items() if key in settings}
     other = [f"{key} {_short(made)}, not {_short(here)}" for key, (made, here) in both.items() if not near(made, here)]
+    if "blur" in found.settings and "blur" not in settings and "kernel" in settings:
+        other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
     return [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
 
 

@@ -18,8 +18,9 @@ from firm.metrics import visible
 from firm.operators import LinearOperator
 from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
+from firm.restoration.kernel import read_kernel
 from firm.restoration.mask import mask_note, read_mask
-from firm.restoration.noise import estimate_noise
+from firm.restoration.noise import SMALLEST, estimate_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, built_in, task_class
@@ -83,7 +84,8 @@ def picture_problem(
     *,
     sigma: float | None = None,
     mask: Path | None = None,
-    keep_known: bool = False,
+    keep_known: bool | None = None,
+    kernel: Path | None = None,
     channels: int = 3,
     value_range: Range | None = None,
     max_megapixels: float = MAX_MEGAPIXELS,
@@ -91,7 +93,8 @@ def picture_problem(
 ) -> Problem:
     """A degraded picture to restore as it is.
 
-    Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` the blur's width (`estimate_blur`).
+    Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
+    (`estimate_blur`).
 
     Parameters
     ----------
@@ -104,7 +107,11 @@ def picture_problem(
     mask
         For inpainting, a picture of the same size, white where pixels are missing; transparent pixels are kept.
     keep_known
-        For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too.
+        For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too. If
+        None, they are left where there is no noise, a level of at most 0.002, which is the rounding to 8 bits.
+    kernel
+        For deblurring: the point spread function, a small grey picture or an array (h, w). Its centre is the pixel
+        (h // 2, w // 2). It is divided by its sum.
     channels
         That the model takes.
     value_range
@@ -117,10 +124,13 @@ def picture_problem(
         ("bicubic" if not given, "box" or "stride") for super-resolution.
     """
     kind = picture_task(task)
-    given = _own_settings(task, sigma, mask, keep_known, settings)
+    given = _own_settings(task, sigma, mask, keep_known, kernel, settings)
     reading = read(path, channels, value_range, max_megapixels)
     seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
-    blur = _blur(path, reading) if task == "deblurring" and "blur" not in given else None
+    scaled = None
+    if kernel is not None:
+        given["kernel"], scaled = read_kernel(kernel, max_megapixels)
+    blur = _blur(path, reading) if task == "deblurring" and not {"blur", "kernel"} & set(given) else None
     if blur is not None:
         given["blur"] = blur.width
     try:
@@ -130,22 +140,34 @@ def picture_problem(
     level = _noise(path, reading, degraded.seen) if sigma is None else sigma
     how_sure = {} if blur is None else {"blur_error": blur.error}
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
+    about |= {} if kernel is None else {"kernel": str(kernel)}
+    keep = level <= SMALLEST if keep_known is None else keep_known
+    about |= {"keep_known": keep} if task == "inpainting" else {}
+    notes = [scaled, *_notes(path, reading, task, seen)]
     shown = reading.image if degraded.seen is None else reading.image * degraded.seen
     problem = Problem(
         degraded.op, degraded.y, level, visible(shown, reading.complex), about, margin=degraded.margin,
         complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
-        known=_known(reading, degraded.seen) if keep_known else None, notes=_notes(path, reading, task, seen),
+        known=_known(reading, degraded.seen) if keep else None, notes=tuple(note for note in notes if note is not None),
     )  # fmt: skip
-    return _fitted(problem, reading, channels)
+    return fitted(problem, reading, channels)
 
 
 def check_picture_settings(
-    task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool = False, **settings: Any
+    task: str,
+    sigma: float | None = None,
+    mask: Path | None = None,
+    keep_known: bool | None = None,
+    kernel: Path | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
+    **settings: Any,
 ) -> None:
     """Raise `ProblemError` for settings that `picture_problem` refuses whatever the picture is, before one is read."""
-    given = _own_settings(task, sigma, mask, keep_known, settings)
+    given = _own_settings(task, sigma, mask, keep_known, kernel, settings)
+    if kernel is not None:
+        read_kernel(kernel, max_megapixels)
     if task == "deblurring":
-        given.setdefault("blur", 1.0)  # would be estimated
+        given.setdefault("blur", 1.0)  # would be estimated, or there is a kernel
     seen = None if mask is None else torch.ones(SMALL, SMALL)
     try:
         picture_task(task).from_picture(torch.zeros(1, 1, SMALL, SMALL), given, seen)
@@ -154,7 +176,12 @@ def check_picture_settings(
 
 
 def _own_settings(
-    task: str, sigma: float | None, mask: Path | None, keep_known: bool, settings: Mapping[str, Any]
+    task: str,
+    sigma: float | None,
+    mask: Path | None,
+    keep_known: bool | None,
+    kernel: Path | None,
+    settings: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The settings that were given, by the names of the task; an error for those of other tasks."""
     known = {} if task == "inpainting" else picture_task(task).parameters
@@ -165,6 +192,10 @@ def _own_settings(
             raise ProblemError(f"{key} does not belong to {task}")
     if task != "inpainting" and (mask is not None or keep_known):
         raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
+    if task != "deblurring" and kernel is not None:
+        raise ProblemError(f"kernel does not belong to {task}: a kernel of your own is undone by deblurring")
+    if kernel is not None and "blur" in given:
+        raise ProblemError("give either blur, the width of a Gaussian, or kernel, the blur itself: not both")
     check_sigma(sigma)
     return {names[key]: value for key, value in given.items()}
 
@@ -205,12 +236,12 @@ def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
     return torch.where(seen.bool(), image, math.nan)
 
 
-def _notes(path: Path, reading: Reading, task: str, seen: Tensor | None) -> tuple[str, ...]:
+def _notes(path: Path, reading: Reading, task: str, seen: Tensor | None) -> list[str | None]:
     """What is worth knowing of the files themselves."""
     notes = [*reading.notes, None if seen is None else mask_note(seen)]
     if not reading.array:
         notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
-    return tuple(note for note in notes if note is not None)
+    return notes
 
 
 def simulated_problem(
@@ -237,30 +268,26 @@ def simulated_problem(
             raise ValueError(f"{path}: a factor of {task.settings()['factor']} is larger than the picture's sides")
         check_sigma(task.sigma)
         op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
-        with blamed(kind):
-            adjoint = op.A_adjoint(y)
+        problem = posed(name, task, op, y, reading)
     except ValueError as error:
         raise ProblemError(str(error)) from error
+    return fitted(replace(problem, truth=truth, value_range=value_range), reading, channels)
+
+
+def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
+    """The problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
+    with blamed(type(task)):
+        adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     about = {"task": name, "estimated": False, **task.settings()}
-    problem = Problem(
-        op,
-        y,
-        task.sigma,
-        visible(shown, reading.complex),
-        about,
-        truth,
-        complex=reading.complex,
-        array=reading.array,
-        value_range=value_range,
-        alpha=reading.alpha,
-        notes=reading.notes,
-    )
-    return _fitted(problem, reading, channels)
+    return Problem(
+        op, y, task.sigma, visible(shown, reading.complex), about, complex=reading.complex, array=reading.array,
+        alpha=reading.alpha, notes=reading.notes,
+    )  # fmt: skip
 
 
 def check_simulation(name: str, settings: Mapping[str, Any]) -> None:
-    """Raise `ProblemError` for settings that `simulated_problem` refuses whatever the picture is."""
+    """Raise `ProblemError` for settings that `simulated_problem` and `measured_problem` refuse for any picture."""
     try:
         kind = task_class(name)
         kind.check_names(settings)
@@ -271,7 +298,7 @@ def check_simulation(name: str, settings: Mapping[str, Any]) -> None:
     check_sigma(values.get("sigma"))
 
 
-def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
+def fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     """The problem for a model of `channels`: grey pictures for colour models, and colour for grey ones."""
     if reading.array:
         return problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class ProblemError(ValueError):
 class Reading:
     """An image as it was read, for a model with a number of channels."""
 
-    image: Tensor  # (1, C, H, W)
+    image: Tensor  # (1, C, H, W); of `read_measurement` as it is stored
     grey: bool = False
     complex: bool = False
     array: bool = False
@@ -73,6 +74,24 @@ def range_notes(path: Path, image: Tensor) -> tuple[str, ...]:
             "of 12 bits, --value-range 0,4095 says so"
         )
     return tuple(notes)
+
+
+def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> Reading:
+    """An array file that holds a measurement: floats, real or complex, of any shape and as they are."""
+    with open_array(path, max_bytes=48e6 * max_megapixels) as array:
+        if array.dtype.kind not in "fc":
+            raise ProblemError(
+                f"{path}: holds {array.dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"
+            )
+        if math.prod(array.shape) > 3e6 * max_megapixels:
+            raise ProblemError(
+                f"{path}: {tuple(array.shape)} values are more than {max_megapixels:g} megapixels in three channels "
+                "(max_megapixels; --max-megapixels on the command line)"
+            )
+        values = np.array(array[...], dtype=np.complex64 if array.dtype.kind == "c" else np.float32)
+    if not np.isfinite(values).all():
+        raise ProblemError(f"{path}: NaN or infinite values")
+    return Reading(torch.from_numpy(values), array=True)
 
 
 def is_saved_picture(path: Path, channels: int = 3) -> bool:

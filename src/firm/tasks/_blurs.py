@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from firm.operators import Blur
 
@@ -18,3 +20,11 @@ def valid_blur(kernel: Tensor) -> Blur:
     op = Blur(kernel, boundary="valid", check=False)
     op.cg_tol, op.cg_iterations = 0, ITERATIONS
     return op
+
+
+def centred(kernel: Tensor) -> Tensor:
+    """A kernel (h, w) without its outer zeros, in an odd square: its centre, (h // 2, w // 2), stays the centre."""
+    (h, w), (rows, columns) = kernel.shape, kernel.nonzero().unbind(1)
+    reach = int(torch.cat([rows - h // 2, columns - w // 2]).abs().max())
+    around = F.pad(kernel, (reach,) * 4)
+    return around[h // 2 : h // 2 + 2 * reach + 1, w // 2 : w // 2 + 2 * reach + 1]

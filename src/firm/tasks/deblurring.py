@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm.operators import Blur, LinearOperator, gaussian_kernel
-from firm.tasks._blurs import valid_blur
+from firm.tasks._blurs import centred, valid_blur
 from firm.tasks.base import BaseTask, Degraded
 from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
@@ -47,8 +47,14 @@ class Deblurring(BaseTask):
 
     @classmethod
     def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
-        """The picture, continued by its mirror image: the operator is periodic, the world is not."""
-        blur = settings.get("blur")
+        """The picture, continued by its mirror image: the operator is periodic, the world is not.
+
+        With a kernel of the user's, (h, w), it is the measured part of a larger one: the mirror image of what an
+        asymmetric kernel has blurred is blurred by another.
+        """
+        blur, kernel = settings.get("blur"), settings.get("kernel")
+        if kernel is not None:
+            return _with_kernel(picture, kernel)
         if blur is None or not 0 < blur <= 10:
             raise ValueError(f"deblurring needs the blur's standard deviation in pixels, above 0 and up to 10: {blur}")
         reach = math.ceil(4 * blur)
@@ -56,3 +62,14 @@ class Deblurring(BaseTask):
         margin = min(16 + reach, *(n - 1 for n in picture.shape[-2:]))
         y = F.pad(picture, (margin,) * 4, mode="reflect") if margin else picture
         return Degraded(op, y, {"blur": blur}, margin=margin)
+
+
+def _with_kernel(picture: Tensor, kernel: Tensor) -> Degraded:
+    (H, W), (h, w) = picture.shape[-2:], kernel.shape
+    if h > H or w > W:
+        raise ValueError(
+            f"deblurring: the kernel has {w}x{h} pixels, the picture {W}x{H}: it must not be larger; cut off what is "
+            "black around it, as much on all sides"
+        )
+    kernel = centred(kernel)
+    return Degraded(valid_blur(kernel), picture, {}, margin=len(kernel) // 2)

@@ -1,0 +1,172 @@
+"""``--kernel``: a blur of the user's own, from a picture or an array."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import call, says
+from PIL import Image
+
+from firm.restoration import ProblemError, picture_problem
+from firm.restoration.calibration import TaskScale, differences
+from firm.restoration.kernel import read_kernel
+
+HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
+
+
+def saved(path, values):
+    """A kernel as a file of the kind that its name says; pictures are as bright as can be."""
+    white = {"b.png": 255, "w.png": 65535, "w.tif": 65535}.get(path.name[-5:])
+    if white is None:
+        np.save(path, values)
+    else:
+        pixels = (values / values.max() * white).round()
+        Image.fromarray(pixels.astype(np.uint8 if white == 255 else np.uint16)).save(path)
+    return path
+
+
+def look(path):
+    with Image.open(path) as picture:
+        return picture.mode, *picture.size
+
+
+def restore(path, out, model_file, *more):
+    common = ["--task", "deblurring", "--sigma", 0.1, "--steps", 1, "--model", model_file, "--out", out]
+    return call("restore", path, *common, *more)
+
+
+def direct(kernel, x, margin):
+    """The light that comes to each pixel inside the margin from all others, one by one."""
+    (h, w), (H, W) = kernel.shape, x.shape
+    y = np.zeros((H - 2 * margin, W - 2 * margin))
+    for i, j in np.ndindex(y.shape):
+        for a, b in zip(*np.nonzero(kernel), strict=True):
+            y[i, j] += kernel[a, b] * x[i + margin - (a - h // 2), j + margin - (b - w // 2)]
+    return y
+
+
+KERNELS = {
+    "even and odd": HOOK,
+    "odd": np.rot90(HOOK)[:3, :3],
+    "even": np.pad(HOOK, ((0, 1), (0, 0))),
+    "zeros around": np.pad(HOOK, ((6, 3), (1, 8))),
+    "one row": np.array([[1.0, 2, 3, 4, 5]]),
+    "a point": np.array([[1.0]]),
+    "a point beside the centre": np.array([[0, 0, 0], [0, 0, 0], [0, 1.0, 0]]),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_convolved_with_and_not_correlated(folder, tmp_path, name):
+    kernel = KERNELS[name] / KERNELS[name].sum()
+    p = picture_problem(folder / "000.png", "deblurring", sigma=0.1, kernel=saved(tmp_path / "k.npy", kernel))
+    x = np.random.default_rng(0).uniform(-1, 1, (36 + 2 * p.margin, 44 + 2 * p.margin))
+    blurred = p.op.A(torch.from_numpy(x)[None, None].float())[0, 0]
+    np.testing.assert_allclose(blurred, direct(kernel, x, p.margin), atol=1e-5)
+    assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 36, 44)
+    torch.testing.assert_close(p.y, picture_problem(folder / "000.png", "denoising", sigma=0.1).y)
+
+
+def test_zeros_around_a_kernel_cost_nothing(folder, tmp_path):
+    plain, wide = (saved(tmp_path / f"{n}.npy", np.pad(HOOK, n)) for n in (0, 8))
+    margins = [picture_problem(folder / "000.png", "deblurring", sigma=0.1, kernel=k).margin for k in (plain, wide)]
+    assert margins == [1, 1]  # what is not 0 lies around the centre, (1, 2) of the hook
+
+
+@pytest.mark.parametrize("name", ["b.png", "w.png", "w.tif", "k.npy"])
+def test_kernels_of_several_formats_sum_to_one(tmp_path, name):
+    scaled = 7.5 * HOOK
+    kernel, note = read_kernel(saved(tmp_path / name, scaled), 64)
+    total = {"k.npy": 7.5, "b.png": (255 + 128 + 64 + 32 + 159) / 255}.get(name, 20 / 8)
+    assert float(kernel.sum()) == pytest.approx(1)
+    np.testing.assert_allclose(kernel, HOOK, atol=2e-3 if name == "b.png" else 1e-5)
+    assert (
+        note == f"the values of the kernel {tmp_path / name} sum to {total:.4g}: they were divided by that, to sum to 1"
+    )
+    assert read_kernel(saved(tmp_path / "one.npy", HOOK), 64)[1] is None
+
+
+def test_grey_pictures_in_colour_and_with_alpha_are_kernels(tmp_path):
+    with Image.open(saved(tmp_path / "b.png", HOOK)) as grey:
+        grey.convert("RGB").save(tmp_path / "rgb.png")
+        seen = np.dstack([np.full((3, 4, 3), 255, np.uint8), np.asarray(grey)])
+    Image.fromarray(seen).save(tmp_path / "alpha.png")  # white light, transparent where there is none
+    expected = read_kernel(tmp_path / "b.png", 64)[0]
+    assert torch.equal(read_kernel(tmp_path / "rgb.png", 64)[0], expected)
+    torch.testing.assert_close(read_kernel(tmp_path / "alpha.png", 64)[0], expected)
+
+
+BAD = {
+    "zero.npy": (np.zeros((3, 3)), "is 0 everywhere"),
+    "negative.npy": (HOOK - 0.01, "has negative values, down to -0.01"),
+    "nan.npy": (np.where(HOOK > 0.3, np.nan, HOOK), "has values that are NaN or infinite"),
+    "three.npy": (np.stack([HOOK] * 3), "is an array (3, 3, 4) of float64: it must have two axes"),
+    "complex.npy": (HOOK + 0j, "of complex128: it must have two axes, rows and columns, of real numbers"),
+    "colour.png": (np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "is in colour"),
+    "black.png": (np.zeros((5, 5), np.uint8), "is 0 everywhere"),
+    "large.npy": (np.ones((2, 45)), "the kernel has 45x2 pixels, the picture 44x36: it must not be larger"),
+    "missing.png": (None, "missing.png: no such file"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_kernel_is_told(folder, model_file, tmp_path, name):
+    values, message = BAD[name]
+    if values is not None and name.endswith("npy"):
+        np.save(tmp_path / name, values)
+    elif values is not None:
+        Image.fromarray(values).save(tmp_path / name)
+    result = restore(folder / "000.png", tmp_path / "out", model_file, "--kernel", tmp_path / name)
+    assert result.exit_code == 2
+    assert says(result.output, message)
+    assert not list(tmp_path.glob("out/*.png"))
+    if name != "large.npy":  # which a larger picture could have
+        whole = restore(folder, tmp_path / "out", model_file, "--kernel", tmp_path / name)
+        assert "not restored" not in whole.output  # one error, before any work
+        assert whole.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--blur", 1], "give either blur, the width of a Gaussian, or kernel"),
+        (["--task", "motion-deblurring", "--length", 5, "--angle", 0], "--kernel belongs to --task deblurring"),
+        (["--task", "denoising"], "--kernel belongs to --task deblurring"),
+        (["--length", 5], "length does not belong to deblurring"),
+        (["--max-megapixels", 1e-6], "(3, 4), is larger than 1e-06 megapixels"),
+    ],
+)
+def test_a_kernel_does_not_go_with_other_blurs(folder, model_file, tmp_path, words, message):
+    kernel = saved(tmp_path / "k.npy", HOOK)
+    result = restore(folder / "000.png", tmp_path / "out", model_file, "--kernel", kernel, *words)
+    assert result.exit_code == 2
+    assert says(result.output, message)
+    with pytest.raises(ProblemError, match="kernel does not belong to denoising"):
+        picture_problem(folder / "000.png", "denoising", kernel=kernel)
+    simulated = call("restore", folder / "000.png", "--simulate", "deblurring", "--kernel", kernel)
+    assert says(simulated.output, "--kernel belongs to --task deblurring")
+
+
+def test_a_folder_is_restored_with_a_kernel_and_done_again_with_another(folder, model_file, tmp_path):
+    with Image.open(folder / "001.png") as picture:
+        grey = picture.convert("L")
+    grey.save(folder / "001.png")
+    kernel, out = saved(tmp_path / "k.npy", 3 * HOOK), tmp_path / "out"
+    words = ["--kernel", kernel, "--tile", 32, "--overlap", 8, "--samples", 2]
+    first = restore(folder, out, model_file, *words)
+    assert first.exit_code == 0, first.output
+    assert says(first.output, "sum to 3: they were divided by that")
+    rows = json.loads((out / "restore.json").read_text())
+    assert [row["kernel"] for row in rows] == [str(kernel)] * 3
+    assert [look(out / f"00{i}_restored.png") for i in range(3)] == [("RGB", 44, 36), ("L", 44, 36), ("RGB", 44, 36)]
+    assert says(restore(folder, out, model_file, *words).output, "nothing to do: 3 pictures")
+    saved(kernel, HOOK[::-1])
+    assert says(restore(folder, out, model_file, *words).output, "is a result of a run with other settings")
+
+
+def test_a_calibration_for_gaussian_blur_is_noted():
+    found = TaskScale({"measured": 1.5}, {"blur": 1.0, "sigma": 0.05}, 0.8, 0.9)
+    assert differences(found, {"blur": 1.0, "sigma": 0.05}) == []
+    (sentence,) = differences(found, {"kernel": "k.png", "sigma": 0.05})
+    assert sentence.startswith("the calibration was made with a Gaussian blur, not the kernel k.png")

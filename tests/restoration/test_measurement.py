@@ -1,0 +1,288 @@
+"""``--task file.py:Class``: real measurements, pictures and arrays, of a task of the user's own."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers import call, rand, says
+from PIL import Image
+
+import firm
+from firm._util.text import image_size
+from firm.restoration import ProblemError, measured_problem, simulated_problem
+from firm.restoration.calibration import Calibration, TaskScale, save
+
+OWN = str(Path(__file__).parent / "instruments.py")
+
+
+def measured(path, name, **more):
+    """The problem of a file with a task of `instruments.py`."""
+    settings = more.pop("settings", {})
+    return measured_problem(path, f"{OWN}:{name}", settings, **more)
+
+
+def saved(path, y):
+    """An array as it is, or a picture in [-1, 1], (C, H, W)."""
+    if path.suffix == ".npy":
+        np.save(path, y)
+    elif path.suffix == ".npz":
+        np.savez(path, y)
+    else:
+        pixels = ((torch.as_tensor(y) + 1) * 127.5).round().byte()
+        Image.fromarray(pixels.permute(1, 2, 0).squeeze(2).numpy()).save(path)
+    return path
+
+
+def grid(*shape):
+    """Random pixels that a picture of 8 bits holds exactly."""
+    return (rand(*shape) * 255).round() / 127.5 - 1
+
+
+# What y is, and how large the image
+
+
+@pytest.mark.parametrize("leave_out", [0, 1])
+@pytest.mark.parametrize("ending", [".npy", ".npz"])
+def test_an_array_is_y_as_it_is(tmp_path, leave_out, ending):
+    task = firm.Task(f"{OWN}:Scan", (12, 10), sigma=0)
+    x = rand(1, 3, 12, 10)
+    y = task.operator().A(x)
+    p = measured(saved(tmp_path / f"y{ending}", y.numpy()[(0,) * leave_out].astype(np.complex128)), "Scan")
+    assert p.y.dtype == torch.complex64
+    torch.testing.assert_close(p.y, y)
+    torch.testing.assert_close(p.op.A(x), y)
+    assert (p.array, p.complex, p.truth, p.value_range) == (True, False, None, None)
+    assert p.shown.shape == (1, 3, 12, 10)  # A'y: what was measured is no picture
+
+
+def test_the_size_follows_from_the_adjoint(tmp_path):
+    """Of a window, y has 8x16 pixels of an image of 12x20, and that is what the task must be made for."""
+    x = rand(1, 3, 12, 20)
+    y = (torch.linspace(0.5, 1.5, 12)[:, None] * x)[..., 2:-2, 2:-2]
+    p = measured(saved(tmp_path / "y.npy", y[0].numpy()), "Window")
+    assert p.op.A_adjoint(p.y).shape == (1, 3, *p.op.made_for) == (1, 3, 12, 20)
+    torch.testing.assert_close(p.op.A(x), y)
+    torch.testing.assert_close(p.y, y)
+    wider = measured(tmp_path / "y.npy", "Window", settings={"rim": 4})
+    assert wider.op.A_adjoint(wider.y).shape == (1, 3, 16, 24)
+    assert wider.settings["rim"] == 4
+
+
+def test_a_vector_needs_the_size(tmp_path):
+    x = rand(1, 3, 12, 10)
+    file = saved(tmp_path / "y.npy", x.sum(3).flatten().numpy() / 3)
+    with pytest.raises(ProblemError, match=r"\(36,\) values do not tell the size of the image: give it with --size"):
+        measured(file, "Sums")
+    p = measured(file, "Sums", size=(12, 10))
+    torch.testing.assert_close(p.op.A(x), p.y)
+    with pytest.raises(ProblemError, match=r"task sums measures \(1, 24\) of an image \(1, 3, 8, 8\), .* \(1, 36\)"):
+        measured(file, "Sums", size=(8, 8))
+
+
+def test_a_complex_image_is_known_by_its_operator(tmp_path):
+    file = saved(tmp_path / "y.npy", np.full((2, 12, 10), 1 + 2j))
+    p = measured(file, "Scan", channels=4, settings={"images": "complex"})
+    assert p.complex
+    assert p.op.A_adjoint(p.y).shape == (1, 4, 12, 10)
+    assert p.shown.shape == (1, 2, 12, 10)
+
+
+def test_real_numbers_may_be_a_complex_measurement(tmp_path):
+    p = measured(saved(tmp_path / "y.npy", np.ones((3, 4, 4))), "Scan")
+    assert p.y.dtype == torch.complex64
+
+
+# Pictures
+
+
+def test_a_picture_is_measured_in_all_its_channels(tmp_path):
+    y = grid(3, 8, 16)
+    p = measured(saved(tmp_path / "y.png", y), "Window")
+    torch.testing.assert_close(p.y[0], y)
+    torch.testing.assert_close(p.shown[0], y)
+    assert p.op.A_adjoint(p.y).shape == (1, 3, 12, 20)
+    assert (p.array, p.grey, p.sigma, p.settings["estimated"]) == (False, False, 0.03, False)
+    assert measured(tmp_path / "y.png", "Window", settings={"sigma": 0.2}).sigma == 0.2
+
+
+def test_a_grey_picture_has_independent_noise_in_three_channels(tmp_path):
+    """As one that was simulated with the same task."""
+    y = grid(1, 64, 64)
+    p = measured(saved(tmp_path / "y.png", y), "Window", settings={"rim": 0})
+    same = simulated_problem(tmp_path / "y.png", f"{OWN}:Window", {"rim": 0})
+    assert (p.grey, p.sigma, p.noise_factor) == (True, same.sigma, same.noise_factor)
+    torch.testing.assert_close(p.y.mean(1), y)
+    assert float(p.y.std(1).mean()) > 0
+
+
+def test_a_mosaic_is_grey_and_its_image_in_colour(tmp_path):
+    y = grid(1, 8, 9)
+    p = measured(saved(tmp_path / "y.png", y), "Mosaic")
+    torch.testing.assert_close(p.y[0], y)
+    assert not p.grey
+    assert p.op.A_adjoint(p.y).shape == (1, 3, 8, 9)
+    with pytest.raises(ProblemError, match=r"measures one channel, and the picture has colours$"):
+        measured(saved(tmp_path / "c.png", grid(3, 8, 9)), "Mosaic")
+
+
+def test_a_model_for_grey_restores_the_channels_one_by_one(tmp_path):
+    y = grid(3, 8, 16)
+    p = measured(saved(tmp_path / "y.png", y), "Window", channels=1)
+    torch.testing.assert_close(p.y[:, 0], y)
+    assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 12, 20)
+    grey = measured(saved(tmp_path / "g.png", y[:1]), "Window", channels=1)
+    torch.testing.assert_close(grey.y[0], y[:1])
+
+
+def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_path):
+    pixels = (rand(8, 16, 4) * 255).byte().numpy()
+    Image.fromarray(pixels).save(tmp_path / "y.png")
+    for rim, kept in ((0, True), (2, False)):
+        p = measured(tmp_path / "y.png", "Window", settings={"rim": rim})
+        assert (p.alpha is not None) == kept
+
+
+# What is refused
+
+ONES = np.ones((3, 8, 16), np.float32)
+BAD = {
+    "complex": ("Window", ONES + 1j, r"measures real values, and the file holds complex ones$"),
+    "whole": ("Window", ONES.astype(np.uint16), r"holds uint16; a measurement is taken as it is.* save floats$"),
+    "nan": ("Window", np.where(ONES > 0, np.nan, 1), "NaN or infinite values$"),
+    "channels": ("Window", ONES[:2], r"measures \(1, 3, 8, 16\) of an image \(1, 3, 12, 20\), .*\(1, 2, 8, 16\)"),
+    "axes": ("Window", np.ones((2, 3, 3, 8, 16)), r"the file holds \(2, 3, 3, 8, 16\)"),
+    "size": ("Square", ONES, r"ValueError: the sensor has 32x32 pixels \(.* taken to have 16x8 pixels: --size gives"),
+    "picture": ("Scan", "png", "measures what no picture can hold: give an array file"),
+}
+
+
+WRONG_TASKS = [
+    ("Scan", {"sigma": 7}, "sigma must be from 0 to 2"),
+    ("Scan", {"sigma": (0.1, 0.2)}, "a range is for training; sigma must be one value here"),
+    ("Nothing", {}, "nothing: what A returns must be a torch tensor, got NoneType"),
+    ("NoOperator", {}, "the error is in your task NoOperator, .*: operator returned None; it must return an operator"),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "message"), WRONG_TASKS)
+def test_what_is_wrong_with_the_task_is_told(tmp_path, name, settings, message):
+    with pytest.raises(ProblemError, match=message):
+        measured(saved(tmp_path / "y.npy", ONES), name, settings=settings)
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_no_measurement_is_told(tmp_path, case):
+    task, y, message = BAD[case]
+    file = saved(tmp_path / "y.png", grid(3, 8, 16)) if isinstance(y, str) else saved(tmp_path / "y.npy", y)
+    with pytest.raises(ProblemError, match=message):
+        measured(file, task)
+
+
+def test_too_many_values_are_not_read(tmp_path):
+    file = saved(tmp_path / "y.npy", ONES)
+    with pytest.raises(ProblemError, match=r"more than 0\.0001 megapixels in three channels"):
+        measured(file, "Window", max_megapixels=1e-4)
+    measured(file, "Window", max_megapixels=1.28e-4)
+
+
+def test_a_size_that_is_given_is_taken(tmp_path):
+    file = saved(tmp_path / "y.npy", np.ones((3, 32, 20)))
+    p = measured(file, "Square", size=(32, 32))
+    assert p.op.A_adjoint(p.y).shape == (1, 3, 32, 32)
+
+
+@pytest.mark.parametrize(("text", "size"), [("32", (32, 32)), ("192x128", (128, 192)), ("0", None), ("3x", None),
+                                            ("1x2x3", None), ("-4", None), ("a", None)])  # fmt: skip
+def test_sizes(text, size):
+    if size is None:
+        with pytest.raises(ValueError, match="--size takes the side of a square image, or WIDTHxHEIGHT"):
+            image_size(text)
+    else:
+        assert image_size(text) == size
+
+
+# The command
+
+
+def restore(*words):
+    return call("restore", *words, "--precision", "float32")
+
+
+def test_the_command_gives_what_python_gives(model_file, tmp_path):
+    task = firm.Task(f"{OWN}:Window", (36, 44), rim=3, sigma=0.1)
+    op, y = task.measure(rand(1, 3, 36, 44) * 2 - 1)
+    file = saved(tmp_path / "y.npy", y[0].numpy())
+    words = [file, "--task", f"{OWN}:Window", "--set", "rim=3", "--sigma", 0.1, "--seed", 4, "--samples", 2]
+    result = restore(*words, "--model", model_file, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
+    r = firm.restore(model, op, y, 2, 2, seed=4, sigma=0.1)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "y_restored.npy"), r.image[0], atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "out" / "y_mean.npy"), r.mean[0], atol=1e-5)
+    (row,) = json.loads((tmp_path / "out" / "restore.json").read_text())
+    assert (row["task"], row["rim"], row["sigma"], row["estimated"]) == (f"{OWN}:Window", 3, 0.1, False)
+    assert row["advice"] == ["the model was not trained for Window"]
+
+
+def test_the_command_with_a_size(model_file, tmp_path):
+    file = saved(tmp_path / "y.npy", np.zeros(3 * 24, np.float32))
+    words = [file, "--task", f"{OWN}:Sums", "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
+    assert says(restore(*words).output, "give it with --size")
+    assert says(restore(*words, "--max-megapixels", 1e-5).output, "(72,) values are more than 1e-05 megapixels")
+    result = restore(*words, "--size", "32x24")
+    assert result.exit_code == 0, result.output
+    assert np.load(tmp_path / "out" / "y_restored.npy").shape == (3, 24, 32)
+    assert says(restore(*words, "--size", "40x24").output, "is a result of a run with other settings")
+
+
+def test_an_edited_task_is_another_one(model_file, tmp_path):
+    mine = tmp_path / "mine.py"
+    mine.write_text(Path(OWN).read_text())
+    file = saved(tmp_path / "y.npy", ONES / 2)
+    words = [file, "--task", f"{mine}:Window", "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
+    assert restore(*words).exit_code == 0
+    assert says(restore(*words).output, "nothing to do: 1 picture")
+    assert says(restore(*words, "--set", "rim=4").output, "is a result of a run with other settings")
+    mine.write_text(mine.read_text() + "\n# edited\n")
+    refused = restore(*words)
+    assert refused.exit_code == 2
+    assert says(refused.output, f"or with {mine}:Window as it was before an edit: nothing was done")
+
+
+WRONG = [
+    (["--set", "rmi=3"], "the task window has no setting 'rmi'; did you mean 'rim'?"),
+    (["--set", "rim=-1"], "window: rim, the pixels that are cut off, must be 0 or more, got -1"),
+    (["--sigma", 7], "sigma must be from 0 to 2"),
+    (["--blur", 1], "the task window has no setting 'blur'"),
+    (["--mask", "m.png"], "--mask belongs to --task inpainting; what a task of your own measures, its code says"),
+    (["--keep-known"], "--keep-known belongs to --task inpainting"),
+    (["--kernel", "k.png"], "--kernel belongs to --task deblurring"),
+    (["--value-range", "0,1"], "measurements of a task of your own are taken as they are"),
+    (["--size", "big"], "--size takes the side of a square image"),
+    (["--task", f"{OWN}:Widow"], "has no Widow; it has Window, Mosaic"),
+    (["--task", "none.py:Window"], "there is no file none.py"),
+    (["--task", "denoising", "--set", "a=1"], "--set belongs to --simulate, and to --task with a task of your own"),
+    (["--task", "denoising", "--size", 32], "--size belongs to --task with a task of your own"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG)
+def test_wrong_options_are_told_before_any_work(folder, model_file, tmp_path, words, message):
+    result = restore(folder, "--task", f"{OWN}:Window", "--model", model_file, "--out", tmp_path / "out", *words)
+    assert result.exit_code == 2
+    assert says(result.output, message)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_calibration_of_the_task_is_found(model_file, tmp_path):
+    fingerprint = firm.load(model_file).fingerprint()
+    scale = TaskScale({"measured": 2.0, "missing": 2.0}, {"rim": 2}, 0.8, 0.9)
+    file = saved(tmp_path / "y.npy", ONES / 2)
+    for name, code in (("window", 0), ("scan", 2)):
+        save(Calibration(fingerprint, 1, 2, 4, {name: scale}), tmp_path / "scale.json")
+        words = ["--calibration", tmp_path / "scale.json", "--model", model_file, "--steps", 1, "--samples", 2]
+        result = restore(file, "--task", f"{OWN}:Window", *words, "--out", tmp_path / name)
+        assert result.exit_code == code, result.output
+    assert says(result.output, "has no scale for window, only for scan")
