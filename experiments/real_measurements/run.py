@@ -8,6 +8,7 @@ The central 160x160 pixels of each photograph. Writes results.json beside this f
 from __future__ import annotations
 
 import json
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any
@@ -26,7 +27,7 @@ from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm.data import folder_files, read_picture
 from firm.metrics import psnr
-from firm.operators import Blur, box_mask, random_mask, stroke_mask
+from firm.operators import Blur, box_mask, gaussian_kernel, random_mask, stroke_mask
 from firm.restoration import picture_problem
 from firm.restoration.output import write_picture
 
@@ -60,16 +61,21 @@ def main(
 
 
 def kernels(picture: Tensor, restored: Any, place: Path) -> dict[str, Any]:
-    """A photograph blurred with its true surroundings: PSNR of what `--kernel` gives, and with mirrored ones."""
-    hooks = {f"hook of {n}x{n}": hook(n) for n in (9, 15)}
+    """A photograph blurred with its true surroundings: PSNR with `--kernel` or `--blur`, and with mirrored ones."""
+    file = place / "kernel.npy"
+    blurs: dict[str, tuple[Tensor, dict[str, Any]]] = {
+        **{f"hook of {n}x{n}": (hook(n), {"kernel": file}) for n in (9, 15)},
+        "disc of 7x7": (disc(3), {"kernel": file}),
+        **{f"Gaussian of {b}": (gaussian_kernel(2 * ceil(4 * b) + 1, b), {"blur": b}) for b in (0.8, 1.5, 3.0)},
+    }
     rows = {}
-    for name, kernel in {**hooks, "disc of 7x7": disc(3)}.items():
-        np.save(place / "kernel.npy", kernel.numpy())
+    for name, (kernel, given) in blurs.items():
+        np.save(file, kernel.numpy())
         for sigma in (0.01, 0.03):
             y = central(Blur(kernel).A(picture))
             y = y + sigma * torch.randn(y.shape, generator=Generator().manual_seed(0))
             np.save(place / "y.npy", y[0].numpy())
-            p = picture_problem(place / "y.npy", "deblurring", sigma=sigma, kernel=place / "kernel.npy")
+            p = picture_problem(place / "y.npy", "deblurring", sigma=sigma, **given)
             margin = 16 + p.margin
             mirrored = restored(Blur(kernel), F.pad(y, (margin,) * 4, mode="reflect"), sigma)
             rows[f"{name}, noise {sigma}"] = {

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from firm.operators import Blur, LinearOperator, gaussian_kernel
 from firm.tasks._blurs import centred, valid_blur
@@ -47,29 +46,28 @@ class Deblurring(BaseTask):
 
     @classmethod
     def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
-        """The picture, continued by its mirror image: the operator is periodic, the world is not.
+        """The measured part of a larger picture, by a Gaussian or by a kernel of the user's, (h, w).
 
-        With a kernel of the user's, (h, w), it is the measured part of a larger one: the mirror image of what an
-        asymmetric kernel has blurred is blurred by another.
+        What lies around a photograph is unknown: continued by its mirror image, with the paper's periodic boundary, it
+        was restored less well (experiments/real_measurements).
         """
         blur, kernel = settings.get("blur"), settings.get("kernel")
         if kernel is not None:
-            return _with_kernel(picture, kernel)
+            return _measured(picture, _no_larger_than(picture, kernel), {})
         if blur is None or not 0 < blur <= 10:
             raise ValueError(f"deblurring needs the blur's standard deviation in pixels, above 0 and up to 10: {blur}")
-        reach = math.ceil(4 * blur)
-        op = Blur(gaussian_kernel(2 * reach + 1, blur))
-        margin = min(16 + reach, *(n - 1 for n in picture.shape[-2:]))
-        y = F.pad(picture, (margin,) * 4, mode="reflect") if margin else picture
-        return Degraded(op, y, {"blur": blur}, margin=margin)
+        return _measured(picture, gaussian_kernel(2 * math.ceil(4 * blur) + 1, blur), {"blur": blur})
 
 
-def _with_kernel(picture: Tensor, kernel: Tensor) -> Degraded:
+def _measured(picture: Tensor, kernel: Tensor, settings: dict[str, Any]) -> Degraded:
+    return Degraded(valid_blur(kernel), picture, settings, margin=len(kernel) // 2)
+
+
+def _no_larger_than(picture: Tensor, kernel: Tensor) -> Tensor:
     (H, W), (h, w) = picture.shape[-2:], kernel.shape
     if h > H or w > W:
         raise ValueError(
             f"deblurring: the kernel has {w}x{h} pixels, the picture {W}x{H}: it must not be larger; cut off what is "
             "black around it, as much on all sides"
         )
-    kernel = centred(kernel)
-    return Degraded(valid_blur(kernel), picture, {}, margin=len(kernel) // 2)
+    return centred(kernel)
