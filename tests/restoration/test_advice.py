@@ -104,3 +104,13 @@ def test_a_task_and_a_picture_of_it_are_told_the_same(folder):
     model = firm.load("face-128")
     assert firm.advice(model, firm.Task("deblurring", (36, 44), blur=9.0, sigma=0.2)) == firm.advice(model, picture)
     assert len(firm.advice(model, picture)) == 2
+
+
+def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
+    """`photo`, trained for unknown surroundings, loses decibels with periodic ones (experiments/real_measurements)."""
+    entry = {"name": "deblurring", "sigma": 0.05, "blur": 1.0, "boundary": "valid", "kernel_size": 25}
+    model = firm.Firm(nn.Identity(), card={"trained_for": [entry]})
+    assert firm.advice(model, firm.Task("deblurring", 32, boundary="valid", kernel_size=9)) == []
+    assert firm.advice(model, firm.Task("deblurring", 32)) == [
+        "boundary circular is not what the model was trained for, valid"
+    ]

@@ -106,7 +106,7 @@ def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
     """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
     parameter = task.parameters.get(key) if task is not None else None
-    if parameter is not None and not parameter.option:
+    if parameter is not None and not parameter.option and key != "boundary":  # which matters: docs/models.md
         return None  # a setting that is no degradation
     if key in entry:
         return entry[key]
