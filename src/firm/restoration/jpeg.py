@@ -72,7 +72,7 @@ def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
 _ADVICE = {
     "denoising": "the noise estimate does not see it, but --sigma 0.1 smooths the blocks; lost detail stays lost",
     "deblurring": "the noise estimate does not see it, and sharpening shows the blocks: --sigma 0.1 holds them back, "
-    "but below quality 60 the picture may be better as it is",
+    "but below quality 40 the picture may be better as it is",
     "motion-deblurring": "the noise estimate does not see it, and sharpening shows the blocks: --sigma 0.1 holds them "
     "back",
     "super-resolution": "the noise estimate does not see it, and the blocks grow with the picture: --sigma 0.1 holds "
