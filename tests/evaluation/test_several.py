@@ -142,6 +142,9 @@ def test_the_same_model_twice_is_refused(place, tmp_path):
     told = evaluated(place, tmp_path / "out", place / "runs/a", place / "runs/b", tmp_path / "copy.safetensors")
     assert told.exit_code == 2
     assert says(told.output, f"{place / 'runs/a'} and {tmp_path / 'copy.safetensors'} are the same model")
+    (tmp_path / "mine.py").write_text("def same(op, y, sigma, *, generator):\n    return op.A_adjoint(y)\n")
+    twice = evaluated(place, tmp_path / "out", f"{tmp_path}/mine.py:same", f"{tmp_path}/./mine.py:same")
+    assert says(twice.output, "are the same function: leave one of them out")
     assert not (tmp_path / "out").exists()
     assert evaluated(place, tmp_path / "out", place / "runs/a", place / "runs/a", steps="1").exit_code == 0  # one word
 

@@ -111,6 +111,29 @@ def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
     entry = {"name": "deblurring", "sigma": 0.05, "blur": 1.0, "boundary": "valid", "kernel_size": 25}
     model = firm.Firm(nn.Identity(), card={"trained_for": [entry]})
     assert firm.advice(model, firm.Task("deblurring", 32, boundary="valid", kernel_size=9)) == []
-    assert firm.advice(model, firm.Task("deblurring", 32)) == [
-        "boundary circular is not what the model was trained for, valid"
-    ]
+    said = "the model was trained for blurs with unknown surroundings, and this one is periodic"
+    assert firm.advice(model, firm.Task("deblurring", 32)) == [said]
+    told = firm.advice(model, firm.Task("deblurring", 32), options=True)
+    assert told == [f"{said}; --set boundary=valid gives such a blur"]
+    paper = firm.Firm(nn.Identity(), card={"trained_for": [{"name": "deblurring", "sigma": 0.05, "blur": 1.0}]})
+    assert firm.advice(paper, firm.Task("deblurring", 32, boundary="valid")) == []  # which loses nothing
+
+
+def test_no_noise_is_no_matter_where_pixels_are_kept(tmp_path):
+    mask = np.zeros((32, 32), np.uint8)
+    mask[10:20, 10:20] = 255
+    Image.fromarray(mask).save(tmp_path / "mask.png")
+    Image.fromarray(np.full((32, 32), 90, np.uint8)).save(tmp_path / "a.png")
+    card = {"trained_for": [{"name": "stroke-inpainting", "sigma": [0.01, 0.05]}]}
+    for keep, notes in ((True, 0), (False, 1)):
+        clean = picture_problem(
+            tmp_path / "a.png", "inpainting", sigma=0.0, mask=tmp_path / "mask.png", keep_known=keep
+        )
+        assert len(firm.advice(card, clean)) == notes
+
+
+def test_what_is_no_model_or_no_task_is_told():
+    with pytest.raises(TypeError, match=r"a model \(firm.load\) or its card, not str"):
+        firm.advice("photo", firm.Task("denoising"))
+    with pytest.raises(TypeError, match="a task, such as"):
+        firm.advice({}, "denoising")

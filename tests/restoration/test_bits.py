@@ -97,6 +97,7 @@ def test_other_pictures_have_a_range_of_their_own(tmp_path):
     Image.fromarray((SHARES * 65535).round().astype(np.uint16)).save(tmp_path / "b.png")
     for name in "ab":
         assert read(tmp_path / f"{name}.png").notes == ()
+    assert "had no effect" in read(tmp_path / "a.png", value_range=(0, 100)).notes[0]
     expected = torch.from_numpy(levels / 127.5 - 1).float()
     torch.testing.assert_close(read(tmp_path / "a.png", value_range=(0, 100)).image[0, 0], expected)
 

@@ -93,5 +93,7 @@ def test_deblurring_without_the_width(model_file, tmp_path):
 
 
 def test_where_it_cannot_be_told_the_user_is_asked(folder):
-    with pytest.raises(ProblemError, match=r"000\.png: deblurring needs .* give --blur; a picture of fewer than 48"):
+    with pytest.raises(
+        ProblemError, match=r"000\.png: deblurring needs .* give --blur, or its --kernel; a picture of fewer than 48"
+    ):
         picture_problem(folder / "000.png", "deblurring")

@@ -78,13 +78,27 @@ def test_zeros_around_a_kernel_cost_nothing(folder, tmp_path):
 def test_kernels_of_several_formats_sum_to_one(tmp_path, name):
     scaled = 7.5 * HOOK
     kernel, note = read_kernel(saved(tmp_path / name, scaled), 64)
-    total = {"k.npy": 7.5, "b.png": (255 + 128 + 64 + 32 + 159) / 255}.get(name, 20 / 8)
+    total = {"k.npy": 7.5, "b.png": (255 + 128 + 64 + 32 + 159) / 255}.get(name, 20 / 8 * 65535)
     assert float(kernel.sum()) == pytest.approx(1)
     np.testing.assert_allclose(kernel, HOOK, atol=2e-3 if name == "b.png" else 1e-5)
     assert (
         note == f"the values of the kernel {tmp_path / name} sum to {total:.4g}: they were divided by that, to sum to 1"
     )
     assert read_kernel(saved(tmp_path / "one.npy", HOOK), 64)[1] is None
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_the_range_of_a_kernel_does_not_matter(tmp_path, dtype):
+    """A microscope's point spread function, in counts of photons: a TIFF of 32 bits."""
+    Image.fromarray((HOOK * 24e5).round().astype(dtype)).save(tmp_path / "k.tif")
+    np.testing.assert_allclose(read_kernel(tmp_path / "k.tif", 64)[0], HOOK, atol=1e-6)
+
+
+def test_a_kernel_among_the_pictures_is_none_of_them(folder, model_file, tmp_path):
+    kernel = saved(folder / "b.png", HOOK)
+    told = restore(folder, tmp_path / "out", model_file, "--kernel", kernel)
+    assert told.exit_code == 0, told.output
+    assert len(json.loads((tmp_path / "out" / "restore.json").read_text())) == 3
 
 
 def test_grey_pictures_in_colour_and_with_alpha_are_kernels(tmp_path):

@@ -142,6 +142,7 @@ def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_pa
     for rim, kept in ((0, True), (2, False)):
         p = measured(tmp_path / "y.png", "Window", settings={"rim": rim})
         assert (p.alpha is not None) == kept
+        assert p.notes == (() if kept else ("the picture's transparency is lost: the image is larger",))
 
 
 # What is refused
@@ -154,6 +155,11 @@ BAD = {
     "channels": ("Window", ONES[:2], r"measures \(1, 3, 8, 16\) of an image \(1, 3, 12, 20\), .*\(1, 2, 8, 16\)"),
     "axes": ("Window", np.ones((2, 3, 3, 8, 16)), r"the file holds \(2, 3, 3, 8, 16\)"),
     "size": ("Square", ONES, r"ValueError: the sensor has 32x32 pixels \(.* taken to have 16x8 pixels: --size gives"),
+    "order": (
+        "Window",
+        ONES.transpose(1, 2, 0),
+        "taken to have .* --size gives another size; arrays have their channels first",
+    ),
     "picture": ("Scan", "png", "measures what no picture can hold: give an array file"),
 }
 
@@ -161,6 +167,7 @@ BAD = {
 WRONG_TASKS = [
     ("Scan", {"sigma": 7}, "sigma must be from 0 to 2"),
     ("Scan", {"sigma": (0.1, 0.2)}, "a range is for training; sigma must be one value here"),
+    ("Window", {"rim": "x"}, r"rim must be a whole number, got .x.$"),  # --size would not help
     ("Nothing", {}, "nothing: what A returns must be a torch tensor, got NoneType"),
     ("NoOperator", {}, "the error is in your task NoOperator, .*: operator returned None; it must return an operator"),
 ]

@@ -213,3 +213,14 @@ def test_a_small_picture_is_continued_by_its_mirror_image(folder):
     x = p.op.A_adjoint(p.y)
     assert p.finish(x).shape == (1, 3, 72, 88)
     assert picture_problem(folder / "000.png", "super-resolution", sigma=0.01, filter="stride").margin == 0
+
+
+def test_a_simulated_blur_with_unknown_surroundings_is_scored_where_it_was_measured(folder):
+    """A photograph does not show what lies around it: the rim is restored, and cut off."""
+    settings = {"boundary": "valid", "kernel_size": 9, "blur": 1.0}
+    p = simulated_problem(folder / "001.png", "deblurring", settings, seed=3)
+    whole = read_picture(folder / "001.png")[None]
+    assert p.truth is not None
+    assert torch.equal(p.truth, whole[..., 4:-4, 4:-4])
+    assert torch.equal(p.finish(whole), p.truth)
+    assert p.y.shape == p.truth.shape

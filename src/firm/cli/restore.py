@@ -209,7 +209,7 @@ def restore(
         if named is not None:
             check_simulation(named, degradation)
         found = find_pictures(pictures, out)
-        files, root = found.files, found.root
+        files, root = [file for file in found.files if kernel is None or not file.samefile(kernel)], found.root
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             arrays = [file for file in files if is_array_file(file)]
@@ -221,6 +221,7 @@ def restore(
                 "precision": precision,
             }  # fmt: skip
             about |= {} if sides is None else {"size": sides}
+            about |= {"surroundings": "unknown"} if task == "deblurring" else {}  # once they were mirrored
             kind_of_task = str(task) if named is None else task_class(named).name
             scale = None if calibration is None else _scale(calibration, kind_of_task, model, network, steps, samples)
             about |= {} if scale is None else {"calibration": scale.scale}

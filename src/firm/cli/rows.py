@@ -76,7 +76,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], how: Loading) -> Rows:
     functions = _functions(own, [row.label for row in rows])
     loaded = [_load(name, how, several=len(files) > 1) for name in files]
     prints = [model.fingerprint() for model in loaded]
-    _refuse_copies(files, prints)
+    _refuse_copies(files, prints, "model")
     about = list(zip(files, prints, [model.card for model in loaded], strict=True))
     models = dict(zip(told_apart([names_of_model(*each) for each in about]), loaded, strict=True))
     rows += functions
@@ -91,6 +91,7 @@ def _functions(names: Sequence[str], taken: Sequence[str]) -> list[NamedMethod]:
     from firm.evaluation.own import own_method
 
     found = [own_method(name) for name in names]
+    _refuse_copies(names, [f.fingerprint for f in found], "function")
     longer = [f"{plain(Path(name.rpartition(':')[0]).stem)}:{f.label}" for name, f in zip(names, found, strict=True)]
     each = [[f.label, long, f"{long}-{f.fingerprint[:8]}"] for f, long in zip(found, longer, strict=True)]
     return [replace(f, label=label) for f, label in zip(found, told_apart(each, taken), strict=True)]
@@ -115,9 +116,9 @@ def _load(name: str, how: Loading, several: bool) -> Firm:
         raise ValueError(f"{error}; baselines are {', '.join(known)}{near}") from error
 
 
-def _refuse_copies(names: Sequence[str], prints: Sequence[str]) -> None:
+def _refuse_copies(names: Sequence[str], prints: Sequence[str], what: str) -> None:
     first: dict[str, str] = {}
     for name, print_ in zip(names, prints, strict=True):
         if print_ in first:
-            raise ValueError(f"{first[print_]} and {name} are the same model: leave one of them out")
+            raise ValueError(f"{first[print_]} and {name} are the same {what}: leave one of them out")
         first[print_] = name

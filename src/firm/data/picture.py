@@ -150,16 +150,28 @@ def decode(path: Path, max_megapixels: float, value_range: tuple[float, float] |
 
     Grey of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
     """
-    with open(path, "rb") as file:
-        picture = open_picture(file)
-        check_size(path, picture.width, picture.height, max_megapixels)
-        picture.load()
-        unsigned = _is_unsigned(picture)
-        upright = ImageOps.exif_transpose(picture)
+    upright, unsigned = _opened(path, max_megapixels)
     if not is_deep(upright):
         return upright
     _check_range(path, upright, unsigned, value_range)
     return upright if value_range is None else _scaled(upright, unsigned, value_range)
+
+
+def stored_values(path: Path, max_megapixels: float) -> NDArray[Any] | None:
+    """The values (H, W) of a grey picture of more than 8 bits as they are stored, whatever their range; else None."""
+    with warnings.catch_warnings(), picture_errors(path):
+        warnings.simplefilter("ignore")
+        upright, unsigned = _opened(path, max_megapixels)
+        return _stored(upright, unsigned).astype(np.float64) if is_deep(upright) else None
+
+
+def _opened(path: Path, max_megapixels: float) -> tuple[Image.Image, bool]:
+    """The first frame, upright; and whether its whole numbers of 32 bits have no sign."""
+    with open(path, "rb") as file:
+        picture = open_picture(file)
+        check_size(path, picture.width, picture.height, max_megapixels)
+        picture.load()
+        return ImageOps.exif_transpose(picture), _is_unsigned(picture)
 
 
 def is_deep(picture: Image.Image) -> bool:
@@ -171,6 +183,13 @@ def _is_unsigned(picture: Image.Image) -> bool:
     """Whether it is a TIFF of whole numbers of 32 bits without a sign, which Pillow reads as if they had one."""
     signs = 339  # the tag SampleFormat, 1 for numbers without a sign
     return isinstance(picture, TiffImageFile) and picture.mode == "I" and picture.tag_v2.get(signs, (1,))[0] == 1
+
+
+def has_more_bits(path: Path) -> bool:
+    """Whether a file holds a grey picture of more than 8 bits."""
+    with warnings.catch_warnings(), open(path, "rb") as file:
+        warnings.simplefilter("ignore")
+        return is_deep(open_picture(file))
 
 
 def whole_numbers(path: Path) -> tuple[int, bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firm._model import Firm
+from firm.restoration.noise import SMALLEST
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, built_in
 
@@ -27,6 +28,10 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         Name the options of the command line that help.
     """
     card = model.card if isinstance(model, Firm) else model
+    if not isinstance(card, dict):
+        raise TypeError(f"advice: a model (firm.load) or its card, not {type(model).__name__}")
+    if not isinstance(problem, Problem | BaseTask):
+        raise TypeError(f"advice: a task, such as firm.Task('denoising'), or a problem, not {type(problem).__name__}")
     settings, factor = _asked(problem)
     name = _last(str(settings["task"]))
     trained = card.get("trained_for")
@@ -36,8 +41,13 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
     out = []
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
         out.append("the model was trained for single missing pixels and a centred box; other holes may show")
+    if settings.get("boundary") == "circular" and all(e.get("boundary") == "valid" for e in entries):
+        instead = "; --set boundary=valid gives such a blur" if options else ""
+        out.append(f"the model was trained for blurs with unknown surroundings, and this one is periodic{instead}")
     size = int(card.get("size", 128))
     keys = ["sigma"] if name == "inpainting" else list(settings)  # a real mask has no parameters
+    if isinstance(problem, Problem) and problem.known is not None and settings["sigma"] <= SMALLEST:
+        keys = []  # the pixels are kept: that there is no noise is no matter
     values = {key: settings[key] for key in keys}
     gaps = [_gaps(entry, values, size, factor) for entry in entries]
     # Together, the entries may have each setting and none of them all: the nearest one tells what is new.
@@ -106,7 +116,7 @@ def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
     """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
     parameter = task.parameters.get(key) if task is not None else None
-    if parameter is not None and not parameter.option and key != "boundary":  # which matters: docs/models.md
+    if parameter is not None and not parameter.option:
         return None  # a setting that is no degradation
     if key in entry:
         return entry[key]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from firm.data.array_file import is_array_file, open_array
-from firm.data.picture import read_picture
+from firm.data.picture import read_picture, stored_values
 from firm.restoration.reading import ProblemError
 
 
@@ -45,7 +45,10 @@ def _from_array(path: Path, max_megapixels: float) -> Tensor:
 
 
 def _from_picture(path: Path, max_megapixels: float) -> Tensor:
-    """Black is 0, white 1; what is transparent counts as black."""
+    """Black is 0, white 1, more than 8 bits as they are stored; what is transparent counts as black."""
+    stored = stored_values(path, max_megapixels)
+    if stored is not None:
+        return torch.from_numpy(stored)
     values = read_picture(path, max_megapixels=max_megapixels, background="black")
     if not bool((values == values[:1]).all()):
         raise ProblemError(f"the kernel {path} is in colour: one kernel blurs all channels; save a grey picture")

@@ -57,21 +57,33 @@ def measured_problem(
             task, op, like = _operator(kind, settings, sides, channels)
             y = _in_axes_of(like, path, task, reading, channels)
         if y.shape != like.shape:
-            raise ValueError(
+            raise WrongSizeError(
                 f"{path}: the task {task.name} measures {tuple(like.shape)} of an image {(1, channels, *sides)}, and "
                 f"the file holds {tuple(y.shape)}"
             )
         check_sigma(task.sigma)
-        alpha = reading.alpha if y.shape[-2:] == sides else None
-        problem = posed(name, task, op, y, replace(reading, complex=isinstance(op, AsReal), alpha=alpha))
-    except ProblemError:  # whatever the size
+        fits = y.shape[-2:] == sides
+        lost = () if fits or reading.alpha is None else ("the picture's transparency is lost: the image is larger",)
+        reading = replace(reading, alpha=reading.alpha if fits else None, notes=(*reading.notes, *lost))
+        problem = posed(name, task, op, y, replace(reading, complex=isinstance(op, AsReal)))
+    except ProblemError:
         raise
     except ValueError as error:
-        guess = f" (the image was taken to have {sides[1]}x{sides[0]} pixels: --size gives another size)"
-        raise ProblemError(f"{error}{guess if size is None else ''}") from error
+        likely = ValueError, RuntimeError, IndexError  # what code of the user's raises where sizes do not fit
+        of_size = isinstance(error, WrongSizeError) or isinstance(error.__cause__, likely)
+        raise ProblemError(f"{error}{_guess(sides, reading.image) if size is None and of_size else ''}") from error
     if array or like.shape[1] != channels:
         return problem
     return fitted(replace(problem, y=reading.image, shown=reading.image), reading, channels)
+
+
+class WrongSizeError(ValueError):
+    """A measurement that an image of another size would have."""
+
+
+def _guess(sides: Sides, y: Tensor) -> str:
+    order = "; arrays have their channels first" if y.shape[-1] <= 4 else ""
+    return f" (the image was taken to have {sides[1]}x{sides[0]} pixels: --size gives another size{order})"
 
 
 def _sides(path: Path, x: Tensor) -> Sides:

@@ -15,7 +15,7 @@ from firm._util.text import did_you_mean
 from firm.data.array_values import Range
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.metrics import visible
-from firm.operators import LinearOperator
+from firm.operators import Blur, LinearOperator
 from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.kernel import read_kernel
@@ -208,7 +208,7 @@ def _blur(path: Path, reading: Reading) -> BlurEstimate:
         return estimate_blur(reading.image)
     except ValueError as error:
         raise ProblemError(
-            f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur; {error}"
+            f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; {error}"
         ) from error
 
 
@@ -271,7 +271,18 @@ def simulated_problem(
         problem = posed(name, task, op, y, reading)
     except ValueError as error:
         raise ProblemError(str(error)) from error
-    return fitted(replace(problem, truth=truth, value_range=value_range), reading, channels)
+    problem = _without_rim(replace(problem, truth=truth, value_range=value_range))
+    return fitted(problem, reading, channels)
+
+
+def _without_rim(problem: Problem) -> Problem:
+    """Cut off what a blur with unknown surroundings does not measure: a photograph would not show it either."""
+    if not isinstance(problem.op, Blur) or problem.op.boundary != "valid" or problem.truth is None:
+        return problem
+    margin = (problem.truth.shape[-1] - problem.y.shape[-1]) // 2
+    inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))
+    alpha = None if problem.alpha is None else problem.alpha[inside]
+    return replace(problem, margin=margin, truth=problem.truth[inside], alpha=alpha)
 
 
 def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:

@@ -14,7 +14,7 @@ from firm.data.alpha import read_with_alpha
 from firm.data.array_file import is_array_file, open_array
 from firm.data.array_values import Range, check_range
 from firm.data.load import read_image
-from firm.data.picture import MAX_MEGAPIXELS, check_size, whole_numbers
+from firm.data.picture import MAX_MEGAPIXELS, check_size, has_more_bits, whole_numbers
 
 
 class ProblemError(ValueError):
@@ -55,12 +55,15 @@ def read(
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
     picture = image[None]
     grey = bool((picture == picture[:, :1]).all())
-    assumed = () if value_range is not None or is_array_file(path) else range_notes(path, image)
+    assumed = () if is_array_file(path) else range_notes(path, image, value_range)
     return Reading(picture, grey=grey, alpha=alpha, notes=assumed)
 
 
-def range_notes(path: Path, image: Tensor) -> tuple[str, ...]:
-    """What was assumed on black and white of a grey picture of whole numbers, where it may be wrong."""
+def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> tuple[str, ...]:
+    """What was assumed on black and white of a picture, where it may be wrong; or that their range had no effect."""
+    if value_range is not None:
+        ignored = "--value-range is for grey pictures of more than 8 bits, and had no effect here"
+        return () if has_more_bits(path) else (ignored,)
     bits, own = whole_numbers(path)
     notes = []
     if bits and not own:
