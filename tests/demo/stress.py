@@ -134,9 +134,8 @@ def _fits(kind: str, path: str, png8: str, settings: dict[str, Any]) -> bool:
         if kind != "good" or got.size != (asked.width * factor, asked.height * factor):
             return False
         small = np.asarray(got.resize(asked.size), dtype=float) - np.asarray(asked, dtype=float)
-        return (
-            settings["picture"] == Path(path).name and float(np.median(np.abs(small))) < 60
-        )  # black dots, sharpened, are far off
+        close = float(np.median(np.abs(small))) < 60  # black dots, sharpened, are far off
+        return settings["picture"] == Path(path).name and close
 
 
 def main() -> int:
