@@ -204,7 +204,7 @@ MUTATIONS = [
              "for k in range(len(x))]", "for k in reversed(range(len(x)))]",
              "evaluation/test_evaluate.py::test_scores_of_many_images_at_once_are_those_of_each"),
     Mutation("plain network: blocks do not feel the time", "networks/res_unet.py",
-             "F.silu(self.conv1(x) + shift.to(x.dtype))", "F.silu(self.conv1(x))", "test_res_unet.py"),
+             "self.conv1(unit.to(x.dtype)) + shift.to(x.dtype)", "self.conv1(unit.to(x.dtype))", "test_res_unet.py"),
     Mutation("plain network: no skip over the whole", "networks/res_unet.py",
              "self.head(h + skips.pop())", "self.head(h)", "test_res_unet.py"),
     Mutation("plain network: weights of another time scale", "training/trainer.py",
