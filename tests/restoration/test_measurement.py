@@ -145,6 +145,12 @@ def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_pa
         assert p.notes == (() if kept else ("the picture's transparency is lost: the image is larger",))
 
 
+def test_the_librarys_tasks_may_be_named_like_ones_own(tmp_path):
+    p = measured_problem(saved(tmp_path / "y.npy", ONES), "firm.tasks.denoising:Denoising", {})
+    card = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
+    assert (p.settings["task"], firm.advice(card, p)) == ("denoising", [])
+
+
 # What is refused
 
 ONES = np.ones((3, 8, 16), np.float32)

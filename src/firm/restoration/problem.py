@@ -290,7 +290,8 @@ def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Rea
     with blamed(type(task)):
         adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
-    about = {"task": name, "estimated": False, **task.settings()}
+    known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too
+    about = {"task": task.name if known else name, "estimated": False, **task.settings()}
     return Problem(
         op, y, task.sigma, visible(shown, reading.complex), about, complex=reading.complex, array=reading.array,
         alpha=reading.alpha, notes=reading.notes,
