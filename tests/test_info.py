@@ -23,7 +23,7 @@ def test_models_lists_the_bundled_ones_and_the_baselines():
     code, text = shown("models")
     assert code == 0
     line = next(line for line in text.splitlines() if line.split()[:1] == ["face-128"])
-    assert "8.41 M" in line
+    assert "8.20 M" in line
     assert "CelebA" in line
     assert "non-commercial" in text
     names = {line.split()[0] for line in text.splitlines() if line.split()}
@@ -41,7 +41,7 @@ def test_models_names_a_task_once_and_says_the_data_in_short():
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
     assert code == 0
-    for fact in ("8,411,568", "UNet", "rho", "trained_for", "minutes", "28.4"):
+    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes", "23.5"):
         assert fact in text
     assert says(text, "weight 1.5, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 
@@ -129,7 +129,7 @@ def test_info_of_restored_pictures(tmp_path):
 def test_a_card_is_shown_without_brackets():
     text = shown("info", "face-128")[1]
     assert "{" not in text
-    assert "denoising, FIRM N=2: psnr 32.98" in text
+    assert "denoising, FIRM N=2: psnr 33.42" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

@@ -48,10 +48,7 @@ draw(axes[1, 5], x, "original")
 
 t, x_t, _ = states[0]
 iterates = []
-firm.posterior_mean(
-    model.estimator, op, x_t, t, y, model.solver.K, model.solver.rho, model.solver.beta, output=model.solver.output,
-    sigma=task.sigma, callback=lambda k, x_k, z_k: iterates.append((k, x_k, z_k)),
-)  # fmt: skip
+model.posterior_mean(op, x_t, t, y, sigma=task.sigma, callback=lambda k, x_k, z_k: iterates.append((k, x_k, z_k)))
 figure, axes = plt.subplots(2, 5, figsize=(10.4, 4.5), layout="constrained")
 for column, (k, x_k, z_k) in enumerate(iterates):
     for row, (name, image) in enumerate((("solve $x$", x_k), ("network $z$", z_k))):

@@ -48,7 +48,11 @@ class Estimator(nn.Module):
         for image in images[1:]:
             if image is None or image.shape != x.shape:
                 shape = None if image is None else tuple(image.shape)
-                raise ValueError(f"{kind} takes {self.images} images of one shape, got {tuple(x.shape)} and {shape}")
+                extra = ", ".join(name for name in self.config.get("extra", ()) if EXTRA[name])
+                also = f" (x, x_t and those of extra: {extra}; Firm.posterior_mean passes them)" if extra else ""
+                raise ValueError(
+                    f"{kind} takes {self.images} images of one shape{also}, got {tuple(x.shape)} and {shape}"
+                )
         counts = "iteration" in self.config.get("extra", ())
         most = 2 + counts  # t, sigma (whose absence has a message of its own), k
         if not most - 1 <= len(scalars) <= most:

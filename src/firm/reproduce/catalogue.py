@@ -49,8 +49,7 @@ FACES, CATS, BOTH = ("celeba",), ("afhq",), ("celeba", "afhq")
 
 STUDIES = (
     Study("celeba", "Table 1", "ten methods beside FIRM in five tasks, CelebA", "comparison", 5.9, 25, FACES, ROWS),
-    Study("celeba-1000", "large table", "1000 faces, standard deviations", "comparison", 5.9, 22, FACES, ROWS,
-          measured="H200"),
+    Study("celeba-1000", "large table", "1000 faces, standard deviations", "comparison", 5.9, 22, FACES, ROWS),
     Study("afhq", "Table 2", "the comparison on AFHQ-Cat", "comparison", 3, 1, CATS, ROWS, measured="H200"),
     Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 3, 8, CATS, ROWS),
     Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES,
