@@ -1,5 +1,9 @@
 """The network of plain residual blocks: its layers written out again, its inputs, its use in training."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -9,7 +13,7 @@ from firm.acceleration import fast_network
 from firm.acceleration.compiled import compile_blocks
 from firm.acceleration.precompile import signatures
 from firm.networks import GradientResStep, PriorResUNet, ResUNet
-from firm.networks.res_unet import PlainBlock
+from firm.networks.res_unet import Level, PlainBlock, fused_blocks
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
 from firm.training.optimiser import make_optimisers
@@ -194,3 +198,38 @@ def test_its_blocks_are_compiled_and_compute_the_same():
         eager = net(*inputs)
         compile_blocks(net, backend="aot_eager")
         torch.testing.assert_close(net(*inputs), eager)
+
+
+def check_fused_blocks(device):
+    for B, width, H, W, number in (
+        (1, 32, 8, 8, 2),
+        (3, 24, 7, 5, 3),
+        (2, 5, 60, 40, 1),
+    ):  # the last takes several tiles
+        level = randomised(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
+        x = torch.randn(B, width, H, W, generator=torch.Generator().manual_seed(width)).to(device) + 0.5
+        x[:, :, 0, 0] = 0  # a pixel without features
+        shifts = torch.randn(B, width * number, 1, 1, generator=torch.Generator().manual_seed(1)).to(device)
+        given = x.clone()
+        out = fused_blocks(level.blocks, x, iter(shifts.split(width, 1)))
+        assert torch.equal(x, given)  # the skips still need it
+        torch.testing.assert_close(out, level(x, iter(shifts.split(width, 1))), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.cuda
+def test_the_fused_blocks_compute_the_same_on_a_gpu():
+    pytest.importorskip("triton")
+    with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
+        check_fused_blocks("cuda")
+
+
+def test_the_fused_blocks_compute_the_same():
+    pytest.importorskip("triton")
+    # Triton decides on import whether to interpret, and torch may have imported it: another process.
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+if __name__ == "__main__":
+    check_fused_blocks("cpu")

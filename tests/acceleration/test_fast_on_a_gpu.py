@@ -9,14 +9,23 @@ from helpers import rand
 import firm
 from firm.acceleration._fast import SHAPES
 from firm.networks.norm_swish import NormSwish, has_fused
+from firm.networks.res_unet import Level, ResUNet
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
 
 
-@pytest.fixture(scope="module")
-def model():
-    net = firm.UNet(3, side=32, ch=16, mult=(1, 2), blocks=1, attention=(8,), groups=4, unshuffle=2, noise_level=True)
+NETWORKS = {
+    "UNet": lambda: firm.UNet(
+        3, side=32, ch=16, mult=(1, 2), blocks=1, attention=(8,), groups=4, unshuffle=2, noise_level=True
+    ),
+    "ResUNet": lambda: ResUNet(3, widths=(16, 24, 32), noise_level=True, extra=("previous", "context", "iteration")),
+}
+
+
+@pytest.fixture(scope="module", params=NETWORKS)
+def model(request):
+    net = NETWORKS[request.param]()
     for p in net.parameters():
         p.data = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.08
     return firm.Firm(net, firm.Solver(K=3, output="correction")).eval().to(DEVICE)
@@ -53,13 +62,13 @@ def test_bf16_is_close(model, exact):
     assert 1e-6 < float((found - expected).norm() / expected.norm()) < 0.03
 
 
-def test_normalisation_and_swish_are_one_kernel(model):
+def test_what_stands_between_convolutions_is_fused(model):
     pytest.importorskip("triton")
     assert has_fused(torch.device(DEVICE))
-    norms = [m for m in firm.fast(model).estimator.modules() if isinstance(m, NormSwish)]
-    assert norms
-    assert all(m.fused for m in norms)
-    assert not any(m.fused for m in model.modules() if isinstance(m, NormSwish))
+    parts = [m for m in firm.fast(model).estimator.modules() if isinstance(m, NormSwish | Level)]
+    assert parts
+    assert all(m.fused for m in parts)
+    assert not any(m.fused for m in model.modules() if isinstance(m, NormSwish | Level))
 
 
 def test_a_folder_of_many_sizes_drops_the_oldest_recording(model, exact):

@@ -14,6 +14,7 @@ from firm.acceleration.graphs import record
 from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish, has_fused
+from firm.networks.res_unet import Level
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
@@ -24,8 +25,8 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     """A copy of the model for restoring, not for training: the same settings, the network made quick.
 
     The data-consistency step stays in float32; only the network's features are bfloat16, in channels_last. On a GPU
-    normalisation and Swish are one kernel, the first call with a new shape of images records the network as a CUDA
-    graph, and later calls replay it.
+    what stands between two convolutions is one kernel, the first call with a new shape of images records the network
+    as a CUDA graph, and later calls replay it.
 
     Parameters
     ----------
@@ -59,7 +60,7 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
             if part is not net.conditioning:  # a function of t, which needs more digits
                 part.to(torch.bfloat16)
     for module in net.modules():
-        if isinstance(module, NormSwish):
+        if isinstance(module, NormSwish | Level):
             module.fused = has_fused(device)
     return FastNetwork(net, graphs)
 

@@ -105,6 +105,8 @@ class PriorResUNet(OneImage, ResUNet):
 class Level(nn.Module):
     """Blocks of one width."""
 
+    fused = False  # set by `firm.fast` where `has_fused`; no gradients
+
     def __init__(self, width: int, blocks: int) -> None:
         super().__init__()
         self.widths = [width] * blocks
@@ -112,9 +114,33 @@ class Level(nn.Module):
 
     def forward(self, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
         """Map (B, width, H, W) to the same shape, with the next of the shifts for every block."""
+        if self.fused and x.is_cuda and not torch.compiler.is_compiling():
+            return fused_blocks(self.blocks, x, shifts)
         for block in self.blocks:
             x = block(x, next(shifts))
         return x
+
+
+def fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
+    """The blocks with two kernels between their convolutions, for `x` (B, width, H, W) in channels_last; no gradients.
+
+    Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.
+    """
+    from firm.networks.plain_blocks_kernel import add_and_normalise, shifted_swish
+
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        x = x.contiguous(memory_format=torch.channels_last)
+        unit = torch.empty_like(x)
+        add_and_normalise(x, None, None, x, unit, TINY)
+        for block in blocks:
+            weight1, bias1, weight2, bias2 = block.parameters()  # of conv1 and conv2
+            h = F.conv2d(unit, weight1, padding=1).contiguous(memory_format=torch.channels_last)
+            shifted_swish(h, bias1, next(shifts)[:, :, 0, 0])
+            h = F.conv2d(h, weight2, padding=1).contiguous(memory_format=torch.channels_last)
+            out, unit = torch.empty_like(x), torch.empty_like(x)
+            add_and_normalise(x, h, bias2, out, unit, TINY)
+            x = out
+    return x
 
 
 class PlainBlock(nn.Module):
