@@ -190,3 +190,16 @@ def test_a_restoration_is_shown_in_one_line():
     assert repr(firm.restore(model, Identity(), y, samples=3, sigma=0.1)).startswith(
         "Restoration(image (1, 2, 8, 8), 3 samples, 6 network calls, "
     )
+
+
+def test_noise_of_the_same_seed_is_noticed():
+    """torch.manual_seed(0), y = x + noise, restore(seed=0): one noise twice, where two are meant."""
+    model, x = firm.Firm(Recorder().eval(), firm.Solver(K=1)), torch.linspace(-1, 1, 2048).reshape(1, 2, 32, 32)
+    for sigma, shape in ((0.1, x.shape), (0.5, (1, 2, 32, 31))):  # not as many values: the first ones are the same
+        torch.manual_seed(3)
+        y = x[..., : shape[-1]] + sigma * torch.randn(shape)
+        with pytest.warns(UserWarning, match=r"resembles the noise that seed=3 starts from \(correlation 0"):
+            firm.restore(model, Identity(), y, seed=3, sigma=sigma)
+        firm.restore(model, Identity(), y, seed=4, sigma=sigma)  # warnings are errors here
+    small = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0))  # too little to tell
+    firm.restore(model, Identity(), small, seed=0, sigma=0.1)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 from firm._model import Firm
 from firm._posterior_mean import vector
@@ -16,6 +18,7 @@ from firm.operators.base import LinearOperator
 from firm.operators.repeated import repeated
 from firm.operators.scale import warn_of_scale
 
+SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
 AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this size, so that memory stays bounded
 
 
@@ -53,7 +56,7 @@ def restore(
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
     depend on how many there are. Measurements, noise level and result are checked as in `sample`; a warning says if the
-    norm of A is far from 1, or sigma is larger than any image.
+    norm of A is far from 1, sigma is larger than any image, or y was simulated with the noise that `seed` draws.
 
     Parameters
     ----------
@@ -81,6 +84,8 @@ def restore(
     spread, away, first = _Spread(), 0.0, 0
     for n in batches(like, samples):
         x_0 = torch.cat([noise_like(like, generator) for _ in range(n)])
+        if first == 0:
+            warn_of_seed(y, x_0, seed)
         many = y.repeat(n, *[1] * (y.ndim - 1))
         level = None if sigma is None else vector(sigma, like).repeat(n)
         x = sample(model, repeated(op, len(like)), many, steps, sigma=level, method=method, x_0=x_0)
@@ -109,6 +114,21 @@ def restore(
         nfe=nfe,
         seconds=time.perf_counter() - start - away,
     )
+
+
+def warn_of_seed(y: Tensor, x_0: Tensor, seed: int) -> None:
+    """Warn where the noise of `y` is the starting noise `x_0`: numbers of one seed, which FIRM takes as independent."""
+    values = min(y.numel(), x_0.numel())
+    if values < ENOUGH or y.is_complex():
+        return
+    a, b = (v.flatten()[:values].float() for v in (y, x_0))
+    found = float(F.cosine_similarity(a - a.mean(), b - b.mean(), dim=0))
+    if found > SAME_NOISE:
+        warnings.warn(
+            f"y resembles the noise that seed={seed} starts from (correlation {found:.2f}): it seems to be simulated "
+            "with the same seed, and the result will be worse than it should; pass another seed",
+            stacklevel=3,
+        )
 
 
 def batches(like: Tensor, samples: int) -> list[int]:

@@ -45,15 +45,15 @@ def inpainting():
 
 
 # The PSNR in dB that face-128 must reach with N = 2; it reaches 0.4 to 0.5 more. Inpainting depends on the mask: six
-# seeds gave 32.05 (this one) to 33.24.
+# seeds gave 33.62 (this one) to 34.44.
 FACES = {
-    "inpainting": (inpainting, 31.6),
+    "inpainting": (inpainting, 33.2),
     "deblurring": (
         lambda: P.BlurFFT(SIZE, filter=gaussian_kernel(61, 1.0)[None, None], noise_model=NOISE(0.025)),
-        33.5,
+        34.3,
     ),
-    "decimation": (lambda: P.Downsampling(SIZE, filter=None, noise_model=NOISE(0.005)), 33.1),
-    "denoising": (lambda: P.Denoising(NOISE(0.1)), 31.1),
+    "decimation": (lambda: P.Downsampling(SIZE, filter=None, noise_model=NOISE(0.005)), 33.7),
+    "denoising": (lambda: P.Denoising(NOISE(0.1)), 32.5),
 }
 
 
@@ -61,6 +61,7 @@ FACES = {
 def test_quality_on_a_face(name, model):
     make, floor = FACES[name]
     physics, truth = make(), portrait()
+    torch.manual_seed(1)  # not the seed that `restore` starts from
     y = physics((truth + 1) / 2)
     op = from_deepinv(physics)
     restored = firm.restore(model, op, op.measurement(y), sigma=op.sigma).image

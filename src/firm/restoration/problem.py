@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.seeds import generator_for
 from firm._util.text import did_you_mean
 from firm.data.array_values import Range
 from firm.data.picture import MAX_MEGAPIXELS
@@ -361,7 +362,6 @@ def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
     of the channels, which is all that is known, as it was.
     """
     level = GREY_FACTOR * sigma
-    noise = torch.randn(
-        (len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=torch.Generator().manual_seed(0)
-    )  # of one seed: the same picture gives the same result
+    # The same picture gives the same result. These must not be the numbers that `restore` starts from.
+    noise = torch.randn((len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=generator_for(0, 0, "channels"))
     return y + level * (noise - noise.mean(1, keepdim=True)), level

@@ -9,7 +9,8 @@ from weakref import WeakKeyDictionary
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
-from firm._sampling import sample
+from firm._restore import warn_of_seed
+from firm._sampling import as_measurement, noise_like, sample
 from firm.operators.checks import shape
 from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package, require_linear
 
@@ -51,9 +52,10 @@ def _reconstructor_class() -> Any:
         def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
             op = self._operator(y, physics)
             sigma = op.sigma if op.sigma is not None else self.assumed_sigma * (2 if op.unit_range else 1)
-            generators = [Generator().manual_seed(self.seed) for _ in range(len(y))]
-            x = sample(self.model, op, op.measurement(y), self.steps, generator=generators, sigma=sigma)
-            return op.image(x)
+            measured = as_measurement(self.model, op.measurement(y))
+            x_0 = noise_like(op.A_adjoint(measured), [Generator().manual_seed(self.seed) for _ in y])
+            warn_of_seed(measured, x_0, self.seed)
+            return op.image(sample(self.model, op, measured, self.steps, x_0=x_0, sigma=sigma))
 
         def _operator(self, y: Tensor, physics: Any) -> DeepinvOperator:
             """The live physics, since y was measured with it just now; its checks run once."""
