@@ -30,7 +30,7 @@ def completed(line):
 def test_the_shell_completes_commands_options_and_values():
     assert completed("firm rest") == ["restore"]
     assert completed("firm restore --keep") == ["--keep-known"]
-    assert completed("firm restore --task de") == ["denoising", "deblurring"]
+    assert completed("firm restore --task de") == ["denoising", "deblurring", "demosaicing"]
     assert completed("firm restore --simulate box") == ["box-inpainting"]
     assert completed("firm restore --model fa") == ["face-128"]
     assert completed("firm restore --format png") == ["png", "png16"]

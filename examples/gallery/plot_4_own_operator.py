@@ -4,7 +4,7 @@ Bring your own operator
 
 Anything linear will do. Here it is a camera sensor: behind each pixel sits one colour filter,
 red, green or blue in a Bayer pattern, so a colour image is measured as one grey mosaic.
-``face-128`` was never trained for this.
+``photo`` was never trained for this. (It is also the task ``demosaicing`` of the library.)
 """
 
 import matplotlib.pyplot as plt
@@ -43,7 +43,7 @@ print(f"error of the adjoint: {dot_test(op, (1, 3, 128, 128)):.1e}")
 
 x, sigma = firm.data.portrait(), 0.02
 y = op.A(x) + sigma * torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(0))
-model = firm.load("face-128")
+model = firm.load("photo")
 r = firm.restore(model, op, y, steps=2, sigma=sigma)
 print(f"restored: {float(firm.metrics.psnr(r.image, x)):.2f} dB in {r.seconds:.2f} s")
 

@@ -24,7 +24,7 @@ from firm.restoration.mask import mask_note, read_mask
 from firm.restoration.noise import SMALLEST, estimate_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
-from firm.tasks import BaseTask, built_in, task_class
+from firm.tasks import BaseTask, Degraded, built_in, task_class
 from firm.tasks._own import blamed
 from firm.tasks.base import on_device
 
@@ -102,7 +102,7 @@ def picture_problem(
     path
         The picture, of any size, grey or colour; or an array file.
     task
-        "denoising", "deblurring", "motion-deblurring", "super-resolution" or "inpainting".
+        "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing".
     sigma
         Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
     mask
@@ -138,7 +138,9 @@ def picture_problem(
         degraded = kind.from_picture(reading.image, given, seen)
     except ValueError as error:
         raise ProblemError(str(error)) from error
-    level = _noise(path, reading, degraded.seen) if sigma is None else sigma
+    if degraded.colour and (channels != 3 or reading.array):
+        raise ProblemError(f"{path}: {task} makes a picture in colour: it takes a picture file, and a model for colour")
+    level = _noise(path, reading, degraded) if sigma is None else sigma
     how_sure = {} if blur is None else {"blur_error": blur.error}
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
     about |= {} if kernel is None else {"kernel": str(kernel)}
@@ -151,7 +153,7 @@ def picture_problem(
         complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
         known=_known(reading, degraded.seen) if keep else None, notes=tuple(note for note in notes if note is not None),
     )  # fmt: skip
-    return fitted(problem, reading, channels)
+    return problem if degraded.colour else fitted(problem, reading, channels)
 
 
 def check_picture_settings(
@@ -213,10 +215,12 @@ def _blur(path: Path, reading: Reading) -> BlurEstimate:
         ) from error
 
 
-def _noise(path: Path, reading: Reading, seen: Tensor | None) -> float:
+def _noise(path: Path, reading: Reading, degraded: Degraded) -> float:
     """The noise level, estimated; an error that asks for it where that is not possible."""
     try:
-        return estimate_noise(reading.image, _visible_part(reading, seen))
+        if degraded.noise_in is not None:
+            return estimate_noise(degraded.noise_in)
+        return estimate_noise(reading.image, _visible_part(reading, degraded.seen))
     except ValueError as error:
         raise ProblemError(f"{path}: {error}: give its level with --sigma") from error
 
