@@ -172,3 +172,13 @@ def tiny_model(path: Path, trained_for: list[dict], **card) -> Path:
         p.data = torch.randn(p.shape) * 0.05
     firm.Firm(net, firm.Solver(K=2, output="correction"), {"trained_for": trained_for, **card}).save(path)
     return path
+
+
+def interpreted(test: str) -> None:
+    """Run a test's file as a program in Triton's interpreter, which needs no GPU; what fails there fails here.
+
+    Triton decides on import whether to interpret, and torch may have imported it: another process.
+    """
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    done = subprocess.run([sys.executable, test], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,14 +1,12 @@
 """Normalisation and Swish against torch's own, and the fused kernel where Triton is (its interpreter on a CPU)."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers import interpreted
 from torch.nn import functional as F
 
-from firm.networks.norm_swish import NormSwish, fused_norm_swish, has_fused
+from firm.acceleration.fused import has_fused
+from firm.networks.norm_swish import NormSwish, fused_norm_swish
 
 SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
 
@@ -54,16 +52,13 @@ def test_the_fused_kernel_computes_the_same_on_a_gpu():
 
 def test_the_fused_kernel_computes_the_same():
     pytest.importorskip("triton")
-    # Triton decides on import whether to interpret, and torch may have imported it: another process.
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpreted(__file__)
 
 
 def test_a_machine_that_cannot_compile_the_kernel_takes_the_slower_way(monkeypatch):
-    monkeypatch.setattr("firm.networks.norm_swish.importlib.util.find_spec", lambda name: "triton")
-    monkeypatch.setattr("firm.networks.norm_swish.fused_norm_swish", lambda *arguments: 1 / 0)
-    monkeypatch.setattr("firm.networks.norm_swish.torch.ones", lambda *shape, device: torch.zeros(*shape))
+    monkeypatch.setattr("firm.acceleration.fused.importlib.util.find_spec", lambda name: "triton")
+    monkeypatch.setattr("firm.acceleration.fused.fused_norm_swish", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("firm.acceleration.fused.torch.ones", lambda *shape, device: torch.zeros(*shape))
     with pytest.warns(UserWarning, match="not fused"):
         assert not has_fused.__wrapped__(torch.device("cuda"))  # past the cache
 

@@ -1,11 +1,8 @@
 """The network of plain residual blocks: its layers written out again, its inputs, its use in training."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
+from helpers import interpreted
 from torch.nn import functional as F
 
 import firm
@@ -225,10 +222,7 @@ def test_the_fused_blocks_compute_the_same_on_a_gpu():
 
 def test_the_fused_blocks_compute_the_same():
     pytest.importorskip("triton")
-    # Triton decides on import whether to interpret, and torch may have imported it: another process.
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    interpreted(__file__)
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ print(f"error of the adjoint: {dot_test(op, (1, 3, 128, 128)):.1e}")
 # its data-consistency solve; FIRM uses conjugate gradients. Now measure and restore:
 
 x, sigma = firm.data.portrait(), 0.02
-y = op.A(x) + sigma * torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(0))
+y = op.A(x) + sigma * torch.randn(1, 1, 128, 128, generator=torch.Generator().manual_seed(1))
 model = firm.load("photo")
 r = firm.restore(model, op, y, steps=2, sigma=sigma)
 print(f"restored: {float(firm.metrics.psnr(r.image, x)):.2f} dB in {r.seconds:.2f} s")

@@ -8,7 +8,8 @@ from helpers import rand
 
 import firm
 from firm.acceleration._fast import SHAPES
-from firm.networks.norm_swish import NormSwish, has_fused
+from firm.acceleration.fused import has_fused
+from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level, ResUNet
 
 pytestmark = pytest.mark.cuda

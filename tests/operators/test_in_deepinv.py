@@ -4,6 +4,7 @@ import gc
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -249,3 +250,12 @@ def test_the_declarations_of_the_docs_are_enough():
         pytest.skip("this torchvision loads by itself")
     (program,) = re.findall(r"```python notest\n(.*?)```", PAGE.read_text(), re.DOTALL)
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_reconstructor_notices_noise_of_its_seed(model):
+    physics = P.Denoising(NOISE(0.1))
+    for seed, same in ((3, True), (4, False)):
+        torch.manual_seed(3)
+        y = physics((portrait() + 1) / 2)
+        with pytest.warns(UserWarning, match="resembles the noise that seed=3") if same else nullcontext():
+            as_reconstructor(model, steps=1, seed=seed)(y, physics)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import Firm
+from firm.acceleration.fused import has_fused
 from firm.acceleration.graphs import record
 from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
-from firm.networks.norm_swish import NormSwish, has_fused
+from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level
 
 SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest

@@ -5,10 +5,7 @@ The third is one kernel for restoring on a GPU, where at batch 1 the number of k
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import math
-import warnings
 
 import torch
 from torch import Tensor, nn
@@ -50,27 +47,6 @@ class NormSwish(GroupNorm):
         if self.fused and x.is_cuda and not torch.compiler.is_compiling():
             return fused_norm_swish(x, shift, self.num_groups, self.weight, self.bias, self.eps)
         return F.silu(super().forward(x if shift is None else x + shift.to(x.dtype)))
-
-
-@functools.cache
-def has_fused(device: torch.device) -> bool:
-    """Whether the fused kernels run here, this one and those of `ResUNet`.
-
-    They need a GPU, Triton (with torch for CUDA on Linux) and a C compiler.
-    """
-    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
-        return False
-    one = torch.ones(1, device=device)
-    try:
-        fused_norm_swish(one[:, None, None, None], None, 1, one, one)
-        from firm.networks.plain_blocks_kernel import shifted_swish
-
-        with torch.cuda.device_of(one):
-            shifted_swish(one.clone()[:, None, None, None], one, one[:, None])
-    except Exception as error:  # whatever it is that this machine lacks, there is the slower way
-        warnings.warn(f"normalisation is not fused, restoring takes longer: {error}", stacklevel=2)
-        return False
-    return True
 
 
 def fused_norm_swish(
