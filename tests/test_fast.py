@@ -1,5 +1,6 @@
 """The fast network computes what the plain one does, within the precision asked for."""
 
+import contextvars
 import copy
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +9,11 @@ import pytest
 import torch
 
 import firm
-from firm.acceleration._fast import FastNetwork, has_bf16
+from firm.acceleration import _fast, recordings
+from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
+from firm.acceleration.recordings import structure
+from firm.operators.repeated import repeated
+from firm.tasks._blurs import valid_blur
 
 
 @pytest.fixture(scope="module")
@@ -89,37 +94,141 @@ def test_fast_twice_is_the_last_precision(model):
         firm.fast(rounded, "float32")
 
 
-class SlowGraph(FastNetwork):
-    """As on a GPU, with a replay that takes a while: what one thread writes meanwhile, another must not read."""
+class Graph:
+    """A recording that does its work again, slowly: what one thread writes meanwhile, another must not read."""
 
-    def forward(self, *inputs):
-        return self._replay(list(inputs))
+    def __init__(self, function):
+        self.function, self.out, self.context = function, function(), contextvars.copy_context()
 
-    def _record(self, inputs):
-        static = [v.clone() for v in inputs]
-        out = torch.zeros_like(static[0])
-        network = self
-
-        class Graph:
-            def replay(self):
-                time.sleep(0.002)
-                out.copy_(network._call(static))
-
-        return Graph(), static, out
+    def replay(self):
+        time.sleep(0.002)
+        self.out.copy_(self.context.run(self.function))
 
 
-def test_threads_do_not_share_the_buffers_of_a_graph(model):
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Record and replay as on a GPU; returns the list of all recordings."""
+    made = []
+
+    def record(function, trials):
+        made.append(Graph(function))
+        return made[-1], made[-1].out
+
+    monkeypatch.setattr(recordings, "record", record)
+    monkeypatch.setattr(_fast, "recorded", lambda x: not recordings._within.get())
+    return made
+
+
+@pytest.mark.parametrize("kind", [firm.Firm, FastFirm])  # the network recorded, and Algorithm 3 as a whole
+def test_threads_do_not_share_the_buffers_of_a_graph(model, as_on_a_gpu, kind):
     plain = firm.fast(model, "float32")
-    shared = firm.Firm(SlowGraph(plain.estimator.net), plain.solver)
+    shared = kind(FastNetwork(plain.estimator.net), plain.solver, {})
     op, y = problem()
 
     def restored(model, seed):
         return firm.sample(model, op, y, 1, sigma=0.01, generator=torch.Generator().manual_seed(seed))
 
-    alone = [restored(plain, seed) for seed in range(6)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_fast, "recorded", lambda x: False)
+        alone = [restored(plain, seed) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
         together = list(pool.map(lambda seed: restored(shared, seed), range(6)))
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert len(as_on_a_gpu) == 1
+
+
+def operators(seed):
+    """One of each kind that is recorded as a part of Algorithm 3, and its measurements, different for every seed."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(2, 3, 32, 32, generator=generator) * 2 - 1
+    kernel = firm.operators.gaussian_kernel(5, 0.5 + 0.1 * seed)
+    masks = (torch.rand(2, 1, 32, 32, generator=generator) < 0.5).float()
+    spectrum = firm.operators.cartesian_mask((32, 32), 12, generator)
+    ops = {
+        "identity": firm.operators.Identity(),
+        "mask": firm.operators.Mask(masks[0, 0]),
+        "masks": firm.operators.Mask(masks),
+        "blur": firm.operators.Blur(kernel),
+        "valid blur": valid_blur(kernel),
+        "subsample": firm.operators.Subsample(2),
+        "downsample": firm.operators.Downsample(2, "bicubic"),
+        "fourier": firm.operators.Fourier(spectrum),
+        "repeated": repeated(firm.operators.Mask(masks), 2),
+    }
+    return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}
+
+
+@pytest.mark.parametrize("key", operators(0))
+def test_a_recording_serves_all_operators_of_one_structure(model, as_on_a_gpu, key):
+    quick = firm.fast(model, "float32")
+    for seed in range(3):
+        op, y = operators(seed)[key]
+        given = dict(
+            sigma=0.01 * (seed + 1), x_0=torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
+        )
+        found = firm.sample(quick, op, y, 2, **given)
+        torch.testing.assert_close(found, firm.sample(model, op, y, 2, **given), rtol=1e-4, atol=1e-4)
+    assert len(as_on_a_gpu) == 1
+    assert not quick.estimator.recordings.kept  # the network is a part of the whole
+
+
+def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):
+    quick = firm.fast(model, "float32")
+    x = torch.zeros(2, 3, 32, 32)
+    mask = firm.operators.Mask(torch.ones(32, 32))
+    ops = [
+        mask, firm.operators.Mask(torch.ones(3, 32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9), repeated(mask, 2),
+        firm.operators.Identity(), firm.operators.Subsample(2), firm.operators.Subsample(4),
+    ]  # fmt: skip
+    for _ in range(2):
+        for op in ops:
+            quick.posterior_mean(op, x, 0.5, op.A(x), sigma=0.1)
+    assert len(as_on_a_gpu) == len(ops)
+    quick.posterior_mean(mask, x[:1], 0.5, mask.A(x[:1]), sigma=0.1)
+    assert len(as_on_a_gpu) == len(ops) + 1
+    for side in range(16, 16 + 4 * recordings.KINDS, 4):
+        x = torch.zeros(1, 3, side, side)
+        quick.posterior_mean(ops[4], x, 0.5, x, sigma=0.1)
+    assert len(quick.recordings.kept) == recordings.KINDS  # the oldest are gone
+
+
+class Mine(firm.operators.Mask):
+    """An operator of the user's own, which may look at its values."""
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        Mine(torch.ones(32, 32)),
+        firm.operators.from_functions(lambda x: x, lambda y: y),
+        firm.operators.Blur(torch.ones(3, 3) / 9, boundary="valid"),  # its solver looks at the residual
+        firm.operators.Compose(firm.operators.Mask(torch.ones(32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9)),
+        repeated(Mine(torch.ones(2, 1, 32, 32)), 2),
+    ],
+    ids=["own", "functions", "conjugate gradients", "composed", "own, repeated"],
+)
+def test_with_other_operators_the_network_alone_is_recorded(model, as_on_a_gpu, op):
+    assert structure(op) is None
+    quick = firm.fast(model, "float32")
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    y = op.A(x)
+    found = quick.posterior_mean(op, x, 0.5, y, sigma=0.1)
+    torch.testing.assert_close(found, model.posterior_mean(op, x, 0.5, y, sigma=0.1), rtol=1e-4, atol=1e-4)
+    assert not quick.recordings.kept
+    assert quick.estimator.recordings.kept
+
+
+def test_iterates_are_shown_without_a_recording(model, as_on_a_gpu):
+    quick, (op, y), seen = firm.fast(model, "float32"), problem(), []
+    quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1, callback=lambda k, x, z: seen.append(k))
+    assert seen == [1, 2, 3]
+
+
+def test_a_recorded_model_checks_its_measurements(model, as_on_a_gpu):
+    quick, (op, y) = firm.fast(model, "float32"), problem()
+    y[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1)
 
 
 def test_a_fast_model_can_be_copied(model):

@@ -7,8 +7,8 @@ import torch
 from helpers import rand
 
 import firm
-from firm.acceleration._fast import SHAPES
 from firm.acceleration.fused import has_fused
+from firm.acceleration.recordings import KINDS
 from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level, ResUNet
 
@@ -52,7 +52,7 @@ def run(model, seed, side=32):
 def test_float32_is_the_model_itself(model, exact):
     quick = firm.fast(model, "float32")
     found = [run(quick, seed) for seed in (1, 2, 3)]  # the first records, the others replay
-    assert len(quick.estimator._recorded) == 1
+    assert len(quick.recordings.kept) == 1
     for seed, x in zip((1, 2, 3), found, strict=True):  # no replay has written over an earlier result
         torch.testing.assert_close(x, run(model, seed), rtol=1e-3, atol=1e-4)
 
@@ -74,10 +74,10 @@ def test_what_stands_between_convolutions_is_fused(model):
 
 def test_a_folder_of_many_sizes_drops_the_oldest_recording(model, exact):
     quick = firm.fast(model, "float32")
-    sides = range(16, 16 + 4 * (SHAPES + 2), 4)
+    sides = range(16, 16 + 4 * (KINDS + 2), 4)
     for side in (*sides, sides[0]):
         torch.testing.assert_close(run(quick, 1, side), run(model, 1, side), rtol=1e-3, atol=1e-4)
-    assert len(quick.estimator._recorded) == SHAPES
+    assert len(quick.recordings.kept) == KINDS
 
 
 def test_threads_share_a_recorded_network(model, exact):
@@ -100,7 +100,7 @@ def test_a_tiled_model_is_recorded_inside_its_tiles(model, exact):
     slow = firm.tiled(model, 32, 8)
     quick = firm.fast(slow, "float32")
     torch.testing.assert_close(run(quick, 1, 64), run(slow, 1, 64), rtol=1e-3, atol=1e-4)
-    assert quick.estimator.estimator._recorded
+    assert quick.estimator.estimator.recordings.kept
 
 
 def test_the_bundled_model_restores_alike_on_both_devices(exact):

@@ -1,24 +1,24 @@
-"""Faster evaluation of a model: bfloat16 where the machine has it, and on a GPU the network as a CUDA graph."""
+"""Faster evaluation of a model: bfloat16 where the machine has it, and on a GPU Algorithm 3 as one CUDA graph."""
 
 from __future__ import annotations
 
 import copy
-import threading
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from firm._model import Firm
+from firm._model import Firm, Solver
+from firm._posterior_mean import vector
 from firm.acceleration.fused import has_fused
-from firm.acceleration.graphs import record
+from firm.acceleration.recordings import Recordings, recorded, structure
 from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level
+from firm.operators.base import LinearOperator, check_measurement
 
-SHAPES = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
-GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
 Precision = Literal["auto", "bf16", "float32"]
 
 
@@ -26,8 +26,8 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
     """A copy of the model for restoring, not for training: the same settings, the network made quick.
 
     The data-consistency step stays in float32; only the network's features are bfloat16, in channels_last. On a GPU
-    what stands between two convolutions is one kernel, the first call with a new shape of images records the network
-    as a CUDA graph, and later calls replay it.
+    what stands between two convolutions is one kernel, and the first call with a new shape of images, or a new kind of
+    operator, records a CUDA graph, which later calls replay.
 
     Parameters
     ----------
@@ -38,7 +38,10 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
         "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
     """
     net = fast_network(model.estimator, precision)
-    return model if net is model.estimator else Firm(net, model.solver, model.card)
+    if net is model.estimator:
+        return model
+    kind = FastFirm if isinstance(net, FastNetwork) else Firm
+    return kind(net, model.solver, model.card)
 
 
 def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = True) -> nn.Module:
@@ -81,8 +84,7 @@ class FastNetwork(nn.Module):
         self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config
         self.stride = net.stride
-        self._recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]] = {}
-        self._done: torch.cuda.Event | None = None  # the last replay
+        self.recordings = Recordings()
 
     def underlying(self) -> nn.Module:
         """The network to save, with the model's own weights; ValueError where they were rounded."""
@@ -102,10 +104,9 @@ class FastNetwork(nn.Module):
     def forward(self, *inputs: Tensor | None) -> Tensor:
         """As the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
         given = [value for value in inputs if value is not None]
-        if not given[0].is_cuda or not self.graphs:
+        if not self.graphs or not recorded(given[0]):
             return self._call(given)
-        with torch.cuda.device_of(given[0]):  # graphs are recorded and replayed on the current device
-            return self._replay(given)
+        return self.recordings(tuple(given[0].shape), given, lambda places: lambda: self._call(places))
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
         n = self.net.images
@@ -113,28 +114,45 @@ class FastNetwork(nn.Module):
         out: Tensor = self.net(*images, *inputs[n:])
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
-    def _replay(self, inputs: list[Tensor]) -> Tensor:
-        """Threads take turns: they share the buffers of a graph, and a recording takes down what others launch.
 
-        Each also waits, on the device, for the one before, which may have worked on another stream.
-        """
-        with GRAPHS:
-            key = tuple(inputs[0].shape)
-            if self._done is not None:
-                torch.cuda.current_stream().wait_event(self._done)
-            if key not in self._recorded:
-                if len(self._recorded) >= SHAPES:
-                    del self._recorded[next(iter(self._recorded))]
-                self._recorded[key] = self._record(inputs)
-            graph, static, out = self._recorded[key]
-            for held, given in zip(static, inputs, strict=True):
-                held.copy_(given)
-            graph.replay()
-            result = out.clone()  # the next replay overwrites it
-            self._done = torch.cuda.current_stream().record_event() if result.is_cuda else None
-            return result
+class FastFirm(Firm):
+    """A model with a `FastNetwork`. On a GPU, Algorithm 3 as a whole is one graph: K solves and K network calls.
 
-    def _record(self, inputs: list[Tensor]) -> tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]:
-        static = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
-        graph, out = record(lambda: self._call(static))
-        return graph, static, out
+    A graph serves all operators of one `structure`, for example all blurs by kernels of one size. With operators of
+    the user's own, or without a closed form, only the network is a graph.
+    """
+
+    def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
+        super().__init__(estimator, solver, card)
+        self.recordings = Recordings()
+
+    @torch.no_grad()
+    def posterior_mean(
+        self,
+        op: LinearOperator,
+        x_t: Tensor,
+        t: float | Tensor,
+        y: Tensor,
+        *,
+        sigma: float | Tensor | None = None,
+        check: bool = True,
+        callback: Callable[[int, Tensor, Tensor], None] | None = None,
+    ) -> Tensor:
+        """As of every model."""
+        kind = structure(op) if recorded(x_t) and callback is None else None
+        if kind is None:
+            return super().posterior_mean(op, x_t, t, y, sigma=sigma, check=check, callback=callback)
+        if check:
+            check_measurement(op, x_t, y)
+        t, level = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
+        buffers = list(op.buffers())  # type: ignore[attr-defined]
+        given = [x_t, t, y, *buffers] if level is None else [x_t, t, y, *buffers, level]
+
+        def work(places: list[Tensor]) -> Callable[[], Tensor]:
+            x_t, t, y, *others = places
+            level = None if sigma is None else others.pop()
+            held = copy.deepcopy(op, {id(b): place for b, place in zip(buffers, others, strict=True)})
+            return lambda: super(FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level, check=False)
+
+        shapes = [(tuple(v.shape), v.dtype) for v in (x_t, y)]
+        return self.recordings((kind, *shapes, level is None), given, work)

@@ -1,17 +1,18 @@
-"""Start a larger network from the weights of a smaller one; at first the two compute the same."""
+"""Start a network from the weights of another that sees less, or more."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-STEM, ITERATION = "stem.conv.weight", "conditioning.iteration"
+STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditioning.noise."
 
 
 def grown(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
     """`weights` in the shapes of `own`, a network that differs from theirs by more of `extra` only.
 
-    The stem's weights for further images are 0 (they are its last inputs), and so are the rows of the iteration.
+    At first the two compute the same: the stem's weights for further images are 0 (they are its last inputs), and so
+    are the rows of the iteration.
     """
     found = dict(weights)
     if STEM in found and STEM in own:
@@ -19,6 +20,16 @@ def grown(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tenso
     if ITERATION in own and ITERATION not in found:
         found[ITERATION] = torch.zeros_like(own[ITERATION])
     return found
+
+
+def narrowed(weights: dict[str, Tensor], images: int) -> dict[str, Tensor]:
+    """The weights of an estimator that sees so many `images`, for the same network on one: a prior, a bridge.
+
+    The one image stands for x and x_t, the first two. What else it saw, the noise level and the iteration are dropped.
+    """
+    found = {key: value for key, value in weights.items() if key != ITERATION and not key.startswith(NOISE)}
+    x, x_t, *_ = found[STEM].chunk(images, dim=1)
+    return found | {STEM: x + x_t}
 
 
 def _widened(weight: Tensor, own: Tensor) -> Tensor:

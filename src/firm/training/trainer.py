@@ -22,6 +22,7 @@ from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
 from firm.networks import NETWORKS, Estimator
+from firm.networks.estimator import OneImage
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
@@ -30,7 +31,7 @@ from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
-from firm.training.growth import grown
+from firm.training.growth import grown, narrowed
 from firm.training.measurements import resolved
 from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
@@ -261,9 +262,11 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
         loaded = load_network(config.init_from, estimator)
     except (ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(f"init_from: {error}") from error
+    weights, own = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
         _check_alike(loaded, net, config.init_from)
-    weights, own = loaded.state_dict(), net.state_dict()
+        if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
+            weights = narrowed(weights, loaded.images)
     weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
@@ -274,7 +277,7 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
 
 def _check_alike(loaded: Estimator, net: Estimator, name: str) -> None:
     """Refuse weights whose shapes fit, but which mean something else in this network."""
-    if type(loaded).images != type(net).images:
+    if isinstance(loaded, OneImage) and not isinstance(net, OneImage):
         raise ConfigError(f"init_from: {name} has a {type(loaded).__name__}, which sees other images")
     for key in ("time_scale", "groups"):
         was, now = (n.config.get(key) for n in (loaded, net))
