@@ -9,7 +9,7 @@ from firm._util.distributed import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
 from firm.training.errors import ConfigError
-from firm.training.growth import grown
+from firm.training.growth import grown, narrowed
 from firm.training.logs import read_log
 from firm.training.loop import train
 from firm.training.trainer import _check_alike
@@ -41,6 +41,32 @@ def test_a_plain_network_grows_as_well():
     torch.testing.assert_close(more(x, x + 1, x, x, x, t, t, t), less(x, x + 1, t, t))
 
 
+@pytest.mark.parametrize("unshuffle", [1, 2])
+@pytest.mark.parametrize("extra", [(), ALL])
+def test_a_narrowed_network_sees_its_image_as_x_and_x_t(unshuffle, extra):
+    more = ResUNet(3, widths=(8, 16), unshuffle=unshuffle, noise_level=True, extra=extra)
+    one = PriorResUNet(3, widths=(8, 16), unshuffle=unshuffle)
+    for name, p in more.named_parameters():
+        torch.nn.init.normal_(p, std=0.2)
+        if name.startswith("conditioning.noise") or name == "conditioning.iteration":
+            p.data.zero_()  # dropped: there is no noise level, and no iteration
+    one.load_state_dict(narrowed(more.state_dict(), more.images))
+    x, t, nothing = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7]), torch.zeros(2, 3, 16, 16)
+    expected = more(x, x, nothing, nothing, nothing, t, t, t) if extra else more(x, x, t, t)
+    torch.testing.assert_close(one(x, t), expected, rtol=1e-3, atol=1e-3)  # sums in another order
+
+
+def test_a_prior_starts_from_an_estimator(make, tmp_path):
+    plain = "network={class: %s, widths: [8, 16]%s}"
+    train(make(plain % ("ResUNet", ", extra: [previous, iteration]"), "epochs=1", out="more"), RANK, progress=False)
+    start = [f"init_from={tmp_path / 'more' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    train(make(plain % ("PriorResUNet", ""), "objective=prior", *start, out="prior"), RANK, progress=False)
+    more, one = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("more", "prior"))
+    x, x_t, _ = more.stem.conv.weight.chunk(3, dim=1)
+    torch.testing.assert_close(one.stem.conv.weight, x + x_t)
+    torch.testing.assert_close(one.head.weight, more.head.weight)
+
+
 def test_weights_that_would_mean_something_else_are_refused():
     """Shapes fit, or can be made to; what stands where does not."""
     one, two = PriorResUNet(widths=(4, 8)), ResUNet(widths=(4, 8))
@@ -51,6 +77,7 @@ def test_weights_that_would_mean_something_else_are_refused():
         _check_alike(context, both, "a.safetensors")
     _check_alike(two, both, "a.safetensors")
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors")
+    _check_alike(two, one, "a.safetensors")
 
 
 def test_other_networks_do_not_grow():
