@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
+from firm.operators.repeated import repeated
+from firm.tasks._blurs import valid_blur
 
 
 def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:
@@ -182,3 +184,25 @@ def interpreted(test: str) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     done = subprocess.run([sys.executable, test], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def recordable(seed):
+    """One of each kind that is recorded as a part of Algorithm 3, and its measurements, different for every seed."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(2, 3, 32, 32, generator=generator) * 2 - 1
+    kernel = firm.operators.gaussian_kernel(5, 0.5 + 0.1 * seed)
+    masks = (torch.rand(2, 1, 32, 32, generator=generator) < 0.5).float()
+    spectrum = firm.operators.cartesian_mask((32, 32), 12, generator)
+    ops = {
+        "identity": firm.operators.Identity(),
+        "mask": firm.operators.Mask(masks[0, 0]),
+        "masks": firm.operators.Mask(masks),
+        "blur": firm.operators.Blur(kernel),
+        "valid blur": valid_blur(kernel),
+        "subsample": firm.operators.Subsample(2),
+        "downsample": firm.operators.Downsample(2, "bicubic"),
+        "fourier": firm.operators.Fourier(spectrum),
+        "repeated": repeated(firm.operators.Mask(masks), 2),
+        "in another batch": repeated(firm.operators.Mask(masks[:1]), 1),
+    }
+    return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}

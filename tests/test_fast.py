@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from helpers import recordable
 
 import firm
 from firm.acceleration import _fast, recordings
 from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
 from firm.acceleration.recordings import structure
 from firm.operators.repeated import repeated
-from firm.tasks._blurs import valid_blur
 
 
 @pytest.fixture(scope="module")
@@ -137,32 +137,11 @@ def test_threads_do_not_share_the_buffers_of_a_graph(model, as_on_a_gpu, kind):
     assert len(as_on_a_gpu) == 1
 
 
-def operators(seed):
-    """One of each kind that is recorded as a part of Algorithm 3, and its measurements, different for every seed."""
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.rand(2, 3, 32, 32, generator=generator) * 2 - 1
-    kernel = firm.operators.gaussian_kernel(5, 0.5 + 0.1 * seed)
-    masks = (torch.rand(2, 1, 32, 32, generator=generator) < 0.5).float()
-    spectrum = firm.operators.cartesian_mask((32, 32), 12, generator)
-    ops = {
-        "identity": firm.operators.Identity(),
-        "mask": firm.operators.Mask(masks[0, 0]),
-        "masks": firm.operators.Mask(masks),
-        "blur": firm.operators.Blur(kernel),
-        "valid blur": valid_blur(kernel),
-        "subsample": firm.operators.Subsample(2),
-        "downsample": firm.operators.Downsample(2, "bicubic"),
-        "fourier": firm.operators.Fourier(spectrum),
-        "repeated": repeated(firm.operators.Mask(masks), 2),
-    }
-    return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}
-
-
-@pytest.mark.parametrize("key", operators(0))
+@pytest.mark.parametrize("key", recordable(0))
 def test_a_recording_serves_all_operators_of_one_structure(model, as_on_a_gpu, key):
     quick = firm.fast(model, "float32")
     for seed in range(3):
-        op, y = operators(seed)[key]
+        op, y = recordable(seed)[key]
         given = dict(
             sigma=0.01 * (seed + 1), x_0=torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
         )
@@ -203,9 +182,10 @@ class Mine(firm.operators.Mask):
         firm.operators.from_functions(lambda x: x, lambda y: y),
         firm.operators.Blur(torch.ones(3, 3) / 9, boundary="valid"),  # its solver looks at the residual
         firm.operators.Compose(firm.operators.Mask(torch.ones(32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9)),
+        firm.operators.Compose(firm.operators.Blur(torch.ones(3, 3) / 9), firm.operators.Blur(torch.ones(5, 5) / 25)),
         repeated(Mine(torch.ones(2, 1, 32, 32)), 2),
     ],
-    ids=["own", "functions", "conjugate gradients", "composed", "own, repeated"],
+    ids=["own", "functions", "conjugate gradients", "composed", "composed, solved in closed form", "own, repeated"],
 )
 def test_with_other_operators_the_network_alone_is_recorded(model, as_on_a_gpu, op):
     assert structure(op) is None
@@ -216,6 +196,51 @@ def test_with_other_operators_the_network_alone_is_recorded(model, as_on_a_gpu, 
     torch.testing.assert_close(found, model.posterior_mean(op, x, 0.5, y, sigma=0.1), rtol=1e-4, atol=1e-4)
     assert not quick.recordings.kept
     assert quick.estimator.recordings.kept
+
+
+def test_the_last_used_recordings_stay(model, as_on_a_gpu):
+    quick = firm.fast(model, "float32")
+
+    def call(side):
+        x = torch.zeros(1, 3, side, side)
+        quick.posterior_mean(firm.operators.Identity(), x, 0.5, x, sigma=0.1)
+
+    for side in (16, *range(20, 20 + 4 * recordings.KINDS, 4)):
+        call(side)
+        call(16)
+    assert len(as_on_a_gpu) == recordings.KINDS + 1  # that of 16 was never made again
+
+
+def test_other_settings_of_the_solver_are_recorded_anew(model, as_on_a_gpu):
+    quick, (op, y), x = firm.fast(model, "float32"), problem(), torch.zeros(2, 3, 32, 32)
+    quick.posterior_mean(op, x, 0.5, y, sigma=0.1)
+    quick.solver = firm.Solver(K=1, output="correction")
+    found = quick.posterior_mean(op, x, 0.5, y, sigma=0.1)
+    expected = firm.Firm(model.estimator, quick.solver).posterior_mean(op, x, 0.5, y, sigma=0.1)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert len(as_on_a_gpu) == 2
+
+
+def test_a_network_without_a_noise_level_is_recorded_with_and_without_sigma(as_on_a_gpu):
+    net = firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4)
+    for p in net.parameters():
+        p.data = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.08
+    op, y = problem()
+    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    for coupling, levels in (("constant", (None, 0.1)), ("noise", (0.1, torch.tensor([0.3, 0.7])))):
+        model = firm.Firm(net, firm.Solver(K=2, coupling=coupling)).eval()
+        quick = firm.fast(model, "float32")
+        for sigma in (*levels, *levels):
+            found = quick.posterior_mean(op, x, 0.8, y, sigma=sigma)
+            torch.testing.assert_close(found, model.posterior_mean(op, x, 0.8, y, sigma=sigma), rtol=1e-4, atol=1e-4)
+    assert len(as_on_a_gpu) == 3
+
+
+def test_what_was_recorded_in_inference_mode_serves_outside(model, as_on_a_gpu):
+    quick = firm.fast(model, "float32")
+    with torch.inference_mode():
+        first = run(quick)
+    assert torch.equal(run(quick), first)
 
 
 def test_iterates_are_shown_without_a_recording(model, as_on_a_gpu):
@@ -229,6 +254,9 @@ def test_a_recorded_model_checks_its_measurements(model, as_on_a_gpu):
     y[0, 0, 0, 0] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
         quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1)
+    quick.solver = firm.Solver(coupling="noise")
+    with pytest.raises(ValueError, match="rho must be positive and finite"):
+        quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, problem()[1], sigma=float("nan"))
 
 
 def test_a_fast_model_can_be_copied(model):

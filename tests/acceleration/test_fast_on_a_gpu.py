@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers import rand
+from helpers import rand, recordable
 
 import firm
 from firm.acceleration.fused import has_fused
@@ -61,6 +61,22 @@ def test_bf16_is_close(model, exact):
     expected, found = run(model, 1), run(firm.fast(model, "bf16"), 1)
     assert found.dtype == torch.float32
     assert 1e-6 < float((found - expected).norm() / expected.norm()) < 0.03
+
+
+@pytest.mark.parametrize("key", recordable(0))
+@pytest.mark.parametrize("coupling", ["constant", "noise"])
+def test_a_recording_serves_all_operators_of_one_structure(model, exact, key, coupling):
+    solver = firm.Solver(K=3, output="correction", coupling=coupling)
+    slow = firm.Firm(model.estimator, solver)
+    quick = firm.fast(slow, "float32")
+    for seed in range(3):
+        op, y = recordable(seed)[key]
+        op, y = op.to(DEVICE), y.to(DEVICE)
+        given = dict(sigma=torch.tensor([0.1, 0.2]) * (seed + 1), x_0=torch.randn(2, 3, 32, 32, device=DEVICE))
+        found = firm.sample(quick, op, y, 2, **given)
+        torch.testing.assert_close(found, firm.sample(slow, op, y, 2, **given), rtol=1e-3, atol=1e-3)
+    assert len(quick.recordings.kept) == 1
+    assert not quick.estimator.recordings.kept  # the network is a part of the whole
 
 
 def test_what_stands_between_convolutions_is_fused(model):

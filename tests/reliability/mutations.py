@@ -276,7 +276,7 @@ MUTATIONS = [
     Mutation("measurements: the size is not taken from the adjoint", "restoration/measurement.py",
              "if size is None and y.shape != like.shape:", "if False:", "restoration/test_measurement.py"),
     Mutation("networks: a prior that starts from an estimator sees x alone", "training/growth.py",
-             "{STEM: x + x_t}", "{STEM: x}", "training/test_extra.py"),
+             "found[STEM] = x + x_t", "found[STEM] = x", "training/test_extra.py"),
     Mutation("graphs: settings of operators do not count", "acceleration/recordings.py",
              "(type(op).__name__, *own.items(), *held", "(type(op).__name__, *held", "test_fast.py"),
     Mutation("graphs: the first operator's values stay", "acceleration/_fast.py",

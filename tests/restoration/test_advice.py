@@ -107,7 +107,7 @@ def test_a_task_and_a_picture_of_it_are_told_the_same(folder):
 
 
 def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
-    """`photo`, trained for unknown surroundings, loses decibels with periodic ones (experiments/real_measurements)."""
+    """A model trained for unknown surroundings loses decibels with periodic ones, as version 1 of `photo` did."""
     entry = {"name": "deblurring", "sigma": 0.05, "blur": 1.0, "boundary": "valid", "kernel_size": 25}
     model = firm.Firm(nn.Identity(), card={"trained_for": [entry]})
     assert firm.advice(model, firm.Task("deblurring", 32, boundary="valid", kernel_size=9)) == []

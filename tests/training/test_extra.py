@@ -43,17 +43,19 @@ def test_a_plain_network_grows_as_well():
 
 @pytest.mark.parametrize("unshuffle", [1, 2])
 @pytest.mark.parametrize("extra", [(), ALL])
-def test_a_narrowed_network_sees_its_image_as_x_and_x_t(unshuffle, extra):
+@pytest.mark.parametrize("level", [False, True])
+def test_a_narrowed_network_sees_its_image_as_x_and_x_t(unshuffle, extra, level):
     more = ResUNet(3, widths=(8, 16), unshuffle=unshuffle, noise_level=True, extra=extra)
-    one = PriorResUNet(3, widths=(8, 16), unshuffle=unshuffle)
+    one = PriorResUNet(3, widths=(8, 16), unshuffle=unshuffle, noise_level=level)
     for name, p in more.named_parameters():
         torch.nn.init.normal_(p, std=0.2)
-        if name.startswith("conditioning.noise") or name == "conditioning.iteration":
-            p.data.zero_()  # dropped: there is no noise level, and no iteration
-    one.load_state_dict(narrowed(more.state_dict(), more.images))
+        if (name.startswith("conditioning.noise") and not level) or name == "conditioning.iteration":
+            p.data.zero_()  # dropped: there is no iteration, nor a noise level without `level`
+    one.load_state_dict(narrowed(more.state_dict(), one.state_dict(), more.images))
     x, t, nothing = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7]), torch.zeros(2, 3, 16, 16)
     expected = more(x, x, nothing, nothing, nothing, t, t, t) if extra else more(x, x, t, t)
-    torch.testing.assert_close(one(x, t), expected, rtol=1e-3, atol=1e-3)  # sums in another order
+    found = one(x, t, t) if level else one(x, t)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)  # sums in another order
 
 
 def test_a_prior_starts_from_an_estimator(make, tmp_path):
@@ -78,6 +80,12 @@ def test_weights_that_would_mean_something_else_are_refused():
     _check_alike(two, both, "a.safetensors")
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors")
     _check_alike(two, one, "a.safetensors")
+
+    class Three(ResUNet):
+        images = 3
+
+    with pytest.raises(ConfigError, match="has a ResUNet, which sees other images"):
+        _check_alike(two, Three(widths=(4, 8)), "a.safetensors")
 
 
 def test_other_networks_do_not_grow():

@@ -17,7 +17,7 @@ from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level
-from firm.operators.base import LinearOperator, check_measurement
+from firm.operators.base import LinearOperator, check_measurement, check_rho
 
 Precision = Literal["auto", "bf16", "float32"]
 
@@ -106,7 +106,8 @@ class FastNetwork(nn.Module):
         given = [value for value in inputs if value is not None]
         if not self.graphs or not recorded(given[0]):
             return self._call(given)
-        return self.recordings(tuple(given[0].shape), given, lambda places: lambda: self._call(places))
+        kind = (tuple(given[0].shape), given[0].dtype)
+        return self.recordings(kind, given, lambda places: lambda: self._call(places))
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
         n = self.net.images
@@ -118,8 +119,8 @@ class FastNetwork(nn.Module):
 class FastFirm(Firm):
     """A model with a `FastNetwork`. On a GPU, Algorithm 3 as a whole is one graph: K solves and K network calls.
 
-    A graph serves all operators of one `structure`, for example all blurs by kernels of one size. With operators of
-    the user's own, or without a closed form, only the network is a graph.
+    A graph serves all operators of one `structure`, for example all blurs by kernels of one size. Where an operator has
+    none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph.
     """
 
     def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
@@ -140,12 +141,13 @@ class FastFirm(Firm):
     ) -> Tensor:
         """As of every model."""
         kind = structure(op) if recorded(x_t) and callback is None else None
-        if kind is None:
+        buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
+        if kind is None or any(b.device != x_t.device for b in buffers):
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, check=check, callback=callback)
         if check:
             check_measurement(op, x_t, y)
+            check_rho(op, self.rho(x_t, t, sigma))
         t, level = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
-        buffers = list(op.buffers())  # type: ignore[attr-defined]
         given = [x_t, t, y, *buffers] if level is None else [x_t, t, y, *buffers, level]
 
         def work(places: list[Tensor]) -> Callable[[], Tensor]:
@@ -155,4 +157,4 @@ class FastFirm(Firm):
             return lambda: super(FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level, check=False)
 
         shapes = [(tuple(v.shape), v.dtype) for v in (x_t, y)]
-        return self.recordings((kind, *shapes, level is None), given, work)
+        return self.recordings((kind, self.solver, x_t.device, *shapes, level is None), given, work)

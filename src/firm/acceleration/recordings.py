@@ -17,6 +17,7 @@ from firm.operators.cg import waits
 KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
 _within: ContextVar[bool] = ContextVar("within", default=False)
+_done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all on a device
 
 
 def recorded(x: Tensor) -> bool:
@@ -31,17 +32,19 @@ class Recordings:
     """
 
     def __init__(self) -> None:
-        self.kept: dict[Hashable, tuple[Any, list[Tensor], Tensor]] = {}
-        self._done: torch.cuda.Event | None = None  # the last replay
+        self.kept: dict[Hashable, tuple[Any, list[Tensor], Tensor]] = {}  # the last used comes last
 
     def __call__(
         self, kind: Hashable, inputs: list[Tensor], work: Callable[[list[Tensor]], Callable[[], Tensor]]
     ) -> Tensor:
         """The result for these inputs; `work` turns their places in memory into what is recorded."""
         with GRAPHS, torch.cuda.device_of(inputs[0]):  # graphs are recorded and replayed on the current device
-            if self._done is not None:
-                torch.cuda.current_stream().wait_event(self._done)
-            if kind not in self.kept:
+            device = inputs[0].device
+            if device in _done:
+                torch.cuda.current_stream().wait_event(_done[device])
+            if kind in self.kept:
+                self.kept[kind] = self.kept.pop(kind)
+            else:
                 if len(self.kept) >= KINDS:
                     del self.kept[next(iter(self.kept))]
                 self.kept[kind] = self._record(inputs, work)
@@ -50,16 +53,18 @@ class Recordings:
                 place.copy_(given)
             graph.replay()
             result = out.clone()  # the next replay overwrites it
-            self._done = torch.cuda.current_stream().record_event() if result.is_cuda else None
+            if result.is_cuda:
+                _done[device] = torch.cuda.current_stream().record_event()
             return result
 
     def _record(
         self, inputs: list[Tensor], work: Callable[[list[Tensor]], Callable[[], Tensor]]
     ) -> tuple[Any, list[Tensor], Tensor]:
-        places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
         token = _within.set(True)
         try:
-            graph, out = record(work(places), trials=1)
+            with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode cannot be filled outside it
+                places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
+                graph, out = record(work(places), trials=1)
         finally:
             _within.reset(token)
         return graph, places, out

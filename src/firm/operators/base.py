@@ -81,7 +81,7 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
         if check:
             check_measurement(op, z, y)
         if check or not isinstance(rho, Tensor):
-            _check_rho(op, rho)
+            check_rho(op, rho)
         if hasattr(op, "prox_l2"):
             x: Tensor = op.prox_l2(z, y, 1 / rho)
         else:
@@ -113,7 +113,8 @@ def check_measurement(op: LinearOperator, x: Tensor, y: Tensor) -> None:
         raise ValueError(f"{name(op)}: {bad} values of y, shape {shape(y)}, are NaN or infinite")
 
 
-def _check_rho(op: LinearOperator, rho: float | Tensor) -> None:
+def check_rho(op: LinearOperator, rho: float | Tensor) -> None:
+    """Raise ValueError unless `rho` is positive and finite."""
     smallest = float(rho.min()) if isinstance(rho, Tensor) else rho
     if not 0 < smallest < float("inf"):
         raise ValueError(f"{name(op)}: rho must be positive and finite, got {smallest}")

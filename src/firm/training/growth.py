@@ -22,14 +22,18 @@ def grown(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tenso
     return found
 
 
-def narrowed(weights: dict[str, Tensor], images: int) -> dict[str, Tensor]:
-    """The weights of an estimator that sees so many `images`, for the same network on one: a prior, a bridge.
+def narrowed(weights: dict[str, Tensor], own: dict[str, Tensor], images: int) -> dict[str, Tensor]:
+    """The weights of an estimator that sees so many `images`, for `own`, the same network on one: a prior, a bridge.
 
-    The one image stands for x and x_t, the first two. What else it saw, the noise level and the iteration are dropped.
+    The one image stands for x and x_t, the first two. What else it saw, the iteration, and the noise level where `own`
+    has none are dropped.
     """
-    found = {key: value for key, value in weights.items() if key != ITERATION and not key.startswith(NOISE)}
-    x, x_t, *_ = found[STEM].chunk(images, dim=1)
-    return found | {STEM: x + x_t}
+    gone = [key for key in weights if key not in own and (key == ITERATION or key.startswith(NOISE))]
+    found = {key: value for key, value in weights.items() if key not in gone}
+    if STEM in found:
+        x, x_t, *_ = found[STEM].chunk(images, dim=1)
+        found[STEM] = x + x_t
+    return found
 
 
 def _widened(weight: Tensor, own: Tensor) -> Tensor:

@@ -266,7 +266,7 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
         _check_alike(loaded, net, config.init_from)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
-            weights = narrowed(weights, loaded.images)
+            weights = narrowed(weights, own, loaded.images)
     weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
@@ -277,7 +277,7 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
 
 def _check_alike(loaded: Estimator, net: Estimator, name: str) -> None:
     """Refuse weights whose shapes fit, but which mean something else in this network."""
-    if isinstance(loaded, OneImage) and not isinstance(net, OneImage):
+    if type(loaded).images != type(net).images and not isinstance(net, OneImage):
         raise ConfigError(f"init_from: {name} has a {type(loaded).__name__}, which sees other images")
     for key in ("time_scale", "groups"):
         was, now = (n.config.get(key) for n in (loaded, net))
