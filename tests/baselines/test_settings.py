@@ -26,13 +26,13 @@ CELEBA = {
     },
     "flow-priors": {"rate": "0.01 0.01 0.1 0.01 0.01", "weight": "100 1000 10000 10000 10000"},
     "pnp-gs": {
-        "steps": "1 35 20 60 -",  # published for random inpainting: 20 and 20
+        "steps": "1 35 20 80 -",  # published for random inpainting: 20 and 20
         "filling": "20 20 20 60 -",
         "step_length": "1 2 2 1 -",
         "relaxation": "1 0.5 1 1 -",
         "factor": "1 1.8 1.8 1 -",
     },
-    "pnp-hqs": {"steps": "1 24 24 100 -", "first": "98/255 98/255 98/255 1 -"},  # 1 is ours: with a flow's denoiser
+    "pnp-hqs": {"steps": "1 24 24 100 -", "first": "98/255 98/255 2 4 -"},  # 2 and 4 are ours: for a flow's denoiser
     "diffpir": {"weight": "2 5 0.5 0.0002 -", "zeta": "1 1 1 1 -"},
     "ista-net": {},
     "i2sb": {"beta_max": "- 1 0.3 1 1", "ode": "- yes no yes yes"},
