@@ -285,4 +285,9 @@ MUTATIONS = [
              "return None if waits(op) else _structure(op)", "return _structure(op)", "test_fast.py"),
     Mutation("graphs: NaN goes unnoticed", "acceleration/_fast.py",
              "            check_measurement(op, x_t, y)", "            pass", "test_fast.py"),
+    Mutation("mosaics: texture reads as noise", "restoration/problem.py",
+             "return smoothest_noise(degraded.noise_in)", "return 3 * smoothest_noise(degraded.noise_in)",
+             "tasks/test_demosaicing.py"),
+    Mutation("mosaics: overexposed parts tell the noise", "restoration/noise.py",
+             ".abs().amax(-1) < 1", ".abs().amax(-1) < 9", "restoration/test_noise.py"),
 ]  # fmt: skip

@@ -5,6 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from firm.restoration import estimate_noise
+from firm.restoration.noise import smoothest_noise
 
 
 def smooth(seed=0, size=128):
@@ -44,3 +45,31 @@ def test_a_real_face_with_noise():
     face = portrait()
     noise = torch.randn(face.shape, generator=torch.Generator().manual_seed(3))
     assert estimate_noise(face + 0.2 * noise) == pytest.approx(0.2, rel=0.1)
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.1])
+def test_where_a_picture_is_smooth_texture_is_no_noise(sigma):
+    """A texture over nine tenths of a smooth picture. The smoothest twentieth is half of what has only noise."""
+    g = torch.Generator().manual_seed(2)
+    texture = 0.8 * (torch.rand(1, 4, 160, 160, generator=g) - 0.5)
+    texture[..., :16] = 0
+    y = 0.5 * smooth(size=160)[:, :1] + texture + sigma * torch.randn(1, 4, 160, 160, generator=g)
+    assert 0.9 * sigma < smoothest_noise(y) < 1.4 * sigma
+    assert estimate_noise(y) > 2 * sigma
+
+
+def test_without_texture_the_two_agree():
+    noise = torch.randn(1, 4, 200, 200, generator=torch.Generator().manual_seed(1))
+    assert smoothest_noise(0.1 * noise) == pytest.approx(0.1, rel=0.06)
+    assert smoothest_noise(torch.zeros(1, 4, 64, 64)) == 0.002
+
+
+def test_black_and_white_parts_do_not_tell():
+    y = 0.1 * torch.randn(1, 1, 160, 160, generator=torch.Generator().manual_seed(1))
+    y[..., :80, :] = (y[..., :80, :] + 1.5).clamp(-1, 1)  # overexposed
+    assert smoothest_noise(y) == pytest.approx(0.1, rel=0.15)
+
+
+def test_a_small_picture_has_few_blocks():
+    y = 0.1 * torch.randn(1, 4, 24, 24, generator=torch.Generator().manual_seed(1))
+    assert smoothest_noise(y) == estimate_noise(y)

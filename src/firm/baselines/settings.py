@@ -51,7 +51,7 @@ CELEBA: dict[str, Table] = {
     "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(
         steps=(1, 35, 20, 80, None),
-        # Published: 20 steps that fill, and none after them. Ours fills more slowly, and steps at the level of the noise
+        # Published: 20 steps that fill, and none after them. Ours fills more slowly, and steps at the noise's own level
         # then sharpen (four validation faces: 22.9 dB after 20 steps, 27.8 after 60, 29.7 with 20 of the others).
         filling=(20, 20, 20, 60, None),
         step_length=(1.0, 2.0, 2.0, 1.0, None),

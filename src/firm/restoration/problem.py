@@ -21,7 +21,7 @@ from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.kernel import read_kernel
 from firm.restoration.mask import mask_note, read_mask
-from firm.restoration.noise import SMALLEST, estimate_noise
+from firm.restoration.noise import SMALLEST, estimate_noise, smoothest_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
 from firm.tasks import BaseTask, Degraded, built_in, task_class
@@ -219,7 +219,7 @@ def _noise(path: Path, reading: Reading, degraded: Degraded) -> float:
     """The noise level, estimated; an error that asks for it where that is not possible."""
     try:
         if degraded.noise_in is not None:
-            return estimate_noise(degraded.noise_in)
+            return smoothest_noise(degraded.noise_in)
         return estimate_noise(reading.image, _visible_part(reading, degraded.seen))
     except ValueError as error:
         raise ProblemError(f"{path}: {error}: give its level with --sigma") from error

@@ -214,7 +214,7 @@ class Degraded:
     seen: Tensor | None = None  # 1 where a pixel was measured, (h, w)
     margin: int = 0  # pixels around the picture that are restored and cut off again
     colour: bool = False  # whether a grey picture becomes one in colour
-    noise_in: Tensor | None = None  # (1, C, h, w), where the noise level is estimated; None: in the picture
+    noise_in: Tensor | None = None  # (1, C, h, w), where the noise is estimated; None: in the picture
 
 
 def on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
