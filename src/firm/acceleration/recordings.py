@@ -14,7 +14,7 @@ from firm.acceleration.graphs import record
 from firm.operators.base import LinearOperator
 from firm.operators.cg import waits
 
-KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the oldest
+KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the one that was not used for longest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
 _within: ContextVar[bool] = ContextVar("within", default=False)
 _done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all on a device
