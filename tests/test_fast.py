@@ -245,6 +245,13 @@ def test_what_was_recorded_in_inference_mode_serves_outside(model, as_on_a_gpu):
     assert torch.equal(run(quick), first)
 
 
+def test_a_recorded_network_answers_in_the_precision_of_its_images(model, as_on_a_gpu):
+    net = firm.fast(model, "float32").estimator
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        x, t = torch.zeros(1, 3, 32, 32, dtype=dtype), torch.full((1,), 0.5)
+        assert net(x, x, t, t).dtype == dtype
+
+
 def test_iterates_are_shown_without_a_recording(model, as_on_a_gpu):
     quick, (op, y), seen = firm.fast(model, "float32"), problem(), []
     quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1, callback=lambda k, x, z: seen.append(k))
