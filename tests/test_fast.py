@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers import recordable
+from helpers import recordable, stirred
 
 import firm
-from firm.acceleration import _fast, recordings
+from firm.acceleration import _fast, graphs, recordings, replay
 from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
 from firm.acceleration.recordings import structure
+from firm.networks import PriorUNet
 from firm.operators.repeated import repeated
 from firm.tasks._blurs import valid_blur
 
@@ -116,7 +117,8 @@ def as_on_a_gpu(monkeypatch):
         return made[-1], made[-1].out
 
     monkeypatch.setattr(recordings, "record", record)
-    monkeypatch.setattr(_fast, "recorded", lambda x: not recordings._within.get())
+    monkeypatch.setattr(replay, "record", record)
+    monkeypatch.setattr(_fast, "recorded", lambda x: not graphs._within.get())
     return made
 
 
@@ -150,6 +152,18 @@ def test_a_recording_serves_all_operators_of_one_structure(model, as_on_a_gpu, k
         torch.testing.assert_close(found, firm.sample(model, op, y, 2, **given), rtol=1e-4, atol=1e-4)
     assert len(as_on_a_gpu) == 1
     assert not quick.estimator.recordings.kept  # the network is a part of the whole
+
+
+def test_a_fast_prior_is_part_of_the_step_that_a_baseline_records(as_on_a_gpu):
+    """A graph cannot be recorded while another is: on a GPU that ends with an error of CUDA."""
+    net = stirred(PriorUNet(3, side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=()), 0.2)
+    quick, t = FastNetwork(net.requires_grad_(False)), torch.full((2,), 0.3)
+    step = replay.Replayed(lambda x: quick(x, t) + x)
+    for seed in (1, 2):
+        x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
+        torch.testing.assert_close(step(x), net(x, t) + x, rtol=1e-5, atol=1e-5)
+    assert len(as_on_a_gpu) == 1
+    assert not quick.recordings.kept
 
 
 def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import stirred
 
-from firm.acceleration import replay
+from firm.acceleration import fast_network, replay
 from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
 from firm.networks import GradientStep, PriorUNet
 from firm.operators import Blur, Identity, Mask, gaussian_kernel
@@ -61,6 +61,16 @@ def test_recorded_is_step_by_step(name, operator, monkeypatch):
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
         assert made > 0
         assert len(recordings) == made
+
+
+def test_a_network_that_is_recorded_itself_is_part_of_the_step():
+    net, op = network("pnp_flow").float(), operators()["mask"].float().to(DEVICE)
+    y = op.A(torch.rand(2, 2, 8, 8, device=DEVICE) * 2 - 1)
+    found, expected = (
+        pnp_flow(v, op, y, SIGMA, steps=3, averages=1, generator=[torch.Generator().manual_seed(n) for n in (1, 2)])
+        for v in (fast_network(net, "float32"), net)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_recorded_step_follows_its_inputs_and_takes_gradients():

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from firm._model import Firm, Solver
 from firm._posterior_mean import vector
 from firm.acceleration.fused import has_fused
-from firm.acceleration.recordings import Recordings, recorded, structure
+from firm.acceleration.graphs import recorded
+from firm.acceleration.recordings import Recordings, structure
 from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from typing import TypeVar
 
@@ -11,6 +13,22 @@ import torch
 from torch import Tensor, nn
 
 Result = TypeVar("Result")
+_within: ContextVar[bool] = ContextVar("within", default=False)
+
+
+def recorded(x: Tensor) -> bool:
+    """Whether work on `x` is recorded by itself: on a GPU, and where it is not part of a larger recording."""
+    return x.is_cuda and not _within.get()
+
+
+@contextmanager
+def larger_recording() -> Iterator[None]:
+    """Within it what would be recorded by itself is not: it becomes part of the recording that is being made."""
+    token = _within.set(True)
+    try:
+        yield
+    finally:
+        _within.reset(token)
 
 
 def record(

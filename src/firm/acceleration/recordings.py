@@ -4,25 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from contextvars import ContextVar
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from firm.acceleration.graphs import record
+from firm.acceleration.graphs import larger_recording, record
 from firm.operators.base import LinearOperator
 from firm.operators.cg import waits
 
 KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the one that was not used for longest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
-_within: ContextVar[bool] = ContextVar("within", default=False)
 _done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all on a device
-
-
-def recorded(x: Tensor) -> bool:
-    """Whether work on `x` is recorded: on a GPU, and where it is not part of a larger recording."""
-    return x.is_cuda and not _within.get()
 
 
 class Recordings:
@@ -60,13 +53,10 @@ class Recordings:
     def _record(
         self, inputs: list[Tensor], work: Callable[[list[Tensor]], Callable[[], Tensor]]
     ) -> tuple[Any, list[Tensor], Tensor]:
-        token = _within.set(True)
-        try:
-            with torch.inference_mode(False), torch.no_grad():  # tensors of inference mode cannot be filled outside it
-                places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
-                graph, out = record(work(places), trials=1)
-        finally:
-            _within.reset(token)
+        # tensors of inference mode cannot be filled outside it
+        with larger_recording(), torch.inference_mode(False), torch.no_grad():
+            places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
+            graph, out = record(work(places), trials=1)
         return graph, places, out
 
 

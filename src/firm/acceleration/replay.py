@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.acceleration.graphs import record
+from firm.acceleration.graphs import larger_recording, record
 
 Step = Callable[..., Tensor]
 _eager: ContextVar[bool] = ContextVar("eager", default=False)
@@ -50,7 +50,8 @@ class Replayed:
         with torch.cuda.device_of(inputs[0]):
             if self.graph is None:
                 self.inputs = [v.detach().clone() for v in inputs]
-                self.graph, self.out = record(lambda: self.step(*self.inputs), trials=2)
+                with larger_recording():  # a network of `fast_network` in the step records nothing by itself
+                    self.graph, self.out = record(lambda: self.step(*self.inputs), trials=2)
             assert self.graph is not None
             for held, given in zip(self.inputs, inputs, strict=True):
                 held.copy_(given)
