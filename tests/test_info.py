@@ -129,7 +129,7 @@ def test_info_of_restored_pictures(tmp_path):
 def test_a_card_is_shown_without_brackets():
     text = shown("info", "face-128")[1]
     assert "{" not in text
-    assert "denoising, FIRM N=2: psnr 33.42" in text
+    assert "denoising, FIRM N=2: psnr 33.45" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

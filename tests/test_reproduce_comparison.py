@@ -82,7 +82,8 @@ def root(tmp_path_factory):
     for net in nets:
         for p in net.parameters():
             p.data = 0.1 * torch.randn(p.shape)
-    save_network(root / "weights" / "face-prior.safetensors", nets[0], "prior", {})
+    for name in ("face-prior", "face-denoiser"):
+        save_network(root / "weights" / f"{name}.safetensors", nets[0], "prior", {})
     firm.Firm(nets[1], firm.Solver(K=2)).save(root / "tiny.safetensors")
     return root
 

@@ -86,7 +86,7 @@ def test_qualitative_asks_for_less_when_quick(root, monkeypatch):
 
 def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch, tmp_path):
     """Asked for by name: it must be there for faces, and cats do without."""
-    shutil.copy(root / "weights" / "face-prior.safetensors", tmp_path)
+    shutil.copy(root / "weights" / "face-denoiser.safetensors", tmp_path)
     _, drawn = note_what_is_asked(monkeypatch, qualitative)
     given = settings(root, "asked", methods="pnp-hqs", weights=tmp_path, steps=(1,), quick=True)
     results = qualitative.study(given, "qualitative")
@@ -94,8 +94,8 @@ def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch
         (128, "degraded", "PnP-HQS", "FIRM N=1"), (256, "degraded", "FIRM N=1"),
     }  # fmt: skip
     assert any("no networks for AFHQ-Cat here, so left out: pnp-hqs" in note for note in results["notes"])
-    (tmp_path / "face-prior.safetensors").unlink()
-    with pytest.raises(FileNotFoundError, match="face-prior"):
+    (tmp_path / "face-denoiser.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match="face-denoiser"):
         qualitative.study(given, "qualitative")
 
 

@@ -26,7 +26,7 @@ model = firm.load("face-128")
 
 # %%
 # PnP-HQS (DPIR) brings a denoiser and the operator together at run time, in 24 steps. ISTA-Net+ is a
-# network trained end to end for this task alone, and needs one pass. FIRM's model serves seven tasks.
+# network trained end to end for this task alone, and needs one pass. FIRM's model serves eight tasks.
 # All run plainly here, in float32, with the published settings.
 
 ista_net = load_weights("face-ista-net-deblurring")

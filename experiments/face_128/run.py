@@ -108,10 +108,10 @@ def draw(summary: dict[str, Any], path: Path) -> None:
         ours = [(m, v) for m, v in summary[task].items() if m.startswith("FIRM")]
         axis.plot([v["lpips"] for _, v in ours], [v["psnr"] for _, v in ours], "o-", label="face-128")
         for method, v in ours:
-            offset = (4, -9) if method.endswith("N=1") else (4, 3)  # N = 1 and 2 often lie close together
-            axis.annotate(
-                method.split()[-1], (v["lpips"], v["psnr"]), fontsize=7, xytext=offset, textcoords="offset points"
-            )
+            # N = 1 and 2 often lie close together
+            offset, side = ((-5, 2), "right") if method.endswith("N=1") else ((5, -4), "left")
+            place = (v["lpips"], v["psnr"])
+            axis.annotate(method.split()[-1], place, offset, textcoords="offset points", fontsize=7, ha=side)
         for name, marker in (("PnP-Flow1", "s"), ("Flower5-OT", "^"), ("FIRM N=2", "*")):
             p, _, q = paper_row(name)[i]
             axis.plot([q], [p], marker, ms=7, label=f"paper: {name}", alpha=0.8)

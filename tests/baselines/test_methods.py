@@ -30,6 +30,7 @@ def small(kind, seed=0):
 
 def save_weights(folder, seed=0):
     save_network(folder / "face-prior.safetensors", small(PriorUNet, seed), "prior", {})
+    save_network(folder / "face-denoiser.safetensors", small(PriorUNet, seed + 2), "prior", {})
     save_network(folder / "face-gradient-step.safetensors", small(GradientStep, seed), "denoiser", {})
     save_network(folder / "face-i2sb.safetensors", small(PriorUNet, seed + 1), "bridge", {})
     for task in ("deblurring", "super-resolution", "random-inpainting"):
@@ -156,6 +157,7 @@ def test_missing_weights_are_said_before_anything_is_read(weights, tmp_path):
     (tmp_path / "w").mkdir()
     for method, file, start in (
         ("flower1", "face-prior", "face-prior"),
+        ("pnp-hqs", "face-denoiser", "face-denoiser"),
         ("pnp-gs", "face-gradient-step", "face-gradient-step"),
         ("ista-net", "face-ista-net-deblurring", "face-ista-net"),
         ("i2sb", "face-i2sb", "face-i2sb"),
@@ -210,10 +212,10 @@ def test_cats_need_the_networks_of_cats(weights, tmp_path):
     save_pictures(tmp_path / "afhq" / "test" / "cat", 1, (36, 40))
     words = ["--dataset", "afhq", "--tasks", "denoising"]
     told = invoke(tmp_path / "afhq", weights, tmp_path / "out", "pnp-hqs", *words)
-    assert (told.exit_code, says(told.output, "cat-prior.safetensors: no such weights")) == (2, True)
+    assert (told.exit_code, says(told.output, "cat-denoiser.safetensors: no such weights")) == (2, True)
     cats = tmp_path / "weights"
     cats.mkdir()
-    shutil.copy(weights / "face-prior.safetensors", cats / "cat-prior.safetensors")
+    shutil.copy(weights / "face-denoiser.safetensors", cats / "cat-denoiser.safetensors")
     assert invoke(tmp_path / "afhq", cats, tmp_path / "out", "pnp-hqs", *words).exit_code == 0
 
 
