@@ -9,7 +9,7 @@ from firm._util.distributed import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
 from firm.training.errors import ConfigError
-from firm.training.growth import grown, narrowed
+from firm.training.growth import deepened, grown, narrowed
 from firm.training.logs import read_log
 from firm.training.loop import train
 from firm.training.trainer import _check_alike
@@ -56,6 +56,37 @@ def test_a_narrowed_network_sees_its_image_as_x_and_x_t(unshuffle, extra, level)
     expected = more(x, x, nothing, nothing, nothing, t, t, t) if extra else more(x, x, t, t)
     found = one(x, t, t) if level else one(x, t)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)  # sums in another order
+
+
+DEPTHS = [((1, 2, 2), (3, 2, 4)), ((2, 2, 3), (2, 3, 3)), (1, 2)]
+
+
+@pytest.mark.parametrize(("blocks", "more"), DEPTHS)
+@pytest.mark.parametrize("kind", [ResUNet, PriorResUNet])
+def test_a_deepened_network_computes_the_same(kind, blocks, more):
+    shallow, deep = (kind(3, widths=(4, 8, 12), blocks=b) for b in (blocks, more))
+    for p in shallow.parameters():
+        torch.nn.init.normal_(p, std=0.3)
+    deep.load_state_dict(deepened(shallow.state_dict(), deep.state_dict(), shallow, deep))
+    x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
+    images = (x, x + 1)[: kind.images]
+    torch.testing.assert_close(deep(*images, t), shallow(*images, t))
+    for block in deep.up[-1].blocks:  # and the new ones can be trained
+        torch.nn.init.normal_(block.conv2.weight)
+    assert not torch.equal(deep(*images, t), shallow(*images, t))
+
+
+def test_blocks_are_not_thrown_away(make, tmp_path):
+    plain = "network={class: ResUNet, widths: [8, 16], blocks: [%s]}"
+    train(make(plain % "2, 1", "epochs=1", out="less"), RANK, progress=False)
+    start = [f"init_from={tmp_path / 'less' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    train(make(plain % "3, 2", *start, out="more"), RANK, progress=False)
+    less, more = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("less", "more"))
+    torch.testing.assert_close(more.down[0].blocks[1].conv2.weight, less.down[0].blocks[1].conv2.weight)
+    x, t = torch.randn(1, 3, 16, 16), torch.tensor([0.3])
+    torch.testing.assert_close(more(x, x, t), less(x, x, t), rtol=1e-4, atol=1e-4)
+    with pytest.raises(ConfigError, match="do not fit this network"):
+        train(make(plain % "1, 1", *start, out="fewer"), RANK, progress=False)
 
 
 def test_a_prior_starts_from_an_estimator(make, tmp_path):

@@ -1,9 +1,13 @@
-"""Start a network from the weights of another that sees less, or more."""
+"""Start a network from the weights of another that sees less, or more, or is not as deep."""
 
 from __future__ import annotations
 
+from itertools import islice
+
 import torch
 from torch import Tensor
+
+from firm.networks.res_unet import Level, ResUNet
 
 STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditioning.noise."
 
@@ -33,6 +37,26 @@ def narrowed(weights: dict[str, Tensor], own: dict[str, Tensor], images: int) ->
     if STEM in found:
         x, x_t, *_ = found[STEM].chunk(images, dim=1)
         found[STEM] = x + x_t
+    return found
+
+
+def deepened(weights: dict[str, Tensor], own: dict[str, Tensor], theirs: ResUNet, net: ResUNet) -> dict[str, Tensor]:
+    """The `weights` of `theirs` for `net`, whose weights at first are `own` and whose levels have more blocks.
+
+    They compute the same: the further blocks, the last of their levels, add nothing before they are trained.
+    """
+    were, are = ([m.widths for m in n.modules() if isinstance(m, Level)] for n in (theirs, net))
+    if were == are or len(were) != len(are):
+        return weights
+    found = {key: value for key, value in own.items() if ".blocks." in key} | weights
+    for key in ("conditioning.project.weight", "conditioning.project.bias"):  # rows for each block, in their order
+        old = iter(weights[key].split(theirs.conditioning.widths))
+        new = iter(own[key].split(net.conditioning.widths))
+        rows: list[Tensor] = []
+        for a, b in zip(were, are, strict=True):
+            first = list(islice(new, len(b)))
+            rows += [*islice(old, len(a)), *first[len(a) :]]
+        found[key] = torch.cat(rows)
     return found
 
 

@@ -21,7 +21,7 @@ from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
-from firm.networks import NETWORKS, Estimator
+from firm.networks import NETWORKS, Estimator, ResUNet
 from firm.networks.estimator import OneImage
 from firm.operators import dot_test
 from firm.operators.cg import waits
@@ -31,7 +31,7 @@ from firm.training.checkpoint import check_state, finite
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
-from firm.training.growth import grown, narrowed
+from firm.training.growth import deepened, grown, narrowed
 from firm.training.measurements import resolved
 from firm.training.objectives import objective_class
 from firm.training.optimiser import Muon, make_optimisers
@@ -267,6 +267,8 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
         _check_alike(loaded, net, config.init_from)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
             weights = narrowed(weights, own, loaded.images)
+        if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
+            weights = deepened(weights, own, loaded, net)
     weights = grown(weights, own)
     if {k: v.shape for k, v in weights.items()} != {k: v.shape for k, v in own.items()}:
         raise ConfigError(f"init_from: the weights of {config.init_from} do not fit this network")
