@@ -42,7 +42,8 @@ def make_data(root: Path) -> Path:
     for p in (*prior.parameters(), *net.parameters()):
         p.data = 0.1 * torch.randn(p.shape)
     for images in ("face", "cat"):
-        save_network(weights / f"{images}-prior.safetensors", prior, "prior", {})
+        for name in ("prior", "denoiser"):
+            save_network(weights / f"{images}-{name}.safetensors", prior, "prior", {})
     card = {"trained_for": [{"name": "random-inpainting", "missing": [0.25, 0.85], "sigma": [0.002, 0.05]}]}
     firm.Firm(net, firm.Solver(K=2, output="correction"), card).save(root / "tiny.safetensors")
     return root

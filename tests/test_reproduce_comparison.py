@@ -298,7 +298,7 @@ def test_what_is_missing_is_said_before_any_work(root, tmp_path):
         there = ["reproduce", command, *arguments, "--data", str(root / "celeba")]
         result = CliRunner().invoke(app, [*there, "--weights", str(tmp_path), "--methods", "pnp-hqs"])
         assert result.exit_code == 2
-        assert says(result.output, "face-prior.safetensors: no such weights")
+        assert says(result.output, "face-denoiser.safetensors: no such weights")
         result = CliRunner().invoke(app, [*there, "--methods", "flow"])
         assert says(result.output, "no baseline flow; there are all, pnp-flow, flower, pnp-gs")
         result = CliRunner().invoke(app, ["reproduce", command, *arguments, "--data", str(tmp_path / "no")])
