@@ -118,7 +118,7 @@ def as_on_a_gpu(monkeypatch):
 
     monkeypatch.setattr(recordings, "record", record)
     monkeypatch.setattr(replay, "record", record)
-    monkeypatch.setattr(_fast, "recorded", lambda x: not graphs._within.get())
+    monkeypatch.setattr(_fast, "recorded", lambda device: not graphs._eager.get())
     return made
 
 
@@ -132,7 +132,7 @@ def test_threads_do_not_share_the_buffers_of_a_graph(model, as_on_a_gpu, kind):
         return firm.sample(model, op, y, 1, sigma=0.01, generator=torch.Generator().manual_seed(seed))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_fast, "recorded", lambda x: False)
+        patch.setattr(_fast, "recorded", lambda device: False)
         alone = [restored(plain, seed) for seed in range(6)]
     with ThreadPoolExecutor(6) as pool:
         together = list(pool.map(lambda seed: restored(shared, seed), range(6)))
@@ -164,6 +164,19 @@ def test_a_fast_prior_is_part_of_the_step_that_a_baseline_records(as_on_a_gpu):
         torch.testing.assert_close(step(x), net(x, t) + x, rtol=1e-5, atol=1e-5)
     assert len(as_on_a_gpu) == 1
     assert not quick.recordings.kept
+
+
+def test_work_on_a_gpu_is_recorded_unless_it_shall_run_eagerly():
+    cuda, cpu = torch.device("cuda:1"), torch.device("cpu")
+    with graphs.eagerly():
+        with graphs.eagerly():
+            assert not graphs.recorded(cuda)
+        assert not graphs.recorded(cuda)
+        assert not isinstance(replay.replayed(torch.neg, cuda), replay.Replayed)
+    assert graphs.recorded(cuda)
+    assert not graphs.recorded(cpu)
+    assert isinstance(replay.replayed(torch.neg, "cuda"), replay.Replayed)
+    assert replay.replayed(torch.neg, "cpu") is torch.neg
 
 
 def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):

@@ -20,19 +20,19 @@ from firm.baselines.weights import load_weights
 x = firm.data.portrait()
 task = firm.Task("deblurring")  # a Gaussian blur of one pixel, noise 0.05
 op, y = task.measure(x, seed=0)
-prior = load_weights("face-prior")  # an unconditional flow of faces
+flow = load_weights("face-denoiser")  # an unconditional flow of faces, which is a denoiser too
 generator = torch.Generator().manual_seed(0)
 model = firm.load("face-128")
 
 # %%
 # PnP-HQS (DPIR) brings a denoiser and the operator together at run time, in 24 steps. ISTA-Net+ is a
 # network trained end to end for this task alone, and needs one pass. FIRM's model serves eight tasks.
-# All run plainly here, in float32, with the published settings.
+# All run plainly here, in float32, with the settings of the tables.
 
 ista_net = load_weights("face-ista-net-deblurring")
 methods = {
     "FIRM, N = 2": lambda: firm.sample(model, op, y, 2, sigma=task.sigma, generator=generator),
-    "PnP-HQS (DPIR)": lambda: pnp_hqs(as_denoiser(prior), op, y, task.sigma, **settings("pnp-hqs", "deblurring")),
+    "PnP-HQS (DPIR)": lambda: pnp_hqs(as_denoiser(flow), op, y, task.sigma, **settings("pnp-hqs", "deblurring")),
     "ISTA-Net+": lambda: ista_net(op, y),
 }
 pictures = {"measured": y}

@@ -281,7 +281,7 @@ MUTATIONS = [
              "rows += [*islice(old, len(a)), *first[len(a) :]]", "rows += [*first[len(a) :], *islice(old, len(a))]",
              "training/test_extra.py"),
     Mutation("graphs: a fast prior records itself within a step", "acceleration/replay.py",
-             "with larger_recording():", "if True:", "test_fast.py"),
+             "with eagerly():", "if True:", "test_fast.py"),
     Mutation("graphs: settings of operators do not count", "acceleration/recordings.py",
              "(type(op).__name__, *own.items(), *held", "(type(op).__name__, *held", "test_fast.py"),
     Mutation("graphs: the first operator's values stay", "acceleration/_fast.py",

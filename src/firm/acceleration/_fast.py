@@ -105,7 +105,7 @@ class FastNetwork(nn.Module):
     def forward(self, *inputs: Tensor | None) -> Tensor:
         """As the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
         given = [value for value in inputs if value is not None]
-        if not self.graphs or not recorded(given[0]):
+        if not self.graphs or not recorded(given[0].device):
             return self._call(given)
         kind = (tuple(given[0].shape), given[0].dtype)
         return self.recordings(kind, given, lambda places: lambda: self._call(places))
@@ -141,7 +141,7 @@ class FastFirm(Firm):
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """As of every model."""
-        kind = structure(op) if recorded(x_t) and callback is None else None
+        kind = structure(op) if recorded(x_t.device) and callback is None else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, check=check, callback=callback)

@@ -13,22 +13,22 @@ import torch
 from torch import Tensor, nn
 
 Result = TypeVar("Result")
-_within: ContextVar[bool] = ContextVar("within", default=False)
+_eager: ContextVar[bool] = ContextVar("eager", default=False)
 
 
-def recorded(x: Tensor) -> bool:
-    """Whether work on `x` is recorded by itself: on a GPU, and where it is not part of a larger recording."""
-    return x.is_cuda and not _within.get()
+def recorded(device: torch.device) -> bool:
+    """Whether work on a device is recorded: on a GPU, and not within `eagerly`."""
+    return device.type == "cuda" and not _eager.get()
 
 
 @contextmanager
-def larger_recording() -> Iterator[None]:
-    """Within it what would be recorded by itself is not: it becomes part of the recording that is being made."""
-    token = _within.set(True)
+def eagerly() -> Iterator[None]:
+    """Within it nothing is recorded: to compare with, to look for mistakes, and while a larger recording is made."""
+    token = _eager.set(True)
     try:
         yield
     finally:
-        _within.reset(token)
+        _eager.reset(token)
 
 
 def record(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from firm.acceleration.graphs import larger_recording, record
+from firm.acceleration.graphs import eagerly, record
 from firm.operators.base import LinearOperator
 from firm.operators.cg import waits
 
@@ -53,8 +53,8 @@ class Recordings:
     def _record(
         self, inputs: list[Tensor], work: Callable[[list[Tensor]], Callable[[], Tensor]]
     ) -> tuple[Any, list[Tensor], Tensor]:
-        # tensors of inference mode cannot be filled outside it
-        with larger_recording(), torch.inference_mode(False), torch.no_grad():
+        # eagerly: a network in the work becomes part of it; tensors of inference mode cannot be filled outside it
+        with eagerly(), torch.inference_mode(False), torch.no_grad():
             places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
             graph, out = record(work(places), trials=1)
         return graph, places, out

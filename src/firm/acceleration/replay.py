@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from firm.acceleration.graphs import larger_recording, record
+from firm.acceleration.graphs import eagerly, record, recorded
 
 Step = Callable[..., Tensor]
-_eager: ContextVar[bool] = ContextVar("eager", default=False)
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """Within it nothing is recorded: to compare with, and to look for mistakes."""
-    token = _eager.set(True)
-    try:
-        yield
-    finally:
-        _eager.reset(token)
 
 
 def replayed(step: Step, device: torch.device | str) -> Step:
@@ -33,7 +20,7 @@ def replayed(step: Step, device: torch.device | str) -> Step:
     from call to call must be an argument, a tensor of the same shape every time. It must not wait for the device, nor
     draw random numbers. It may take gradients within. The result is overwritten by the next call.
     """
-    return Replayed(step) if torch.device(device).type == "cuda" and not _eager.get() else step
+    return Replayed(step) if recorded(torch.device(device)) else step
 
 
 class Replayed:
@@ -50,7 +37,7 @@ class Replayed:
         with torch.cuda.device_of(inputs[0]):
             if self.graph is None:
                 self.inputs = [v.detach().clone() for v in inputs]
-                with larger_recording():  # a network of `fast_network` in the step records nothing by itself
+                with eagerly():  # a network of `fast_network` in the step becomes part of it
                     self.graph, self.out = record(lambda: self.step(*self.inputs), trials=2)
             assert self.graph is not None
             for held, given in zip(self.inputs, inputs, strict=True):

@@ -26,7 +26,7 @@ from firm.evaluation.methods import NamedMethod
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
-STEPS_I2SB = 10  # the paper does not say how many; more cost our network PSNR for little or no LPIPS
+STEPS_I2SB = 10  # the paper does not say how many; with more of them PSNR falls, and LPIPS hardly
 
 
 class Calls(NamedTuple):

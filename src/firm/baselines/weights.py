@@ -13,7 +13,7 @@ TRAINED_BY = {  # the beginning of a name -> how to make it
     "face-denoiser": "firm train configs/baselines/denoiser.yaml data=CELEBA out=runs/denoiser",
     "face-gradient-step": "firm train configs/baselines/gradient-step.yaml init_from=PRIOR data=CELEBA out=runs/gs",
     "face-ista-net": "firm train configs/baselines/ista-net.yaml task=TASK data=CELEBA out=runs/ista-net",
-    "face-i2sb": "firm train configs/baselines/i2sb.yaml data=CELEBA out=runs/i2sb",
+    "face-i2sb": "firm train configs/baselines/i2sb.yaml init_from=DENOISER data=CELEBA out=runs/i2sb",
     "cat-denoiser": "firm train configs/baselines/denoiser.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-denoiser",
     "cat-prior": "firm train configs/prior.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-prior",
 }

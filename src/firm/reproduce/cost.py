@@ -21,7 +21,7 @@ from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
 from firm._util.seeds import generator_for
 from firm.acceleration._fast import fast
-from firm.acceleration.replay import eagerly
+from firm.acceleration.graphs import eagerly
 from firm.baselines.methods import BASELINES, Calls, Networks, baseline_methods, baseline_names
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, firm_method
