@@ -100,17 +100,27 @@ def test_a_prior_starts_from_an_estimator(make, tmp_path):
     torch.testing.assert_close(one.head.weight, more.head.weight)
 
 
+def test_a_network_on_two_images_starts_from_one_on_one(make, tmp_path):
+    """A bridge that sees the degraded image too, from a prior: at first it ignores that image."""
+    plain = "network={class: %s, widths: [8, 16], blocks: %s}"
+    train(make(plain % ("PriorResUNet", 1), "objective=prior", "epochs=1", out="one"), RANK, progress=False)
+    start = [f"init_from={tmp_path / 'one' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    train(make(plain % ("ResUNet", [2, 1]), "objective=bridge", *start, out="two"), RANK, progress=False)
+    one, two = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("one", "two"))
+    x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.3, 0.8])
+    torch.testing.assert_close(two(x, torch.randn_like(x), t), one(x, t), rtol=1e-4, atol=1e-4)
+
+
 def test_weights_that_would_mean_something_else_are_refused():
     """Shapes fit, or can be made to; what stands where does not."""
     one, two = PriorResUNet(widths=(4, 8)), ResUNet(widths=(4, 8))
-    with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
-        _check_alike(one, two, "a.safetensors")
     context, both = (ResUNet(widths=(4, 8), extra=extra) for extra in (("context",), ("previous", "context")))
     with pytest.raises(ConfigError, match="cannot be given the previous iterate as well"):
         _check_alike(context, both, "a.safetensors")
     _check_alike(two, both, "a.safetensors")
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors")
     _check_alike(two, one, "a.safetensors")
+    _check_alike(one, two, "a.safetensors")
 
     class Three(ResUNet):
         images = 3

@@ -84,7 +84,7 @@ class FastNetwork(nn.Module):
         super().__init__()
         self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config
-        self.stride = net.stride
+        self.stride, self.images = net.stride, net.images
         self.recordings = Recordings()
 
     def underlying(self) -> nn.Module:
@@ -111,7 +111,7 @@ class FastNetwork(nn.Module):
         return self.recordings(kind, given, lambda places: lambda: self._call(places))
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
-        n = self.net.images
+        n = self.images
         images = (v.to(self.dtype, memory_format=torch.channels_last) for v in inputs[:n])
         out: Tensor = self.net(*images, *inputs[n:])
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)

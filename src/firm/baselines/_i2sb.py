@@ -13,7 +13,7 @@ from firm.acceleration.replay import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
 
-Bridge = Callable[[Tensor, Tensor], Tensor]  # e(x, t), the estimate of (x_n - clean) / s_n; t is (B,), see `times`
+Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), the estimate of (x_n - clean) / s_n; t is (B,), see `times`
 INTERVALS = 1000
 MODES: dict[type, tuple[float, bool]] = {Subsample: (0.3, False), Downsample: (0.3, False)}  # beta_max, OT-ODE?
 OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publication does not treat
@@ -73,6 +73,16 @@ def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor) -> tuple[Tensor
     return first_guess(op, y), None
 
 
+def without_noise(degraded: Tensor, known: Tensor | None) -> Tensor:
+    """The degraded image with zeros in its holes: what a network is given beside the state, which has noise there."""
+    return degraded if known is None else torch.where(known, degraded, torch.zeros_like(degraded))
+
+
+def given_too(bridge: object) -> bool:
+    """Whether a network sees the degraded image beside the state: one of the library's on two images does."""
+    return getattr(bridge, "images", 1) == 2
+
+
 @torch.no_grad()
 def i2sb(
     bridge: Bridge,
@@ -83,6 +93,7 @@ def i2sb(
     steps: int = 100,
     beta_max: float | None = None,
     ode: bool | None = None,
+    conditioned: bool | None = None,
     generator: Generators = None,
     callback: Progress | None = None,
 ) -> Tensor:
@@ -91,7 +102,7 @@ def i2sb(
     The publication calls the clean image x_0 and the degraded one x_1, where FIRM's x_1 is clean; so they have names
     here. From x = degraded, n = 999, over the indices m < n of `spaced` down to 0, with r = s_m^2 / s_n^2:
 
-        clean = x - s_n e(x, t_n)
+        clean = x - s_n e(x, t_n)                   or e(x, degraded, t_n), if `conditioned`
         x     = (1 - r) clean + r x + sqrt(r (s_n^2 - s_m^2)) eps          p(x_m | clean, x_n)
 
     without the noise in the last step, and in all for the OT-ODE. The result is that last x, as in the published code,
@@ -110,17 +121,22 @@ def i2sb(
     beta_max, ode
         Settings of the schedule, and whether the bridge is free of noise. They must match the training, and do so by
         default: 0.3 with noise in super-resolution, otherwise 1.0 without (see `mode_of`).
+    conditioned
+        Whether the network sees the degraded image too, as with ``--cond-x1`` of the published code. By default it does
+        if it is one of the library's on two images (`ResUNet`, `UNet`).
     """
     down = torch.tensor(spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max
     ode = mode_of(op)[1] if ode is None else ode
+    sees = given_too(bridge) if conditioned is None else conditioned
     coefficients = _coefficients(down[:-1], down[1:], beta_max)
     noise = noise_source(begin(bridge, op, y, sigma), generator)
     degraded, known = degraded_image(op, y, noise())
+    given = (without_noise(degraded, known),) if sees else ()
 
     @torch.no_grad()
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:
-        clean = x - s * bridge(x, t.expand(len(x)))
+        clean = x - s * bridge(x, *given, t.expand(len(x)))
         x = clean + r * (x - clean) + spread * eps
         return x if known is None else torch.where(known, degraded + level * eps, x)
 

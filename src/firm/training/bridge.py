@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._sampling import Generators
-from firm.baselines._i2sb import INTERVALS, degraded_image, i2sb, marginal, mode_of, schedule, times
+from firm.baselines._i2sb import INTERVALS, degraded_image, given_too, i2sb, marginal, mode_of, schedule, times, without_noise
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
 from firm.networks import PriorUNet
@@ -33,16 +33,20 @@ class Bridge(Objective):
     FIRM's x_1 is `clean` here, x_0 in the publication; set t_min: 0 and t_max: 0.9999, so that n = floor(1000 t) takes
     every value. In inpainting only the holes count, and the error is the mean over them: in a mixture a small hole
     weighs as much as a whole image. (The published code, which trains for one task, divides by all pixels.)
+    A network on two images (`UNet`, `ResUNet`) sees the degraded image too: e(x_n, degraded, t_n).
     """
 
     kind = "bridge"
     network_class = PriorUNet
-    fits = ("PriorUNet", "PriorResUNet")
+    fits = ("PriorUNet", "PriorResUNet", "UNet", "ResUNet")
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.noise_level:
             raise ConfigError("objective=bridge: the network takes x and t only, and no noise_level")
+        if config.network_arguments()[1].get("extra"):
+            raise ConfigError("objective=bridge: the network sees x and the degraded image at most, and takes no extra")
+        self.conditioned = given_too(config.network_class())
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error in the pixels that count, averaged; one network call for all tasks."""
@@ -52,8 +56,9 @@ class Bridge(Objective):
             between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
             for op, y, _, rows in batch.measure_each()
         ]
-        x, target, counts = (torch.cat(part) for part in zip(*parts, strict=True))
-        error = counts * (net(x, _times(x.device)[n]) - target).square()
+        x, degraded, target, counts = (torch.cat(part) for part in zip(*parts, strict=True))
+        given = (degraded,) if self.conditioned else ()
+        error = counts * (net(x, *given, _times(x.device)[n]) - target).square()
         return error.flatten(1).sum(1) / counts.flatten(1).sum(1).clamp(min=1), batch.t
 
     @torch.no_grad()
@@ -61,7 +66,7 @@ class Bridge(Objective):
         """PSNR of the restored images, averaged over the tasks first, then for each; a picture of the first ones."""
 
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-            return i2sb(net, op, y, sigma, steps=STEPS, generator=generator)
+            return i2sb(net, op, y, sigma, steps=STEPS, conditioned=self.conditioned, generator=generator)
 
         device = next(net.parameters()).device
         values = scored(NamedMethod("I2SB", run, STEPS), self.config, images, device, picture)
@@ -71,8 +76,10 @@ class Bridge(Objective):
 @torch.no_grad()
 def between(
     op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x_n ~ q(x_n | clean, degraded), what the network shall say of it, and 1 where that counts; (B, C, H, W) each.
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """x_n ~ q(x_n | clean, degraded), the degraded image, what the network shall say, and 1 where that counts.
+
+    All are (B, C, H, W).
 
     `n` (B,) are the steps, `filling` is the noise in the holes, `eps` that of the bridge. In float32, and without
     waiting for the device.
@@ -85,7 +92,7 @@ def between(
         if not ode:
             x = x + spread * eps
         counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
-        return x, (x - clean) / s, counts
+        return x, without_noise(degraded, known), (x - clean) / s, counts
 
 
 @cache

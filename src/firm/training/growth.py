@@ -13,7 +13,7 @@ STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditio
 
 
 def grown(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """`weights` in the shapes of `own`, a network that differs from theirs by more of `extra` only.
+    """`weights` in the shapes of `own`, a network that differs from theirs by further inputs only.
 
     At first the two compute the same: the stem's weights for further images are 0 (they are its last inputs), and so
     are the rows of the iteration.

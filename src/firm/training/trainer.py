@@ -279,7 +279,8 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
 
 def _check_alike(loaded: Estimator, net: Estimator, name: str) -> None:
     """Refuse weights whose shapes fit, but which mean something else in this network."""
-    if type(loaded).images != type(net).images and not isinstance(net, OneImage):
+    one = isinstance(loaded, OneImage) or isinstance(net, OneImage)  # the first image of the other
+    if type(loaded).images != type(net).images and not one:
         raise ConfigError(f"init_from: {name} has a {type(loaded).__name__}, which sees other images")
     for key in ("time_scale", "groups"):
         was, now = (n.config.get(key) for n in (loaded, net))
