@@ -14,7 +14,7 @@ from firm.baselines import i2sb
 from firm.baselines._i2sb import degraded_image, marginal, mode_of, schedule, spaced, times
 from firm.data import Images
 from firm.metrics import psnr
-from firm.networks import PriorUNet
+from firm.networks import PriorResUNet, PriorUNet, ResUNet
 from firm.operators import Blur, Downsample, Fourier, Identity, Mask, Subsample, box_mask, first_guess, gaussian_kernel
 from firm.tasks import Rows, Task
 from firm.training.batch import Batch
@@ -28,8 +28,9 @@ RANK = Ranks(0, 1, torch.device("cpu"))
 CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "i2sb.yaml"
 TINY = [
     "dataset=folder", "size=16", "batch=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
-    "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}", "max_minutes=0", "val_images=4",
-    "bf16=false", "rate=4e-3", "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimiser=adamw",
+    "network={class: PriorUNet, ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}",
+    "max_minutes=0", "val_images=4", "bf16=false", "rate=4e-3",
+    "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimiser=adamw",
 ]  # fmt: skip
 
 
@@ -146,6 +147,42 @@ def test_two_steps_are_those_of_the_publication(ode, masked):
     torch.testing.assert_close(found, x, rtol=1e-5, atol=1e-5)
     if masked:
         assert torch.equal(found * mask, y)  # seen pixels keep their noise
+
+
+class Both(nn.Module):
+    """Some function of the state, the degraded image and t."""
+
+    def forward(self, x, degraded, t):
+        return (2 * x.roll(1, -1)).sin() + degraded.roll(2, -2) + t.reshape(-1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("task", ["deblurring", "super-resolution", "random-inpainting"])
+def test_a_conditioned_network_sees_the_degraded_image_too(task):
+    """As a network that has the image at hand; in inpainting its holes are 0, and not the noise of the state."""
+    x = torch.rand(2, 3, 16, 16) * 2 - 1
+    op, y = Task(task, 16).measure(x)
+    image = y if task == "deblurring" else first_guess(op, y) if task == "super-resolution" else y * op.mask
+    settings = dict(steps=3, generator=torch.Generator().manual_seed(4))
+    found = i2sb(Both(), op, y, 0.1, conditioned=True, **settings)
+    settings["generator"].manual_seed(4)
+    torch.testing.assert_close(i2sb(lambda x, t: Both()(x, image, t), op, y, 0.1, **settings), found)
+    assert not found.isnan().any()
+
+
+def test_the_network_says_whether_it_is_conditioned():
+    y, op = torch.rand(1, 3, 16, 16), Identity()
+    net = ResUNet(3, widths=(8, 16), blocks=1)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.1)
+    restored = i2sb(net, op, y, 0.1, steps=2, conditioned=True)
+    torch.testing.assert_close(i2sb(net, op, y, 0.1, steps=2), restored)
+    torch.testing.assert_close(i2sb(firm.acceleration.fast_network(net, "float32"), op, y, 0.1, steps=2), restored)
+    with pytest.raises(ValueError, match="this network sees 1 image; a bridge sees its state"):
+        i2sb(PriorResUNet(3, widths=(8, 16), blocks=1), op, y, 0.1, conditioned=True)
+    with pytest.raises(ValueError, match="this network sees 2 images; a bridge"):
+        i2sb(net, op, y, 0.1, conditioned=False)
+    with pytest.raises(ValueError, match="this network sees 3 images"):
+        i2sb(ResUNet(3, widths=(8, 16), blocks=1, extra=("previous",)), op, y, 0.1)
 
 
 def test_the_degraded_image():
@@ -272,6 +309,36 @@ def test_the_loss_is_that_of_the_publication(config):
         difference = (2 * x_n.roll(1, -1)).sin() + time - (x_n - x_1[i]) / s2[n] ** 0.5
         expected = (mask * difference**2).sum() / (3 * mask.sum())
         torch.testing.assert_close(error[i], expected, rtol=1e-3, atol=1e-4)
+
+
+def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
+    """The same error, of a network that sees the degraded image too, with zeros in its holes."""
+    network = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
+    config = load_config(CONFIG, [*TINY, network, f"data={pictures}", f"out={tmp_path / 'run'}"])
+    tasks, rows = config.make_tasks(), [Rows(2, 0, 2)] * 4
+    x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.linspace(0, 0.99, 8)
+    torch.manual_seed(3)
+    error, _ = Bridge(config).loss(Both(), Batch(x_1, t, rows, tasks))
+
+    torch.manual_seed(3)
+    for _ in range(2):
+        [r.randn(3, 16, 16, device=x_1.device) for r in rows]  # the holes' and the bridge's noise
+    drawn = [task.draw(part, r) for task, part, r in zip(tasks, x_1.split(2), rows, strict=True)]
+    (_, blurred, _), (small, y, _), *holes = drawn
+    images = [blurred, first_guess(small, y), *(op.mask * y for op, y, _ in holes)]
+
+    def at_hand(x, t):
+        return Both()(x, torch.cat(images), t)
+
+    torch.manual_seed(3)
+    plain = Bridge(load_config(CONFIG, [*TINY, f"data={pictures}", f"out={tmp_path / 'run'}"]))
+    torch.testing.assert_close(plain.loss(at_hand, Batch(x_1, t, rows, tasks))[0], error)
+
+
+def test_a_bridge_sees_no_more_than_two_images(pictures, tmp_path):
+    network = "network={class: ResUNet, widths: [8, 16], blocks: 1, extra: [previous]}"
+    with pytest.raises(ConfigError, match="sees x and the degraded image at most, and takes no extra"):
+        Bridge(load_config(CONFIG, [*TINY, network, f"data={pictures}", f"out={tmp_path / 'run'}"]))
 
 
 def test_without_holes_the_error_is_zero_and_finite(config):

@@ -13,7 +13,7 @@ from firm.acceleration.replay import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
 
-Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), the estimate of (x_n - clean) / s_n; t is (B,), see `times`
+Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), estimates (x_n - clean) / s_n; t is (B,), see `times`
 INTERVALS = 1000
 MODES: dict[type, tuple[float, bool]] = {Subsample: (0.3, False), Downsample: (0.3, False)}  # beta_max, OT-ODE?
 OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publication does not treat
@@ -78,9 +78,17 @@ def without_noise(degraded: Tensor, known: Tensor | None) -> Tensor:
     return degraded if known is None else torch.where(known, degraded, torch.zeros_like(degraded))
 
 
-def given_too(bridge: object) -> bool:
-    """Whether a network sees the degraded image beside the state: one of the library's on two images does."""
-    return getattr(bridge, "images", 1) == 2
+def sees_degraded(bridge: object, conditioned: bool | None = None) -> bool:
+    """Whether a network is called with the degraded image beside the state: as `conditioned` says, or the network."""
+    images = getattr(bridge, "images", None)  # only the library's networks say it
+    if images is None:
+        return bool(conditioned)
+    if images > 2 or conditioned not in (None, images == 2):
+        raise ValueError(
+            f"i2sb: this network sees {images} image{'s'[: images - 1]}; a bridge sees its state, "
+            "and the degraded image too if it is conditioned"
+        )
+    return bool(images == 2)
 
 
 @torch.no_grad()
@@ -128,7 +136,7 @@ def i2sb(
     down = torch.tensor(spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max
     ode = mode_of(op)[1] if ode is None else ode
-    sees = given_too(bridge) if conditioned is None else conditioned
+    sees = sees_degraded(bridge, conditioned)
     coefficients = _coefficients(down[:-1], down[1:], beta_max)
     noise = noise_source(begin(bridge, op, y, sigma), generator)
     degraded, known = degraded_image(op, y, noise())

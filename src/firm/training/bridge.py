@@ -10,7 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from firm._sampling import Generators
-from firm.baselines._i2sb import INTERVALS, degraded_image, given_too, i2sb, marginal, mode_of, schedule, times, without_noise
+from firm.baselines._i2sb import (
+    INTERVALS,
+    degraded_image,
+    i2sb,
+    marginal,
+    mode_of,
+    schedule,
+    sees_degraded,
+    times,
+    without_noise,
+)
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
 from firm.networks import PriorUNet
@@ -46,7 +56,7 @@ class Bridge(Objective):
             raise ConfigError("objective=bridge: the network takes x and t only, and no noise_level")
         if config.network_arguments()[1].get("extra"):
             raise ConfigError("objective=bridge: the network sees x and the degraded image at most, and takes no extra")
-        self.conditioned = given_too(config.network_class())
+        self.conditioned = sees_degraded(config.network_class())
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error in the pixels that count, averaged; one network call for all tasks."""
