@@ -147,11 +147,13 @@ def test_a_configuration_names_it():
         with pytest.raises(ConfigError, match=said):
             load_config(None, [wrong, "size=32"])
     for objective, fits in (
-        ("prior", "PriorUNet or PriorResUNet"), ("bridge", "PriorUNet or PriorResUNet"), ("unrolled", "ISTANet"),
+        ("prior", "PriorUNet or PriorResUNet"), ("unrolled", "ISTANet"),
         ("denoiser", "DRUNet or GradientStep or GradientResStep"),
     ):  # fmt: skip
         with pytest.raises(ConfigError, match=f"objective={objective} trains {fits}, not ResUNet"):
             load_config(None, ["network={class: ResUNet}", f"objective={objective}", "task=deblurring"])
+    with pytest.raises(ConfigError, match="trains PriorUNet or PriorResUNet or UNet or ResUNet, not DRUNet"):
+        load_config(None, ["network={class: DRUNet}", "objective=bridge", "task=deblurring"])
     deep = [
         "objective=denoiser",
         "task=denoising",

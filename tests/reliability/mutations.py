@@ -121,7 +121,7 @@ MUTATIONS = [
              "return degraded if known is None else torch.where(known, degraded, torch.zeros_like(degraded))",
              "return degraded",
              "baselines/test_i2sb.py::test_the_loss_of_a_conditioned_network"),
-    Mutation("baselines: I2SB's network is trained without the degraded image", "training/bridge.py",
+    Mutation("baselines: I2SB's state and degraded image change places in training", "training/bridge.py",
              "x, degraded, target, counts =", "degraded, x, target, counts =",
              "baselines/test_i2sb.py::test_the_loss_of_a_conditioned_network"),
     Mutation("baselines: ISTA-Net's symmetry counts for nothing", "training/unrolled.py", "SYMMETRY = 0.01",

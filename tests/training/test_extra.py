@@ -116,17 +116,19 @@ def test_weights_that_would_mean_something_else_are_refused():
     one, two = PriorResUNet(widths=(4, 8)), ResUNet(widths=(4, 8))
     context, both = (ResUNet(widths=(4, 8), extra=extra) for extra in (("context",), ("previous", "context")))
     with pytest.raises(ConfigError, match="cannot be given the previous iterate as well"):
-        _check_alike(context, both, "a.safetensors")
-    _check_alike(two, both, "a.safetensors")
-    _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors")
-    _check_alike(two, one, "a.safetensors")
-    _check_alike(one, two, "a.safetensors")
+        _check_alike(context, both, "a.safetensors", "balanced")
+    _check_alike(two, both, "a.safetensors", "balanced")
+    _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
+    _check_alike(two, one, "a.safetensors", "prior")
+    _check_alike(one, two, "a.safetensors", "bridge")
+    with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
+        _check_alike(one, two, "a.safetensors", "balanced")
 
     class Three(ResUNet):
         images = 3
 
     with pytest.raises(ConfigError, match="has a ResUNet, which sees other images"):
-        _check_alike(two, Three(widths=(4, 8)), "a.safetensors")
+        _check_alike(two, Three(widths=(4, 8)), "a.safetensors", "balanced")
 
 
 def test_other_networks_do_not_grow():

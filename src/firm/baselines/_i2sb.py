@@ -73,7 +73,7 @@ def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor) -> tuple[Tensor
     return first_guess(op, y), None
 
 
-def without_noise(degraded: Tensor, known: Tensor | None) -> Tensor:
+def with_empty_holes(degraded: Tensor, known: Tensor | None) -> Tensor:
     """The degraded image with zeros in its holes: what a network is given beside the state, which has noise there."""
     return degraded if known is None else torch.where(known, degraded, torch.zeros_like(degraded))
 
@@ -123,24 +123,24 @@ def i2sb(
     Parameters
     ----------
     bridge
-        The network e(x, t), trained with ``objective: bridge`` for this kind of measurement.
+        The network e(x, t), or e(x, degraded, t), trained with ``objective: bridge`` for this kind of measurement.
     steps
         N, from 1 to 999, which is the published number; few steps give less distortion, many sharper images.
     beta_max, ode
         Settings of the schedule, and whether the bridge is free of noise. They must match the training, and do so by
         default: 0.3 with noise in super-resolution, otherwise 1.0 without (see `mode_of`).
     conditioned
-        Whether the network sees the degraded image too, as with ``--cond-x1`` of the published code. By default it does
-        if it is one of the library's on two images (`ResUNet`, `UNet`).
+        Whether the network sees the degraded image too, with zeros in its holes. (``--cond-x1`` of the published code
+        shows the noise there.) By default it does if it is one of the library's on two images (`ResUNet`, `UNet`).
     """
     down = torch.tensor(spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max
     ode = mode_of(op)[1] if ode is None else ode
-    sees = sees_degraded(bridge, conditioned)
+    conditioned = sees_degraded(bridge, conditioned)
     coefficients = _coefficients(down[:-1], down[1:], beta_max)
     noise = noise_source(begin(bridge, op, y, sigma), generator)
     degraded, known = degraded_image(op, y, noise())
-    given = (without_noise(degraded, known),) if sees else ()
+    given = (with_empty_holes(degraded, known),) if conditioned else ()
 
     @torch.no_grad()
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:

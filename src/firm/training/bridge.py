@@ -19,7 +19,7 @@ from firm.baselines._i2sb import (
     schedule,
     sees_degraded,
     times,
-    without_noise,
+    with_empty_holes,
 )
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
@@ -43,7 +43,8 @@ class Bridge(Objective):
     FIRM's x_1 is `clean` here, x_0 in the publication; set t_min: 0 and t_max: 0.9999, so that n = floor(1000 t) takes
     every value. In inpainting only the holes count, and the error is the mean over them: in a mixture a small hole
     weighs as much as a whole image. (The published code, which trains for one task, divides by all pixels.)
-    A network on two images (`UNet`, `ResUNet`) sees the degraded image too: e(x_n, degraded, t_n).
+    A network on two images (`UNet`, `ResUNet`) sees the degraded image too, with zeros in its holes:
+    e(x_n, degraded, t_n).
     """
 
     kind = "bridge"
@@ -53,10 +54,13 @@ class Bridge(Objective):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         if config.noise_level:
-            raise ConfigError("objective=bridge: the network takes x and t only, and no noise_level")
+            raise ConfigError("objective=bridge: the network takes no noise_level")
         if config.network_arguments()[1].get("extra"):
             raise ConfigError("objective=bridge: the network sees x and the degraded image at most, and takes no extra")
-        self.conditioned = sees_degraded(config.network_class())
+        try:
+            self.conditioned = sees_degraded(config.network_class())
+        except ValueError as error:
+            raise ConfigError(f"network: {error}") from error
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """The error in the pixels that count, averaged; one network call for all tasks."""
@@ -87,7 +91,7 @@ class Bridge(Objective):
 def between(
     op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x_n ~ q(x_n | clean, degraded), the degraded image, what the network shall say, and 1 where that counts.
+    """x_n ~ q(x_n | clean, degraded), the degraded image with empty holes, the target, and 1 where that counts.
 
     All are (B, C, H, W).
 
@@ -102,7 +106,7 @@ def between(
         if not ode:
             x = x + spread * eps
         counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
-        return x, without_noise(degraded, known), (x - clean) / s, counts
+        return x, with_empty_holes(degraded, known), (x - clean) / s, counts
 
 
 @cache

@@ -27,10 +27,10 @@ def grown(weights: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tenso
 
 
 def narrowed(weights: dict[str, Tensor], own: dict[str, Tensor], images: int) -> dict[str, Tensor]:
-    """The weights of an estimator that sees so many `images`, for `own`, the same network on one: a prior, a bridge.
+    """The weights of an estimator that sees so many `images`, for `own`, the same network on one.
 
-    The one image stands for x and x_t, the first two. What else it saw, the iteration, and the noise level where `own`
-    has none are dropped.
+    That is a prior, or a bridge that sees its state alone. The one image stands for x and x_t, the first two. What else
+    it saw, the iteration, and the noise level where `own` has none are dropped.
     """
     gone = [key for key in weights if key not in own and (key == ITERATION or key.startswith(NOISE))]
     found = {key: value for key, value in weights.items() if key not in gone}

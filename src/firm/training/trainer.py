@@ -264,7 +264,7 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
         raise ConfigError(f"init_from: {error}") from error
     weights, own = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
-        _check_alike(loaded, net, config.init_from)
+        _check_alike(loaded, net, config.init_from, config.objective)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
             weights = narrowed(weights, own, loaded.images)
         if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
@@ -277,10 +277,10 @@ def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
     return weights
 
 
-def _check_alike(loaded: Estimator, net: Estimator, name: str) -> None:
+def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
     """Refuse weights whose shapes fit, but which mean something else in this network."""
-    one = isinstance(loaded, OneImage) or isinstance(net, OneImage)  # the first image of the other
-    if type(loaded).images != type(net).images and not one:
+    state = objective == "bridge" and isinstance(loaded, OneImage)  # a bridge sees its state first
+    if type(loaded).images != type(net).images and not isinstance(net, OneImage) and not state:
         raise ConfigError(f"init_from: {name} has a {type(loaded).__name__}, which sees other images")
     for key in ("time_scale", "groups"):
         was, now = (n.config.get(key) for n in (loaded, net))
