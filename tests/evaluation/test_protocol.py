@@ -28,7 +28,7 @@ REFERENCE = {  # degraded images, computed independently of this project: PSNR, 
 
 
 @needs_data
-@pytest.mark.parametrize(("dataset", "convention"), REFERENCE, ids="-".join)
+@pytest.mark.parametrize(("dataset", "convention"), REFERENCE, ids=["-".join(case) for case in REFERENCE])
 def test_degraded_rows_equal_the_reference(dataset, convention, tmp_path):
     if dataset == "celeba":
         files, size, crop = celeba_files(DATA / "celeba"), 128, CROP
