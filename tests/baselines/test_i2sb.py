@@ -1,48 +1,17 @@
-"""I2SB: its schedule, the sampler in closed form, the objective against a transcription, a short training run."""
-
-from pathlib import Path
+"""I2SB: its schedule, the sampler in closed form and step by step, what its network sees."""
 
 import numpy as np
 import pytest
 import torch
-from helpers import Watch, save_pictures
 from torch import nn
 
 import firm
-from firm._util.distributed import Ranks
+from bridge_helpers import Both, Wave, numpy_schedule
 from firm.baselines import i2sb
 from firm.baselines._i2sb import degraded_image, marginal, mode_of, schedule, spaced, times
-from firm.data import Images
-from firm.metrics import psnr
 from firm.networks import PriorResUNet, PriorUNet, ResUNet
 from firm.operators import Blur, Downsample, Fourier, Identity, Mask, Subsample, box_mask, first_guess, gaussian_kernel
-from firm.tasks import Rows, Task
-from firm.training.batch import Batch
-from firm.training.bridge import Bridge
-from firm.training.config import ConfigError, load_config
-from firm.training.logs import read_log
-from firm.training.loop import train
-from firm.training.trainer import Trainer
-
-RANK = Ranks(0, 1, torch.device("cpu"))
-CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "i2sb.yaml"
-TINY = [
-    "dataset=folder", "size=16", "batch=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
-    "network={class: PriorUNet, ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}",
-    "max_minutes=0", "val_images=4", "bf16=false", "rate=4e-3",
-    "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimiser=adamw",
-]  # fmt: skip
-CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
-
-
-def numpy_schedule(beta_max):
-    """The schedule once more, number by number."""
-    beta = np.empty(1000)
-    for i in range(500):
-        low, high = np.sqrt(1e-4), np.sqrt(beta_max / 1000)
-        beta[i] = beta[999 - i] = (low + i / 999 * (high - low)) ** 2
-    s2 = np.array([beta[: n + 1].sum() for n in range(1000)])
-    return beta, s2, np.array([beta[n:].sum() for n in range(1000)])
+from firm.tasks import Task
 
 
 @pytest.mark.parametrize("beta_max", [0.3, 1.0])
@@ -114,13 +83,6 @@ def test_with_a_perfect_network_the_steps_draw_from_the_bridge(steps):
     assert float((x - (0.3 - 0.9 * s2[0] / S2)).square().mean()) == pytest.approx(expected, rel=0.04, abs=1e-18)
 
 
-class Wave(nn.Module):
-    """Some function of x and t, in which a pixel depends on its neighbour."""
-
-    def forward(self, x, t):
-        return (2 * x.roll(1, -1)).sin() + t.reshape(-1, 1, 1, 1)
-
-
 @pytest.mark.parametrize("ode", [False, True])
 @pytest.mark.parametrize("masked", [False, True])
 def test_two_steps_are_those_of_the_publication(ode, masked):
@@ -148,13 +110,6 @@ def test_two_steps_are_those_of_the_publication(ode, masked):
     torch.testing.assert_close(found, x, rtol=1e-5, atol=1e-5)
     if masked:
         assert torch.equal(found * mask, y)  # seen pixels keep their noise
-
-
-class Both(nn.Module):
-    """Some function of the state, the degraded image and t."""
-
-    def forward(self, x, degraded, t):
-        return (2 * x.roll(1, -1)).sin() + degraded.roll(2, -2) + t.reshape(-1, 1, 1, 1)
 
 
 @pytest.mark.parametrize("task", ["deblurring", "super-resolution", "random-inpainting"])
@@ -246,160 +201,3 @@ def test_progress_and_wrong_inputs():
         i2sb(net, Identity(), y[..., :15], 0.1)
     with pytest.raises(ValueError, match="sigma"):
         i2sb(net, Identity(), y, -1.0)
-
-
-# Training
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (20, 20))
-
-
-@pytest.fixture
-def config(pictures, tmp_path):
-    return load_config(CONFIG, [*TINY, f"data={pictures}", f"out={tmp_path / 'run'}"])
-
-
-class Counted(Wave):
-    """Keeps what it was called with."""
-
-    def __init__(self):
-        super().__init__()
-        self.calls = []
-
-    def forward(self, x, t):
-        self.calls.append((x, t))
-        return super().forward(x, t)
-
-
-def test_the_loss_is_that_of_the_publication(config):
-    tasks, net = config.make_tasks(), Counted()
-    assert [task.name for task in tasks] == ["deblurring", "super-resolution", "random-inpainting", "box-inpainting"]
-    x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.tensor([0.0, 0.3, 0.5, 0.9999, 0.7, 0.0015, 0.2, 0.8])
-    rows = [Rows(2, 0, 2)] * 4
-    batch = Batch(x_1, t, rows, tasks)
-    torch.manual_seed(3)
-    error, of_times = Bridge(config).loss(net, batch)
-    assert torch.equal(of_times, t)
-    ((given_x, given_t),) = net.calls  # all tasks in one call
-    assert given_x.shape == x_1.shape
-
-    torch.manual_seed(3)
-    filling, eps = (torch.cat([r.randn(3, 16, 16, device=x_1.device) for r in rows]) for _ in range(2))
-    drawn = [task.draw(part, r) for task, part, r in zip(tasks, x_1.split(2), rows, strict=True)]
-    for i, n in enumerate([0, 300, 500, 999, 700, 1, 200, 800]):
-        (op, y, _), k = drawn[i // 2], i % 2
-        mask = torch.ones(16, 16)
-        if i < 2:
-            beta_max, noise, degraded = 1.0, 0.0, y[k]
-        elif i < 4:
-            beta_max, noise, degraded = 0.3, 1.0, first_guess(op, y)[k]
-        else:
-            seen = op.mask[k, 0] if op.mask.ndim == 4 else op.mask
-            assert 0 < seen.mean() < 1
-            mask, beta_max, noise = 1 - seen, 1.0, 0.0
-            degraded = seen * y[k] + mask * filling[i]
-        _, s2, sbar2 = numpy_schedule(beta_max)
-        both = s2[n] + sbar2[n]
-        x_n = (sbar2[n] * x_1[i] + s2[n] * degraded) / both + noise * (s2[n] * sbar2[n] / both) ** 0.5 * eps[i]
-        time = 1e-4 + n / 999 * (1 - 1e-4)
-        torch.testing.assert_close(given_x[i], x_n)
-        assert float(given_t[i]) == pytest.approx(time)
-        difference = (2 * x_n.roll(1, -1)).sin() + time - (x_n - x_1[i]) / s2[n] ** 0.5
-        expected = (mask * difference**2).sum() / (3 * mask.sum())
-        torch.testing.assert_close(error[i], expected, rtol=1e-3, atol=1e-4)
-
-
-def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
-    """The same error, of a network that sees the degraded image too, with zeros in its holes."""
-    config = load_config(CONFIG, [*TINY, CONDITIONED, f"data={pictures}", f"out={tmp_path / 'run'}"])
-    tasks, rows = config.make_tasks(), [Rows(2, 0, 2)] * 4
-    x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.linspace(0, 0.99, 8)
-    torch.manual_seed(3)
-    error, _ = Bridge(config).loss(Both(), Batch(x_1, t, rows, tasks))
-
-    torch.manual_seed(3)
-    for _ in range(2):
-        [r.randn(3, 16, 16, device=x_1.device) for r in rows]  # the holes' and the bridge's noise
-    drawn = [task.draw(part, r) for task, part, r in zip(tasks, x_1.split(2), rows, strict=True)]
-    (_, blurred, _), (small, y, _), *holes = drawn
-    images = [blurred, first_guess(small, y), *(op.mask * y for op, y, _ in holes)]
-
-    def at_hand(x, t):
-        return Both()(x, torch.cat(images), t)
-
-    torch.manual_seed(3)
-    plain = Bridge(load_config(CONFIG, [*TINY, f"data={pictures}", f"out={tmp_path / 'run'}"]))
-    torch.testing.assert_close(plain.loss(at_hand, Batch(x_1, t, rows, tasks))[0], error)
-
-
-def test_a_bridge_sees_no_more_than_two_images(pictures, tmp_path):
-    network = CONDITIONED.replace("}", ", extra: [previous]}")
-    with pytest.raises(ConfigError, match="sees x and the degraded image at most, and takes no extra"):
-        Bridge(load_config(CONFIG, [*TINY, network, f"data={pictures}", f"out={tmp_path / 'run'}"]))
-
-
-def test_without_holes_the_error_is_zero_and_finite(config):
-    task = Task("random-inpainting", 16, mask="fresh", missing=0.0)
-    batch = Batch(torch.rand(2, 3, 16, 16), torch.tensor([0.1, 0.9]), [Rows(2, 0, 2)], [task])
-    assert torch.equal(Bridge(config).loss(Wave(), batch)[0], torch.zeros(2))
-
-
-def test_the_loss_does_not_wait_and_stays_precise_in_bf16(config):
-    watch = Watch()
-    tasks, net = config.make_tasks(), Counted()
-    batch = Batch(torch.rand(8, 3, 16, 16), torch.linspace(0, 0.99, 8), [Rows(2, 0, 2)] * 4, tasks)
-    objective = Bridge(config)
-    objective.loss(net, batch)  # operators that are the same every time are made once
-    with watch, torch.autocast("cpu", torch.bfloat16):
-        error, _ = objective.loss(net, batch)
-    assert "aten::masked_fill" in watch.seen or "aten::masked_fill_" in watch.seen
-    assert not watch.waits()
-    assert net.calls[-1][0].dtype == error.dtype == torch.float32
-
-
-def test_the_batch_may_be_split(config):
-    """Two halves see what the whole sees."""
-    tasks, net = config.make_tasks(), Wave()
-    x_1, t = torch.rand(8, 3, 16, 16), torch.linspace(0, 0.99, 8)
-    torch.manual_seed(1)
-    whole, _ = Bridge(config).loss(net, Batch(x_1, t, [Rows(2, 0, 2)] * 4, tasks))
-    for k in range(2):
-        torch.manual_seed(1)
-        part = Batch(x_1[k::2], t[k::2], [Rows(2, k, k + 1)] * 4, tasks)
-        torch.testing.assert_close(Bridge(config).loss(net, part)[0], whole[k::2])
-
-
-@pytest.mark.parametrize(("kind", "settings"), [(PriorUNet, []), (ResUNet, [CONDITIONED])])
-def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings):
-    config = load_config(CONFIG, [*TINY, *settings, f"data={pictures}", f"out={tmp_path / 'run'}"])
-    result = train(config, RANK, progress=False)
-    out = Path(config.out)
-    losses = [row["loss"] for row in read_log(out) if "loss" in row]
-    assert sum(losses[-5:]) < 0.8 * sum(losses[:5])
-    names = ["deblurring", "super-resolution", "random-inpainting", "box-inpainting"]
-    scores = [result[f"psnr {name}"] for name in names]
-    assert result["psnr"] == pytest.approx(sum(scores) / 4, abs=1e-3)
-    assert (out / "best.safetensors").is_file()
-    assert len(list((out / "validation").glob("*.png"))) == 1
-    net = firm.load_network(out / "model.safetensors")
-    assert type(net) is kind
-    assert (net.card["objective"], len(net.card["trained_for"])) == ("bridge", 4)
-    with pytest.raises(ValueError, match=r"holds a bridge, not a FIRM model: read it with firm\.load_network"):
-        firm.load(out / "model.safetensors")
-    x = firm.data.load_images("folder", pictures, size=16, progress=False).batch(slice(0, 8))
-    op, y = Task("random-inpainting", 16).measure(x)
-    g = torch.Generator().manual_seed(0)
-    restored = i2sb(net, op, y, 0.01, steps=5, generator=g)
-    start, _ = degraded_image(op, y, torch.randn(x.shape, generator=g))
-    assert float((psnr(restored, x) - psnr(start, x)).mean()) > 1
-    trainer = Trainer(config, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd")))
-    assert trainer.objective.weights == "uniform"
-    assert trainer.loss.counts == [2, 2, 2, 2]
-
-
-def test_the_network_takes_no_noise_level(config, pictures):
-    settings = [*TINY, "network={ch: 8, mult: [1, 2], blocks: 1, noise_level: true}", f"data={pictures}"]
-    with pytest.raises(ConfigError, match="no noise_level"):
-        Bridge(load_config(CONFIG, settings))
