@@ -41,9 +41,9 @@ def test_models_names_a_task_once_and_says_the_data_in_short():
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
     assert code == 0
-    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       42 "):
+    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       66.8 "):
         assert fact in text
-    assert says(text, "weight 1, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
+    assert says(text, "weight 0.6, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 
 
 def test_info_knows_the_baselines_networks_that_models_lists():
@@ -129,7 +129,7 @@ def test_info_of_restored_pictures(tmp_path):
 def test_a_card_is_shown_without_brackets():
     text = shown("info", "face-128")[1]
     assert "{" not in text
-    assert "denoising, FIRM N=2: psnr 33.45" in text
+    assert "denoising, FIRM N=2: psnr 33.5" in text
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

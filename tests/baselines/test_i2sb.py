@@ -114,14 +114,29 @@ def test_two_steps_are_those_of_the_publication(ode, masked):
 
 @pytest.mark.parametrize("task", ["deblurring", "super-resolution", "random-inpainting"])
 def test_a_conditioned_network_sees_the_degraded_image_too(task):
-    """As a network that has the image at hand; in inpainting its holes are 0, and not the noise of the state."""
+    """As a network that has the image at hand. In inpainting its holes are 0, and not the noise of the state, and in
+    deblurring, on a bridge without noise, it is 0, because state and degraded image would determine the clean one."""
     x = torch.rand(2, 3, 16, 16) * 2 - 1
     op, y = Task(task, 16).measure(x)
-    image = y if task == "deblurring" else first_guess(op, y) if task == "super-resolution" else y * op.mask
+    image = 0 * y if task == "deblurring" else first_guess(op, y) if task == "super-resolution" else y * op.mask
     settings = dict(steps=3, generator=torch.Generator().manual_seed(4))
     found = i2sb(Both(), op, y, 0.1, conditioned=True, **settings)
     settings["generator"].manual_seed(4)
     torch.testing.assert_close(i2sb(lambda x, t: Both()(x, image, t), op, y, 0.1, **settings), found)
+
+
+def test_a_bridge_with_noise_shows_the_degraded_image():
+    """Whatever the operator, if the noise is asked for; without it nothing is shown, also in super-resolution."""
+    x = torch.rand(2, 3, 16, 16) * 2 - 1
+    for op in (Identity(), Subsample(2)):
+        y = op.A(x)
+        image = first_guess(op, y)
+        for ode, shown in ((False, image), (True, torch.zeros_like(image))):
+            settings = dict(steps=3, ode=ode, generator=torch.Generator().manual_seed(4))
+            found = i2sb(Both(), op, y, 0.1, conditioned=True, **settings)
+            settings["generator"].manual_seed(4)
+            expected = i2sb(lambda x, t, shown=shown: Both()(x, shown, t), op, y, 0.1, **settings)
+            torch.testing.assert_close(found, expected)
 
 
 def test_the_network_says_whether_it_is_conditioned():

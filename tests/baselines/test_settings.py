@@ -35,7 +35,7 @@ CELEBA = {
     "pnp-hqs": {"steps": "1 24 24 100 -", "first": "98/255 2.5 98/255 2.5 -"},  # 2.5 is ours: for a flow's denoiser
     "diffpir": {"weight": "2 5 0.5 0.0002 -", "zeta": "1 1 1 1 -"},
     "ista-net": {},
-    "i2sb": {"beta_max": "- 1 0.3 1 1", "ode": "- yes no yes yes"},
+    "i2sb": {"beta_max": "- 1 0.3 1 1", "ode": "- yes no yes yes", "steps": "- 10 100 20 10"},
 }
 AFHQ = CELEBA | {
     "pnp-flow": {"alpha": "0.8 0.01 0.01 0.01 0.5", "steps": "100 500 500 200 100"},

@@ -95,7 +95,7 @@ def test_the_loss_is_that_of_the_publication(config):
 
 
 def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
-    """The same error, of a network that sees the degraded image too, with zeros in its holes."""
+    """The same error, of a network that sees the degraded image too, with zeros in its holes; not in deblurring."""
     config = load_config(CONFIG, [*TINY, CONDITIONED, f"data={pictures}", f"out={tmp_path / 'run'}"])
     tasks, rows = config.make_tasks(), [Rows(2, 0, 2)] * 4
     x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.linspace(0, 0.99, 8)
@@ -107,7 +107,7 @@ def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
         [r.randn(3, 16, 16, device=x_1.device) for r in rows]  # the holes' and the bridge's noise
     drawn = [task.draw(part, r) for task, part, r in zip(tasks, x_1.split(2), rows, strict=True)]
     (_, blurred, _), (small, y, _), *holes = drawn
-    images = [blurred, first_guess(small, y), *(op.mask * y for op, y, _ in holes)]
+    images = [torch.zeros_like(blurred), first_guess(small, y), *(op.mask * y for op, y, _ in holes)]
 
     def at_hand(x, t):
         return Both()(x, torch.cat(images), t)

@@ -73,9 +73,15 @@ def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor) -> tuple[Tensor
     return first_guess(op, y), None
 
 
-def with_empty_holes(degraded: Tensor, known: Tensor | None) -> Tensor:
-    """The degraded image with zeros in its holes: what a network is given beside the state, which has noise there."""
-    return degraded if known is None else torch.where(known, degraded, torch.zeros_like(degraded))
+def beside_the_state(degraded: Tensor, known: Tensor | None, ode: bool) -> Tensor:
+    """What a conditioned network is given with the state: the degraded image, with zeros in its holes.
+
+    On a bridge without noise and without holes it is zero: there the state and the degraded image together determine
+    the clean image, and a network that saw both would learn to repeat its first estimate in every step.
+    """
+    if known is None:
+        return torch.zeros_like(degraded) if ode else degraded
+    return torch.where(known, degraded, torch.zeros_like(degraded))
 
 
 def sees_degraded(bridge: object, conditioned: bool | None = None) -> bool:
@@ -130,8 +136,9 @@ def i2sb(
         Settings of the schedule, and whether the bridge is free of noise. They must match the training, and do so by
         default: 0.3 with noise in super-resolution, otherwise 1.0 without (see `mode_of`).
     conditioned
-        Whether the network sees the degraded image too, with zeros in its holes. (``--cond-x1`` of the published code
-        shows the noise there.) By default it does if it is one of the library's on two images (`ResUNet`, `UNet`).
+        Whether the network sees the degraded image too, with zeros in its holes, and zeros alone where the bridge has
+        neither noise nor holes (``--cond-x1`` of the published code always shows it, and noise in the holes). By
+        default it does if it is one of the library's on two images (`ResUNet`, `UNet`).
     """
     down = torch.tensor(spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max
@@ -140,7 +147,7 @@ def i2sb(
     coefficients = _coefficients(down[:-1], down[1:], beta_max)
     noise = noise_source(begin(bridge, op, y, sigma), generator)
     degraded, known = degraded_image(op, y, noise())
-    given = (with_empty_holes(degraded, known),) if conditioned else ()
+    given = (beside_the_state(degraded, known, ode),) if conditioned else ()
 
     @torch.no_grad()
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from firm._sampling import Generators
 from firm.baselines._i2sb import (
     INTERVALS,
+    beside_the_state,
     degraded_image,
     i2sb,
     marginal,
@@ -19,7 +20,6 @@ from firm.baselines._i2sb import (
     schedule,
     sees_degraded,
     times,
-    with_empty_holes,
 )
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
@@ -43,8 +43,8 @@ class Bridge(Objective):
     FIRM's x_1 is `clean` here, x_0 in the publication; set t_min: 0 and t_max: 0.9999, so that n = floor(1000 t) takes
     every value. In inpainting only the holes count, and the error is the mean over them: in a mixture a small hole
     weighs as much as a whole image. (The published code, which trains for one task, divides by all pixels.)
-    A network on two images (`UNet`, `ResUNet`) sees the degraded image too, with zeros in its holes:
-    e(x_n, degraded, t_n).
+    A network on two images (`UNet`, `ResUNet`) sees the degraded image too, e(x_n, degraded, t_n), as
+    `beside_the_state` says: with zeros in its holes, and not at all where there is neither noise nor a hole.
     """
 
     kind = "bridge"
@@ -91,7 +91,7 @@ class Bridge(Objective):
 def between(
     op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x_n ~ q(x_n | clean, degraded), the degraded image with empty holes, the target, and 1 where that counts.
+    """x_n ~ q(x_n | clean, degraded), what is shown beside it, the target, and 1 where that counts.
 
     All are (B, C, H, W).
 
@@ -106,7 +106,7 @@ def between(
         if not ode:
             x = x + spread * eps
         counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
-        return x, with_empty_holes(degraded, known), (x - clean) / s, counts
+        return x, beside_the_state(degraded, known, ode), (x - clean) / s, counts
 
 
 @cache
