@@ -92,6 +92,17 @@ def test_every_parameter_is_open():
     assert torch.equal(x, y)
 
 
+def test_a_range_is_measured_at_the_papers_value_or_at_its_nearest_end():
+    for ends, sigma in (([0.01, 0.05], 0.05), ([0.3, 0.5], 0.3), ([0.1, 0.3], 0.2), ([0.2, 0.2], 0.2)):
+        task = firm.Task("denoising", 64, sigma=ends)
+        x = images(4, size=64)
+        _, y = task.measure(x)
+        assert task.sigma == sigma
+        assert float((y - x).std()) == pytest.approx(sigma, rel=0.02)
+    box = firm.Task("box-inpainting", 128, box=[24, 32]).box
+    assert (box, type(box)) == (32, int)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

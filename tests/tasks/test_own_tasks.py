@@ -107,9 +107,9 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path):
 
 
 def test_measure_takes_the_papers_value_where_draw_has_a_range():
-    task = firm.Task("random-inpainting", 8, missing=(0.1, 0.2), sigma=(0.5, 1.0))
+    task = firm.Task("random-inpainting", 8, missing=(0.6, 0.8), sigma=(0.005, 1.0))
     assert (task.missing, task.sigma) == (0.7, 0.01)
-    assert task.ranges == {"missing": (0.1, 0.2), "sigma": (0.5, 1.0)}
+    assert task.ranges == {"missing": (0.6, 0.8), "sigma": (0.005, 1.0)}
     _, y = task.measure(images(2))
     assert torch.equal(y, firm.Task("random-inpainting", 8).measure(images(2))[1])
     assert task != firm.Task("random-inpainting", 8)

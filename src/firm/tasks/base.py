@@ -36,7 +36,8 @@ class BaseTask:
         Image side, or (height, width).
     settings
         Settings of the task, by name; those not given have the paper's value for the size. A pair (low, high) is a
-        range that `draw` draws from for every sample; `measure` then takes the paper's value.
+        range that `draw` draws from for every sample; `measure` then takes the paper's value, or the nearest end of the
+        range where that lies outside it.
     """
 
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
@@ -65,11 +66,10 @@ class BaseTask:
         self.check_names(settings)
         self.ranges: dict[str, Range] = {}
         for key, parameter in self.parameters.items():
-            value = settings.get(key)
+            value = settings[key] if key in settings else parameter.paper(self.shape)
             if isinstance(value, list | tuple):
-                self.ranges[key] = parameter.checked_range(self.name, value)
-                value = None
-            value = parameter.paper(self.shape) if value is None else value
+                low, high = self.ranges[key] = parameter.checked_range(self.name, value)
+                value = min(max(parameter.paper(self.shape), low), high)  # one that training has seen
             self.__dict__[key] = parameter.checked(self.name, value)
         self._constants: dict[torch.device, LinearOperator] = {}
 

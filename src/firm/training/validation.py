@@ -29,7 +29,8 @@ CHUNK = 16  # images restored at once
 def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
     """PSNR for every N of ``val_steps``, averaged over the images, over the tasks first, then for each of several.
 
-    Settings that training draws from a range have the paper's value here, and random masks are the protocol's.
+    Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
+    lies outside it; random masks are the protocol's.
     """
     result: dict[str, float] = {}
     device = next(model.parameters()).device
