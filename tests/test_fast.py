@@ -74,6 +74,14 @@ def test_an_unknown_precision_is_refused(model):
         firm.fast(model, "int8")
 
 
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_images_without_a_batch_axis_are_refused_as_by_the_model_itself(model, precision):
+    y = torch.zeros(3, 32, 32)
+    for each in (model, firm.fast(model, precision)):
+        with pytest.raises(ValueError, match=r"UNet takes images \(B, 3, H, W\), got \(3, 32, 32\)"):
+            firm.restore(each, firm.operators.Identity(), y, sigma=0.1)
+
+
 def test_a_tiled_model_becomes_fast_inside_its_tiles(model):
     slow = firm.tiled(model, 16, 4)
     quick = firm.fast(slow, "float32")

@@ -112,7 +112,9 @@ class FastNetwork(nn.Module):
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
         n = self.images
-        images = (v.to(self.dtype, memory_format=torch.channels_last) for v in inputs[:n])
+        # what is no batch of images has no channels_last: the network refuses it in words
+        layout = torch.channels_last if inputs[0].ndim == 4 else torch.preserve_format
+        images = (v.to(self.dtype, memory_format=layout) for v in inputs[:n])
         out: Tensor = self.net(*images, *inputs[n:])
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
