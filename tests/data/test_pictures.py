@@ -108,6 +108,8 @@ BAD = {  # file name: (content, what the error says)
     "empty.jpg": (b"", "the file is empty"),
     "zeros.png": (b"\0" * 500, "no picture"),
     "text.jpg": (b"hello, world " * 50, "no picture"),
+    "one byte.jpg": (b"x", "no picture"),
+    "three bytes.png": (b"hi\n", "no picture"),
     "page.png": (b"<!DOCTYPE html><html><body>404</body></html>", "no picture"),
     "signature only.png": (b"\x89PNG\r\n\x1a\n", "no picture|damaged"),
     "header only.png": (png_header(12, 10), "no picture|damaged"),
