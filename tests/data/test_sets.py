@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from firm.data import PictureError, Pictures, afhq_files, celeba_files, folder_files, resident
+from firm.data import PictureError, Pictures, afhq_files, celeba_files, folder_files, load_images, resident
 from firm.data.picture import to_tensor
 
 
@@ -39,6 +39,10 @@ def test_folders_without_pictures(tmp_path):
     (tmp_path / "x.txt").write_text("x")
     with pytest.raises(FileNotFoundError, match="no pictures"):
         folder_files(tmp_path)
+    save(tmp_path / "x.png")
+    for load in (folder_files, lambda path: load_images("folder", path, size=8)):
+        with pytest.raises(NotADirectoryError, match=r"x\.png: a file, not a folder of pictures"):
+            load(tmp_path / "x.png")
 
 
 @pytest.fixture

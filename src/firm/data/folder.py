@@ -38,6 +38,8 @@ def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]
 
 def require_folder(path: Path) -> None:
     """Raise an error unless `path` is a folder."""
+    if path.is_file():
+        raise NotADirectoryError(f"{path}: a file, not a folder of pictures")
     if not path.is_dir():
         raise NotADirectoryError(f"{path}: no such folder")
 
