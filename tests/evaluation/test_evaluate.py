@@ -234,6 +234,13 @@ def test_wrong_arguments_say_what_is_wrong(change, message, folder, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_tasks_may_be_listed_with_spaces(folder, tmp_path):
+    command = ["evaluate", "degraded", "--data", folder, "--size", 16, "--limit", 1, "--out", tmp_path]
+    result = call(*command, "--tasks", "fourier, all")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads((tmp_path / "results.json").read_text())["summary"]) == 6
+
+
 def test_missing_model_and_data(folder, tmp_path):
     for args in (
         ["evaluate", "face-9", "--data", str(folder)],

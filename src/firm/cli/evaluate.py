@@ -155,7 +155,8 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
     """The classes of the tasks that --tasks names; every setting must belong to one of them."""
     from firm.tasks import tables, task_class
 
-    names = [name for part in text.split(",") for name in (tables() if part == "all" else (part.strip(),))]
+    parts = [part.strip() for part in text.split(",")]
+    names = [name for part in parts for name in (tables() if part == "all" else (part,))]
     if len(set(names)) < len(names):
         raise ValueError(f"--tasks names a task twice: {text!r}")
     try:
