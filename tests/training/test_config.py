@@ -132,6 +132,10 @@ def test_wrong_files(tmp_path):
     (tmp_path / "list.yaml").write_text("- 1\n- 2\n")
     with pytest.raises(ConfigError, match="expected settings"):
         load_config(tmp_path / "list.yaml")
+    for text in ("", "\n", "# batch: 4\n"):
+        (tmp_path / "empty.yaml").write_text(text)
+        with pytest.raises(ConfigError, match=r"empty\.yaml: the file is empty"):
+            load_config(tmp_path / "empty.yaml")
     with pytest.raises(ConfigError, match="not a file of settings that can be read"):
         load_config(tmp_path)
     (tmp_path / "broken.yaml").write_text("a: [1\n")
