@@ -279,6 +279,27 @@ def test_broken_pictures_stop_the_run_or_are_left_out(folder, tmp_path):
     result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "a")])
     assert result.exit_code == 2
     assert says(result.output, "002.png: no picture")
+    assert says(result.output, "; --skip-broken leaves it out")
     result = CliRunner().invoke(app, [*common, "--out", str(tmp_path / "b"), "--skip-broken"])
     assert result.exit_code == 0
     assert len(numbers(tmp_path / "b")) == 2 * 8
+
+
+def test_where_no_picture_can_be_read_none_can_be_left_out(tmp_path):
+    (tmp_path / "x.png").write_bytes(b"broken")
+    result = call("evaluate", "degraded", "--data", tmp_path, "--out", tmp_path / "out", "--skip-broken")
+    assert result.exit_code == 2
+    assert says(result.output, "none of the 1 files could be read")
+    assert not says(result.output, "leaves it out")
+
+
+@pytest.mark.parametrize(("size", "enlarged"), [(20, 0), (24, 2), (64, 3)])
+def test_pictures_that_are_enlarged_are_counted_in_a_note(size, enlarged, tmp_path):
+    for i, sides in enumerate([(20, 30), (40, 20), (30, 30)]):
+        Image.fromarray(np.random.default_rng(i).integers(0, 256, (*sides, 3), np.uint8)).save(tmp_path / f"{i}.png")
+    words = ["--data", tmp_path, "--size", size, "--tasks", "denoising", "--out", tmp_path / "out"]
+    result = call("evaluate", "degraded", *words)
+    assert result.exit_code == 0, result.output
+    note = f"{enlarged} of 3 pictures had to be enlarged to {size}x{size}, so the scores are too good; --size gives"
+    assert says(result.stderr, note) == (enlarged > 0)
+    assert ("note:" in result.stderr) == (enlarged > 0)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
 from firm.cli.choices import Convention, Dataset, Precision, Split
 from firm.cli.settings import task_names
+
+if TYPE_CHECKING:
+    from firm.data import Images
 
 
 def evaluate(
@@ -86,7 +89,6 @@ def evaluate(
     from firm._util.text import counted, numbers, settings
     from firm.cli.models import channels_of, range_of, side_for
     from firm.cli.rows import Loading, rows_for
-    from firm.data import load_images
     from firm.evaluation.report import comparison, summarise, tables, write_results
     from firm.evaluation.run import Evaluation
     from firm.evaluation.run import evaluate as run
@@ -115,7 +117,7 @@ def evaluate(
                     row.on(task_for(kind, (side, side), mask, given))  # loads networks: what is missing is said first
         folder = out or Path("outputs") / f"evaluate-{dataset}-{rows.stem}-{convention}"
         with folder_lock(folder):
-            pictures = load_images(
+            pictures = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
                 broken="skip" if skip_broken else "refuse", value_range=values, max_megapixels=max_megapixels,
             )  # fmt: skip
@@ -137,6 +139,26 @@ def evaluate(
                 comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png")
     took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
     console.print(f"{took}; results are in {folder}", soft_wrap=True)
+
+
+def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int | None, **reading: Any) -> Images:
+    """The images; what is said of them names the command's options, which the library does not know."""
+    from firm._util.text import counted
+    from firm.data import PictureError, load_images
+
+    enlarged: list[Path] = []
+    try:
+        pictures = load_images(dataset, data, split, size=size, broken=broken, enlarged=enlarged, **reading)
+    except PictureError as error:
+        hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
+        raise ValueError(f"{error}{hint}") from error
+    if enlarged:
+        typer.echo(
+            f"note: {len(enlarged)} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
+            "scores are too good; --size gives another side",
+            err=True,
+        )
+    return pictures
 
 
 def _require_memory(side: int) -> None:

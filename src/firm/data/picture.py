@@ -82,9 +82,14 @@ def decode_array(
     crop: int | None = None,
     channels: int = 3,
     max_megapixels: float = MAX_MEGAPIXELS,
+    enlarged: list[Path] | None = None,
 ) -> NDArray[np.uint8]:
-    """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once."""
-    pixels: NDArray[np.uint8] = _read(Path(path), size, crop, channels, max_megapixels, torch.uint8).numpy()
+    """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once.
+
+    A file that is smaller than `size` is added to the list `enlarged`.
+    """
+    read = _read(Path(path), size, crop, channels, max_megapixels, torch.uint8, enlarged=enlarged)
+    pixels: NDArray[np.uint8] = read.numpy()
     return pixels
 
 
@@ -96,6 +101,7 @@ def _read(
     max_megapixels: float,
     dtype: torch.dtype,
     background: Background = "white",
+    enlarged: list[Path] | None = None,
 ) -> Tensor:
     """Decode to bytes, or to floats in [-1, 1]; what is wrong with the file is a PictureError."""
     if channels not in (1, 3):
@@ -108,6 +114,8 @@ def _read(
         if size is None:
             return values_of(picture, channels, dtype, background)
         square = _plain(_square(picture, crop), dtype == torch.float32, background)
+        if enlarged is not None and square.width < size:
+            enlarged.append(path)
         square = square.resize((size, size), Image.Resampling.BILINEAR)
         return _values(square, channels, dtype == torch.float32).expand(channels, -1, -1).contiguous()
 
