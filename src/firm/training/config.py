@@ -174,7 +174,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         except RepeatedKeyError as error:
             raise ConfigError(f"{path}: {error}") from error
         if read is None:
-            raise ConfigError(f"{path}: the file is empty, or holds comments only; expected settings such as 'batch: 32'")
+            raise ConfigError(f"{path}: the file is empty, or all comments; expected settings, one 'key: value' a line")
         if not isinstance(read, dict):
             raise ConfigError(f"{path}: expected settings, one 'key: value' a line")
         values |= {str(key): value for key, value in read.items()}
