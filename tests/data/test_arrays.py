@@ -153,17 +153,26 @@ def test_channels_that_stand_last_are_noticed(tmp_path):
     write(tmp_path / "x.npy", floats(32, 32, 3))
     with pytest.raises(ArrayError, match="images of 32x3 are smaller than 16x16; channels come before rows"):
         load(tmp_path, size=16)
+    one = r"x\.npy: 32 channels of 32x3 pixels; .* come last, and arrays are \(C, H, W\): .*array\.transpose\(2, 0, 1\)"
+    with pytest.raises(ArrayError, match=one):
+        read_image(tmp_path / "x.npy", 3)
+    write(tmp_path / "x.npy", floats(2, 32, 24, 4))
+    with pytest.raises(ArrayError, match=r"arrays are \(n, C, H, W\): .*array\.transpose\(0, 3, 1, 2\)"):
+        load(tmp_path / "x.npy", channels=3)
 
 
 def test_channels_are_checked_if_given(tmp_path):
     path = write(tmp_path / "x.npy", complexes(3, 8, 8))
     assert load(path, channels=2).channels == 2
-    with pytest.raises(ArrayError, match=r"x\.npy: 1 complex, so 2 real channels, where 3 .*set channels=2"):
+    with pytest.raises(ArrayError, match=r"x\.npy: 1 complex, so 2 real channels, where 3 are asked for$"):
         load(path, channels=3)
     write(path, floats(5, 8, 8))
     for read in (lambda: load(tmp_path, channels=3), lambda: read_image(path, 3)):
-        with pytest.raises(ArrayError, match="5 channels, where 3 are asked for: set channels=5"):
+        with pytest.raises(ArrayError, match=r"5 channels, where 3 are asked for$"):
             read()
+    write(path, floats(1, 8, 8))
+    with pytest.raises(ArrayError, match=r"x\.npy: 1 channel, where 3 are asked for$"):
+        read_image(path, 3)
 
 
 def test_a_folder_of_arrays(tmp_path):
@@ -187,7 +196,7 @@ def test_a_folder_of_arrays(tmp_path):
     [
         (floats(3, 8, 8), r"b\.npy: 3 channels of 8x8 \(floats\), but the folder's first file has 2 channels of 8x8"),
         (floats(2, 8, 9), "2 channels of 8x9"),
-        (complexes(1, 8, 8), "1 complex channels of 8x8"),
+        (complexes(1, 8, 8), "1 complex channel of 8x8"),
         (np.zeros((2, 8, 8), np.uint8), r"2 channels of 8x8 \(bytes\)"),
     ],
 )

@@ -282,7 +282,7 @@ def test_a_value_range_reaches_training(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["channels=2"], "set channels=1"),
+        (["channels=2"], "1 channel, where 2 are asked for: set channels=1"),
         (["size=12"], "smaller than 12x12"),
         (["value_range=[1, 1]"], "low < high"),
         (["crop=random", "size=9"], "crop=random needs larger images than 9 pixels"),

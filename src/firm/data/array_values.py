@@ -11,11 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from firm._util.text import counted
 from firm.data.array_file import ArrayError
 from firm.data.picture import MAX_MEGAPIXELS
 
 Range = tuple[float, float]
 BLOCK = 2**24  # bytes of images read at a time
+
+
+class ChannelsError(ArrayError):
+    """Images with `found` real channels, where another number is asked for."""
+
+    def __init__(self, message: str, found: int) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 def check_range(value_range: Range | None) -> None:
@@ -88,8 +97,8 @@ class Layout:
 
     def __str__(self) -> str:
         C, H, W = self.shape
-        channels = f"{C // 2} complex" if self.complex else f"{C}"
-        return f"{channels} channels of {H}x{W} ({'bytes' if self.dtype == 'uint8' else 'floats'})"
+        channels = counted(C // 2, "complex channel") if self.complex else counted(C, "channel")
+        return f"{channels} of {H}x{W} ({'bytes' if self.dtype == 'uint8' else 'floats'})"
 
     @property
     def window(self) -> tuple[slice, slice]:
@@ -109,9 +118,18 @@ class Layout:
 
     def require(self, path: Path, channels: int | None) -> None:
         """Refuse other than `channels` real channels."""
-        if channels is not None and self.shape[0] != channels:
-            count = f"{self.shape[0] // 2} complex, so {self.shape[0]} real" if self.complex else f"{self.shape[0]}"
-            raise ArrayError(f"{path}: {count} channels, where {channels} are asked for: set channels={self.shape[0]}")
+        C, H, W = self.shape
+        if channels is None or channels == C:
+            return
+        c = C // 2 if self.complex else C
+        if W <= 4 < c:
+            axes, order = ("(n, C, H, W)", "0, 3, 1, 2") if self.stacked else ("(C, H, W)", "2, 0, 1")
+            raise ArrayError(
+                f"{path}: {counted(c, 'channel')} of {H}x{W} pixels; the channels seem to come last, and arrays are "
+                f"{axes}: save it as array.transpose({order})"
+            )
+        count = f"{c} complex, so {C} real channels" if self.complex else counted(C, "channel")
+        raise ChannelsError(f"{path}: {count}, where {channels} are asked for", C)
 
 
 def to_values(path: Path, block: NDArray[Any], value_range: Range | None, first: int = 0) -> tuple[NDArray[Any], float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from firm.data.array_file import ArrayError
+from firm.data.array_values import ChannelsError
 from firm.data.celeba import Split
 from firm.data.images import Images
 from firm.data.load import load_images
@@ -32,6 +33,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
                 c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
                 mapped=c.mapped, value_range=value_range, progress=progress, max_megapixels=max_megapixels,
             )  # fmt: skip
+        except ChannelsError as error:
+            raise ConfigError(f"{error}: set channels={error.found}") from error
         except (ArrayError, PictureError):
             raise
         except ValueError as error:
