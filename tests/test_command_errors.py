@@ -108,6 +108,15 @@ def test_pareto_of_damaged_results(table, times, tmp_path):
     assert not (tmp_path / "pareto").exists()
 
 
+def test_a_network_that_is_listed_but_is_no_model_is_said_to_be_one(pictures, tmp_path):
+    picture, out = next(pictures.iterdir()), ["--out", tmp_path / "o"]
+    for command in (["restore", picture, "--task", "denoising", "--model"], ["evaluate", "--data", pictures]):
+        output = told(*command, "face-prior", *out)
+        assert says(output, "face-prior.safetensors holds a prior, not a FIRM model")
+        assert says(told(*command, "./face-prior", *out), "no model './face-prior'")
+    assert not (tmp_path / "o").exists()
+
+
 def test_cost_has_two_modes(tmp_path):
     celeba = save_celeba(tmp_path / "celeba")
     output = told("reproduce", "cost", "--data", celeba, "--modes", "slow", "--out", tmp_path / "o")

@@ -112,7 +112,9 @@ def test_an_inconsistent_file(saved, change, message):
 
 
 def test_a_missing_model():
-    with pytest.raises(FileNotFoundError, match="no model 'face-12': neither a file nor a bundled model"):
+    """The message names the bundled models that restore images."""
+    known = r"neither a file nor a bundled model \(cat-256, face-128, photo\)"
+    with pytest.raises(FileNotFoundError, match=f"no model 'face-12': {known}"):
         firm.load("face-12")
 
 

@@ -182,6 +182,11 @@ def bundled() -> list[str]:
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
+def bundled_for_images() -> list[str]:
+    """Those of them that restore images: not the toy, which knows points in the plane."""
+    return [name for name in bundled() if name != "toy"]
+
+
 def find(name_or_path: str | Path) -> Path:
     """The file of a bundled model, the path itself, or model.safetensors in it; an error if there is none.
 
@@ -194,6 +199,5 @@ def find(name_or_path: str | Path) -> Path:
     if saved is not None:
         return saved
     folder = "a folder without model.safetensors, " if path.is_dir() else ""
-    raise FileNotFoundError(
-        f"no model {name!r}: {folder}neither a file nor a bundled model ({', '.join(bundled()) or 'none yet'})"
-    )
+    known = ", ".join(bundled_for_images()) or "none yet"
+    raise FileNotFoundError(f"no model {name!r}: {folder}neither a file nor a bundled model ({known})")

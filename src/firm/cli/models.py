@@ -26,7 +26,15 @@ def load_plain(name: str, network: str | None = None) -> Firm:
     from firm._util.importing import load_class
 
     own = None if network is None else load_class(network, nn.Module, "network")
-    return load(name, own)
+    try:
+        return load(name, own)
+    except FileNotFoundError:
+        from firm.baselines.weights import weights_file
+
+        listed = weights_file(name)  # of a baseline, as `firm models` lists them: `load` says what it holds
+        if name != Path(name).name or not listed.is_file():
+            raise
+        return load(listed, own)
 
 
 def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:

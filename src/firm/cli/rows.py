@@ -99,7 +99,7 @@ def _functions(names: Sequence[str], taken: Sequence[str]) -> list[NamedMethod]:
 
 def _load(name: str, how: Loading, several: bool) -> Firm:
     """A model; of several, the network of the user's own serves those that were saved with it."""
-    from firm._model import bundled
+    from firm._model import bundled_for_images
     from firm._util.text import did_you_mean
     from firm.baselines.methods import BASELINES, GROUPS
     from firm.cli.models import load_model
@@ -112,7 +112,7 @@ def _load(name: str, how: Loading, several: bool) -> Firm:
         return load_model(name, how.network, how.device, how.precision)
     except FileNotFoundError as error:
         known = [*GROUPS, *BASELINES]
-        near = did_you_mean(name, [*known, *bundled(), *(row.label for row in plain_methods())])
+        near = did_you_mean(name, [*known, *bundled_for_images(), *(row.label for row in plain_methods())])
         raise ValueError(f"{error}; baselines are {', '.join(known)}{near}") from error
 
 
