@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import firm
 from firm._model import save_network
 from firm.baselines.methods import BASELINES, Networks, baseline_methods
-from firm.baselines.weights import TRAINED_BY, load_weights
+from firm.baselines.weights import IN_REPOSITORY, TRAINED_BY, folder, load_weights
 from firm.cli import app
 from firm.networks import GradientStep, ISTANet, PriorUNet
 
@@ -169,6 +169,28 @@ def test_missing_weights_are_said_before_anything_is_read(weights, tmp_path):
         assert not (tmp_path / "out").exists()
     result = invoke(tmp_path / "no pictures", weights, tmp_path / "out", "flower1", "--tasks", "deblurring")
     assert says(result.output, "no such folder")
+
+
+def test_the_message_about_missing_weights_is_true(tmp_path):
+    assert {path.stem for path in folder().glob("*.safetensors")} == set(IN_REPOSITORY)
+    for name in ("face-prior", "face-ista-net-deblurring"):
+        with pytest.raises(FileNotFoundError, match=r"are in the repository, not in the installed .* train them: "):
+            load_weights(name, tmp_path)
+    for name in ("cat-prior", "face-ista-net-fourier"):
+        with pytest.raises(FileNotFoundError, match=r"no such weights\. They do not come with firm: .* train them: "):
+            load_weights(name, tmp_path)
+
+
+def test_a_network_for_each_task_does_the_tasks_it_was_trained_for(pictures, weights, tmp_path):
+    """In others its row is missing, and those of the other methods are there."""
+    printed = run(pictures, weights, tmp_path / "out", "ista-net,flower1", "--tasks", "fourier,deblurring")
+    assert says(printed, "ISTA-Net does not do fourier: no row there")
+    assert rows(tmp_path / "out", "fourier") == ["Flower1-OT"]
+    assert rows(tmp_path / "out", "deblurring") == ["ISTA-Net", "Flower1-OT"]
+    trained = shutil.copytree(weights, tmp_path / "weights")
+    save_network(trained / "face-ista-net-fourier.safetensors", small(ISTANet), "unrolled", {})
+    run(pictures, trained, tmp_path / "out", "ista-net", "--tasks", "fourier,deblurring")
+    assert "ISTA-Net" in rows(tmp_path / "out", "fourier")
 
 
 def test_unknown_names(pictures, weights, tmp_path):

@@ -138,6 +138,10 @@ class Networks:
         self.device, self.precision, self.where, self.images = device, precision, where, images
         self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
 
+    def has(self, name: str) -> bool:
+        """Whether the network lies where it is looked for."""
+        return weights_file(f"{self.images}-{name}", self.where).is_file()
+
     def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
         """The network and its fingerprint; as it is if gradients go through it, else made fast."""
         if (name, gradients) not in self._ready:
@@ -167,10 +171,12 @@ def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:
 
 
 def _settled(row: Baseline, networks: Networks, task: BaseTask) -> NamedMethod | None:
-    values = row.settings(task)
+    values, name = row.settings(task), row.weights.format(task=task.name)
     if values is None:
         return None
-    net, weights = networks.get(row.weights.format(task=task.name), row.gradients)
+    if name != row.weights and task.name not in PUBLISHED[row.method] and not networks.has(name):
+        return None  # a network for each task, and nobody has trained one for this
+    net, weights = networks.get(name, row.gradients)
     calls = row.calls(values)
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:

@@ -17,6 +17,10 @@ TRAINED_BY = {  # the beginning of a name -> how to make it
     "cat-denoiser": "firm train configs/baselines/denoiser.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-denoiser",
     "cat-prior": "firm train configs/prior.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-prior",
 }
+IN_REPOSITORY = (
+    "face-prior", "face-denoiser", "face-gradient-step", "face-i2sb",
+    "face-ista-net-deblurring", "face-ista-net-super-resolution", "face-ista-net-random-inpainting",
+)  # fmt: skip
 
 
 def folder() -> Path:
@@ -35,8 +39,10 @@ def load_weights(name: str, where: Path | None = None) -> nn.Module:
     path = weights_file(name, where)
     if not path.is_file():
         made = next((how for start, how in TRAINED_BY.items() if name.startswith(start)), "")
-        raise FileNotFoundError(
-            f"{path}: no such weights. They are in the repository, not in the installed package: run in a checkout, "
-            f"name their folder (--weights)" + (f", or train them: {made}" if made else "")
+        where_from = (
+            "They are in the repository, not in the installed package: run in a checkout, name their folder (--weights)"
+            if name in IN_REPOSITORY
+            else "They do not come with firm: name the folder that has them (--weights)"
         )
+        raise FileNotFoundError(f"{path}: no such weights. {where_from}" + (f", or train them: {made}" if made else ""))
     return load_network(path)
