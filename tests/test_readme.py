@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
+
+import firm
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -16,6 +19,15 @@ def test_the_example_runs(capsys):
     assert 0 < error < 0.05
     assert 0 < spread < 0.05
     assert calls == 20
+
+
+def test_the_operators_of_ones_own_are_made_as_shown():
+    calls = re.findall(r"`(firm\.operators\.from_functions\(.*?\))`", README.read_text())
+    x, y = torch.ones(1, 3, 128, 128), torch.zeros(1, 3, 128, 128)
+    for call in calls:
+        op = eval(call, {"firm": firm, "A": lambda x: 2 * x, "A_adjoint": lambda y: 2 * y})
+        torch.testing.assert_close(firm.operators.data_consistency(op, x, y, 1.0), x / 5)
+    assert ["A_adjoint" in call for call in calls] == [True, False]
 
 
 @pytest.mark.parametrize("page", ["operators", "evaluation", "baselines"])

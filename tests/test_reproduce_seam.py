@@ -210,6 +210,7 @@ def test_the_list_fits_into_80_columns(tmp_path, capsys, monkeypatch):
         assert ("--data" in lines[i + 1], "--afhq" in lines[i + 1]) == ("celeba" in study.data, "afhq" in study.data)
     pareto = next(line for line in lines if "quality against time" in line)
     assert "needs the results of celeba and cost" in pareto
+    assert "marked + D-Flow take longer in full than the time shown" in " ".join(" ".join(lines).split())
 
 
 def test_times_that_are_called_measured_have_been():

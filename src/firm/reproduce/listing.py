@@ -34,8 +34,9 @@ def overview(out: Path) -> None:
     elsewhere = ", ".join(study.name for study in STUDIES if study.measured == "EPYC")
     console.print(
         "\n--quick: ten images, measured on two cores of an AMD EPYC. In full: for one H200, with trainings; ~ is an "
-        f"estimate, the others were measured beside other work ({elsewhere} on the two cores). + D-Flow: that is not "
-        "counted, nobody has timed it there; --methods can leave it out."
+        f"estimate, the others were measured beside other work ({elsewhere} on the two cores). Studies marked + D-Flow "
+        "take longer in full than the time shown, which does not include that method: it is slow, and was not timed in "
+        "them. To leave it out, name the others with --methods."
     )
     for layout in LAYOUTS.values():
         console.print(layout)
