@@ -16,6 +16,7 @@ from firm.data._bundled import portrait_file
 from firm.restoration import picture_problem
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.output import write_picture
+from firm.restoration.problem import picture_tasks
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +81,14 @@ def test_the_user_is_told(portrait, model_file, tmp_path):
     assert says(result.output, "note: this is a JPEG, and its compression is not undone: the noise estimate")
 
 
-@pytest.mark.parametrize("task", ["denoising", "deblurring", "super-resolution", "inpainting"])
+@pytest.mark.parametrize("task", picture_tasks())
 def test_every_task_has_advice(task):
     assert jpeg_note(30, False, task)
+
+
+def test_a_sensors_picture_that_was_compressed(portrait, tmp_path):
+    portrait.convert("L").save(tmp_path / "raw.jpg", quality=60)
+    assert "it mixes the values of neighbouring pixels" in picture_problem(tmp_path / "raw.jpg", "demosaicing").notes[0]
 
 
 def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):

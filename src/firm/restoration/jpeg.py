@@ -78,4 +78,6 @@ _ADVICE = {
     "super-resolution": "the noise estimate does not see it, and the blocks grow with the picture: --sigma 0.1 holds "
     "them back",
     "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
+    "demosaicing": "it mixes the values of neighbouring pixels, which have different colours here; take them as the "
+    "sensor gave them, from a file without loss (PNG, TIFF)",
 }
