@@ -16,11 +16,9 @@ from firm.data.picture import read_picture
 from firm.demo.folder import PREFIX, Workspace
 from firm.demo.pictures import enlarged, painted, save_heat_map, shown
 from firm.demo.request import RequestError
-from firm.demo.restoring import LARGEST_TILE, OVERLAP, fitting_tile
 from firm.demo.results import score_table, steps_table, summary
 from firm.demo.studies import COUNTS, follow, study_steps
 from firm.demo.watch import StoppedError, Stops, Watch, Work
-from firm.restoration.tiling import Tiled, _starts
 
 
 def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
@@ -140,18 +138,6 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
     assert len({path for path, _ in found.states + found.iterates}) == 8
     with pytest.raises(RequestError, match="at most 10 steps"):
         follow(restorer, replace(request, steps=11), 1, Watch(), tmp_path)
-
-
-@pytest.mark.parametrize(("height", "width"), [(48, 40), (256, 256), (512, 512), (513, 300), (4000, 3000)])
-def test_tiles_cover_a_picture_with_little_to_spare(height, width):
-    tile = fitting_tile(height, width, 8)
-    assert tile % 8 == 0
-    assert tile <= max(LARGEST_TILE, 256)
-    tiles = Tiled(torch.nn.Identity(), tile, OVERLAP).count(height, width)
-    least = -(-height // LARGEST_TILE) * -(-width // LARGEST_TILE)
-    assert least <= tiles <= max(1, 1.5 * least)
-    if max(height, width) > 256:
-        assert len(_starts(max(height, width), tile, OVERLAP, 1)) * tile >= max(height, width)
 
 
 def test_the_heat_maps_scale_is_in_grey_levels(tmp_path):

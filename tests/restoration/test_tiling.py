@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import firm
-from firm.restoration.tiling import Tiled, _starts
+from firm.restoration.tiling import Tiled, _places
 
 
 class Pointwise(nn.Module):
@@ -42,12 +42,36 @@ def test_tiles_do_not_change_a_pointwise_estimator(size, overlap):
 
 
 @pytest.mark.parametrize("length", range(64, 400, 8))
-def test_starts_cover_the_side_on_the_grid(length):
-    starts = _starts(length, 64, 16, 8)
+@pytest.mark.parametrize("overlap", [0, 16, 20, 32])
+def test_tiles_cover_the_side_on_the_grid(length, overlap):
+    side, starts = _places(length, 64, overlap, 8)
+    assert side <= 64
+    assert side % 8 == 0
     assert starts[0] == 0
-    assert starts[-1] + 64 == length
+    assert starts[-1] + side == length
     assert all(s % 8 == 0 for s in starts)
-    assert all(b - a <= 64 - 16 for a, b in itertools.pairwise(starts))
+    assert all(b - a <= side - overlap for a, b in itertools.pairwise(starts))
+
+
+@pytest.mark.parametrize("length", [*range(65, 90), 100, 120, 177, 331, 400])
+def test_tiles_are_as_few_and_as_small_as_can_be(length):
+    """Two tiles of 64 that share 16 have 112 pixels: 72 need two, but not of 64."""
+    estimator = Pointwise()
+    tiles = Tiled(estimator, 64, 16)
+    tiles(*inputs(length, 8, 1))
+    padded = length + -length % 8
+    fewest = -(-(padded - 16) // (64 - 16))
+    assert len(estimator.shapes) == tiles.count(length, 8) == fewest
+    assert {width for _, width in estimator.shapes} == {8}
+    (side,) = {height for height, _ in estimator.shapes}
+    assert fewest * (side - 8) - (fewest - 1) * 16 < padded  # one step of the grid less would not reach
+
+
+def test_a_picture_slightly_larger_than_a_tile_is_not_computed_several_times():
+    """2x super-resolution of 128x128 pixels, with its margin, and the default tiles."""
+    estimator = Pointwise()
+    Tiled(estimator, 256, 32)(*inputs(288, 288, 1))
+    assert estimator.shapes == [(160, 160)] * 4
 
 
 def test_a_large_picture_is_restored_without_seams():
@@ -66,7 +90,8 @@ def test_a_large_picture_is_restored_without_seams():
     difference = (whole - tiles).abs().mean((0, 1))
     inside = difference.mean()
     assert inside < 0.05 * whole.std()
-    edges = torch.stack([difference[32], difference[63], difference[:, 32], difference[:, 63]]).mean()
+    side, (_, start) = _places(96, 64, 24, net.stride)
+    edges = torch.cat([difference[[start, side - 1]], difference[:, [start, side - 1]].T]).mean()
     assert edges < 3 * inside + 1e-6
 
 

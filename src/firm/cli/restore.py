@@ -140,7 +140,7 @@ def restore(
         Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
     ] = "png",
     max_megapixels: MaxMegapixels = 64,
-    tile: Annotated[int, typer.Option(help="Larger pictures go through the network in tiles of this side.")] = 256,
+    tile: Annotated[int, typer.Option(help="Largest side of the tiles that go through the network.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
     precision: Annotated[
         Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")

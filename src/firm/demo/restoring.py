@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +86,7 @@ class Restorer:
             self._busy.release()
 
     def prepare(self, request: Request, watch: Watch, folder: Path) -> Prepared:
-        """Check the request, read the picture, and put the model in tiles that suit its size."""
+        """Check the request, read the picture, and put the model in tiles."""
         check(request, self.limits)
         model = self.models.get(request.model)
         mask = mask_of(request, self.limits, folder)
@@ -96,7 +95,8 @@ class Restorer:
         if like[0, 0].numel() > 1.2 * self.limits.megapixels * 1e6:  # some margin around the picture is allowed
             raise RequestError(f"the result would have more than {self.limits.megapixels:g} megapixels")
         stride = getattr(model.estimator, "stride", 1)
-        tile = fitting_tile(int(like.shape[-2]), int(like.shape[-1]), stride)
+        # up to the command line's own tile, the command need not name one: the result is the same
+        tile = TILE if max(like.shape[-2:]) <= TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(Watched(model.estimator, watch), tile, OVERLAP)
         return Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask)
 
@@ -173,14 +173,3 @@ def score(problem: Problem, image: Tensor) -> dict[str, float]:
     if image.shape[1] == 1:
         image, truth = (v.expand(-1, 3, -1, -1) for v in (image, truth))
     return {key: round(float(value), 4) for key, value in scores(image, truth, "text").items()}
-
-
-def fitting_tile(height: int, width: int, stride: int) -> int:
-    """The side of the fewest tiles, of at most `LARGEST_TILE` pixels, that cover a picture with little to spare."""
-    sides = []
-    for n in (height, width):
-        count = max(1, math.ceil((n - OVERLAP) / (LARGEST_TILE - OVERLAP)))
-        side = math.ceil((n + (count - 1) * OVERLAP) / count)
-        sides.append(side + -side % stride)
-    tile = max(sides)
-    return TILE if max(height, width) <= TILE else min(tile, LARGEST_TILE - LARGEST_TILE % stride)

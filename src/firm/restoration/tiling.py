@@ -20,7 +20,8 @@ from firm._model import Firm
 def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
     """The model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
 
-    Sides that the network's strides do not divide are padded, so every size works.
+    The fewest such tiles are taken, and they are no larger than they must be to cover the picture. Sides that the
+    network's strides do not divide are padded, so every size works.
     """
     return Firm(Tiled(model.estimator, tile, overlap), model.solver, model.card)
 
@@ -44,7 +45,10 @@ class Tiled(nn.Module):
     def count(self, height: int, width: int) -> int:
         """How many tiles an image of this size has."""
         padded = (n + -n % self.stride for n in (height, width))
-        return math.prod(len(_starts(n, self.tile, self.overlap, self.stride)) for n in padded)
+        return math.prod(len(self._places(n)[1]) for n in padded)
+
+    def _places(self, length: int) -> tuple[int, list[int]]:
+        return _places(length, self.tile, self.overlap, self.stride)
 
     def around(self, estimator: nn.Module) -> Tiled:
         """The same tiles with another estimator inside."""
@@ -59,8 +63,7 @@ class Tiled(nn.Module):
         H, W = x.shape[-2:]
         images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
         joined = _pad(torch.cat(images, dim=1), self.stride)
-        rows, columns = (_starts(n, self.tile, self.overlap, self.stride) for n in joined.shape[-2:])
-        height, width = (min(n, self.tile) for n in joined.shape[-2:])
+        (height, rows), (width, columns) = (self._places(n) for n in joined.shape[-2:])
         window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
         total = torch.zeros_like(joined[:, : x.shape[1]])
         weight = torch.zeros_like(total[:1, :1])
@@ -84,13 +87,19 @@ def _pad(x: Tensor, stride: int) -> Tensor:
     return F.pad(x, (0, right, 0, down), mode="reflect" if down < H and right < W else "replicate")
 
 
-def _starts(length: int, tile: int, overlap: int, stride: int) -> list[int]:
-    """Where tiles begin: evenly spread over `length`, on multiples of `stride`, overlapping by `overlap` or more."""
+def _places(length: int, tile: int, overlap: int, stride: int) -> tuple[int, list[int]]:
+    """The side of the fewest tiles that cover `length`, and where they begin.
+
+    They have at most `tile` pixels, and no more than it takes: else a picture slightly larger than a tile would be
+    computed almost four times. They are evenly spread, on multiples of `stride`, and overlap by `overlap` or more.
+    """
     if length <= tile:
-        return [0]
-    step = max(stride, (tile - overlap) // stride * stride)
-    count = 1 + -(-(length - tile) // step)
-    return [round(i * (length - tile) / (count - 1) / stride) * stride for i in range(count)]
+        return length, [0]
+    shared = overlap + -overlap % stride
+    count = 1 + math.ceil((length - tile) / max(stride, tile - shared))
+    side = math.ceil((length + (count - 1) * shared) / count)
+    side = min(tile, side + -side % stride)
+    return side, [round(i * (length - side) / (count - 1) / stride) * stride for i in range(count)]
 
 
 def _ramp(length: int, overlap: int) -> Tensor:
