@@ -43,6 +43,15 @@ def test_note_and_table_agree(grey, model_file, tmp_path):
     assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for grey pictures")
 
 
+def test_the_command_line_calls_settings_by_their_options(folder, tmp_path):
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "super-resolution", "factor": 2}])
+    words = ["--task", "super-resolution", "--scale", 1, "--steps", 1, "--model", model, "--out", tmp_path / "out"]
+    output = call("restore", folder / "000.png", *words).output
+    assert says(output, "note: scale 1 is not what the model was trained for, 2")
+    problem = picture_problem(folder / "000.png", "super-resolution", sigma=0.05, filter="stride", scale=1)
+    assert advice(firm.load(model), problem) == ["factor 1 is not what the model was trained for, 2"]
+
+
 def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
     """Texture of a clean picture reads as noise; who knows better can say so."""
     draw = np.random.default_rng(0)

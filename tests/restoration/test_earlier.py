@@ -266,6 +266,7 @@ WRONG = [
     (["--task", "inpainting", "--mask", "no.png"], "--mask no.png: no such file or folder"),
     (["--task", "deblurring", "--blur", -1], "above 0 and up to 10"),
     (["--task", "denoising", "--blur", 1], "blur does not belong to denoising"),
+    (["--task", "denoising", "--scale", 2], "scale does not belong to denoising"),
     (["--task", "denoising", "--sigma", "nan"], "sigma must be from 0 to 2"),
     (["--task", "super-resolution", "--scale", 9], "scale must be from 1 to 8"),
     (["--task", "fourier"], "no task 'fourier' for pictures"),

@@ -123,6 +123,7 @@ def test_a_simulated_grey_picture_is_measured_once(tmp_path):
 
 BAD = [
     ("denoising", dict(blur=1.0), "blur does not belong to denoising"),
+    ("denoising", dict(scale=2), "scale does not belong to denoising"),
     ("denoising", dict(sigma=-1.0), "sigma must be from 0 to 2"),
     ("deblurring", {}, "needs the blur's standard deviation"),
     ("deblurring", dict(blur=0.0), "above 0"),

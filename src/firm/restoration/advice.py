@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from firm._model import Firm
+from firm._util.importing import is_own
 from firm.restoration.noise import SMALLEST
 from firm.restoration.problem import Problem
-from firm.tasks import BaseTask, built_in
+from firm.tasks import BaseTask, built_in, option_of
 
 
 def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: bool = False) -> list[str]:
@@ -25,7 +26,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
     problem
         A task, or a picture's problem (`firm.restoration.picture_problem`).
     options
-        Name the options of the command line that help.
+        Call settings by their options on the command line, and name those that help.
     """
     card = model.card if isinstance(model, Firm) else model
     if not isinstance(card, dict):
@@ -56,7 +57,8 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         value = values[key] if isinstance(values[key], str) else f"{values[key]:.3g}"
         elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
         hint = _options(problem) if options and key == "sigma" and isinstance(problem, Problem) else ""
-        out.append(f"{key} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
+        called = option_of(key) if options and not is_own(str(settings["task"])) else key  # own ones have --set
+        out.append(f"{called} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
     return out
 
 

@@ -24,7 +24,7 @@ from firm.restoration.mask import mask_note, read_mask
 from firm.restoration.noise import SMALLEST, estimate_noise, smoothest_noise
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, read
-from firm.tasks import BaseTask, Degraded, built_in, task_class
+from firm.tasks import BaseTask, Degraded, built_in, option_of, task_class
 from firm.tasks._own import blamed
 from firm.tasks.base import on_device
 
@@ -192,7 +192,7 @@ def _own_settings(
     given = {key: value for key, value in settings.items() if value is not None}
     for key in given:
         if key not in names:
-            raise ProblemError(f"{key} does not belong to {task}")
+            raise ProblemError(f"{option_of(key)} does not belong to {task}")
     if task != "inpainting" and (mask is not None or keep_known):
         raise ProblemError(f"{'keep_known' if mask is None else 'mask'} does not belong to {task}")
     if task != "deblurring" and kernel is not None:

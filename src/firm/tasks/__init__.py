@@ -50,6 +50,12 @@ def takes_mask(kind: type[BaseTask]) -> bool:
     return "mask" in kind.parameters and "fresh" in kind.parameters["mask"].choices
 
 
+def option_of(setting: str) -> str:
+    """What the command line calls a setting of the built-in tasks: `factor` is ``--scale``. Others keep their name."""
+    parameters = [task.parameters[setting] for task in built_in().values() if setting in task.parameters]
+    return next((parameter.option for parameter in parameters if parameter.option), setting)
+
+
 def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:
     """A task by name, for images of a side or (height, width).
 
