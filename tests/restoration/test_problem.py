@@ -139,6 +139,22 @@ def test_bad_settings_are_named(folder, task, settings, message):
         picture_problem(folder / "000.png", task, **settings)
 
 
+def test_errors_name_the_picture(folder, tmp_path):
+    """It may be one of a folder."""
+    path = folder / "001.png"
+    small = save_mask(tmp_path / "small.png", np.zeros((10, 12)))
+    for call in (
+        lambda: picture_problem(path, "demosaicing"),
+        lambda: picture_problem(path, "inpainting", mask=small),
+        lambda: simulated_problem(path, "box-inpainting", {"box": 400}),
+        lambda: simulated_problem(path, "super-resolution", {"factor": 50}),
+    ):
+        with pytest.raises(ProblemError) as error:
+            call()
+        assert str(error.value).startswith(f"{path}: ")
+        assert str(error.value).count(str(path)) == 1
+
+
 def test_bad_masks_are_named(folder, tmp_path):
     small = save_mask(tmp_path / "small.png", np.zeros((10, 12)))
     with pytest.raises(ProblemError, match="12x10 pixels, the picture 44x36"):

@@ -52,13 +52,21 @@ def test_at_random_every_pixel_has_one_colour_and_every_image_its_own():
     assert sigma.tolist() == pytest.approx([0.01] * 2)
 
 
-def test_images_must_have_three_channels(tmp_path):
+def test_images_must_have_three_channels():
     for call in (lambda t, x: t.measure(x), lambda t, x: t.draw(x, None)):
         with pytest.raises(ValueError, match="three channels, red, green and blue; these have 1"):
             call(firm.Task("demosaicing", 8), images(1, channels=1))
-    Image.new("L", (8, 8)).save(tmp_path / "grey.png")
-    with pytest.raises(ProblemError, match="these have 1"):
-        simulated_problem(tmp_path / "grey.png", "demosaicing", {})
+
+
+def test_a_grey_picture_is_simulated_as_one_in_colour(tmp_path):
+    Image.effect_noise((12, 8), 50).save(tmp_path / "grey.png")
+    problem = simulated_problem(tmp_path / "grey.png", "demosaicing", {"sigma": 0.0})
+    assert not problem.grey  # a sensor does not know
+    assert problem.truth.shape == (1, 3, 8, 12)
+    assert torch.equal(problem.y, problem.op.A(problem.truth))
+    assert problem.sigma == 0.0
+    with pytest.raises(ProblemError, match=r"grey.png: demosaicing makes a picture in colour: it takes a model for"):
+        simulated_problem(tmp_path / "grey.png", "demosaicing", {}, channels=1)
 
 
 @pytest.fixture

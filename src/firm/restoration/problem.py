@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,17 +128,16 @@ def picture_problem(
     kind = picture_task(task)
     given = _own_settings(task, sigma, mask, keep_known, kernel, settings)
     reading = read(path, channels, value_range, max_megapixels)
-    seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
+    with _named(path):
+        seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
     scaled = None
     if kernel is not None:
         given["kernel"], scaled = read_kernel(kernel, max_megapixels)
     blur = _blur(path, reading) if task == "deblurring" and not {"blur", "kernel"} & set(given) else None
     if blur is not None:
         given["blur"] = blur.width
-    try:
+    with _named(path):
         degraded = kind.from_picture(reading.image, given, seen)
-    except ValueError as error:
-        raise ProblemError(str(error)) from error
     if degraded.colour and (channels != 3 or reading.array):
         raise ProblemError(f"{path}: {task} makes a picture in colour: it takes a picture file, and a model for colour")
     level = _noise(path, reading, degraded) if sigma is None else sigma
@@ -264,20 +264,29 @@ def simulated_problem(
     """
     reading = read(path, channels, value_range, max_megapixels)
     truth = reading.image
-    try:
+    with _named(path):
         kind = task_class(name)
+        if kind.colour and channels != 3:
+            raise ValueError(f"{kind.name} makes a picture in colour: it takes a model for colour")
         with blamed(kind):
             task = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
         if task.settings().get("factor", 1) > max(task.shape):
-            raise ValueError(f"{path}: a factor of {task.settings()['factor']} is larger than the picture's sides")
+            raise ValueError(f"a factor of {task.settings()['factor']} is larger than the picture's sides")
         check_sigma(task.sigma)
-        op, y = task.measure(truth[:, :1] if reading.grey else truth, seed)
+        op, y = task.measure(truth[:, :1] if reading.grey and not kind.colour else truth, seed)
         problem = posed(name, task, op, y, reading)
-    except ValueError as error:
-        raise ProblemError(str(error)) from error
     problem = _without_rim(replace(problem, truth=truth, value_range=value_range))
-    return fitted(problem, reading, channels)
+    return problem if kind.colour else fitted(problem, reading, channels)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Let errors name the picture: it may be one of many."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProblemError(f"{path}: {error}") from error
 
 
 def _without_rim(problem: Problem) -> Problem:

@@ -43,6 +43,7 @@ class BaseTask:
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
+    colour: ClassVar[bool] = False  # whether images must have three channels; of a grey picture they are equal
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
     sigma = Parameter(

@@ -20,7 +20,7 @@ BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colours of the first two rows of
 class Demosaicing(BaseTask):
     """One colour a pixel, in a Bayer pattern or at random. Images have three channels: red, green, blue."""
 
-    name, picture = "demosaicing", "demosaicing"
+    name, picture, colour = "demosaicing", "demosaicing", True
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")
     pattern = Parameter(
         str, "colours of a sensor's first four pixels, row by row; or random, any colour anywhere", "rggb",
