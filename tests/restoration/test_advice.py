@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import firm
-from firm.restoration import picture_problem
+from firm.restoration import picture_problem, warned
 from firm.restoration.advice import advice
 
 CARD = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
@@ -41,6 +42,30 @@ def test_note_and_table_agree(grey, model_file, tmp_path):
     output = call("restore", grey, *words).output
     assert "0.3000" in output  # the table
     assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for grey pictures")
+
+
+def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(grey, model_file, tmp_path, recwarn):
+    """Inside, the noise of a grey picture is sqrt(3) times larger: 2.6."""
+    words = ["--task", "denoising", "--sigma", 1.5, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
+    result = call("restore", grey, *words)
+    assert result.exit_code == 0, result.output
+    assert says(result.output, "note: sigma 1.5 is more than images in [-1, 1] can measure")
+    assert "Warning" not in result.output
+    assert not recwarn.list
+
+
+def test_warnings_of_other_code_stay_warnings_and_those_of_every_step_are_told_once():
+    def work():
+        warnings.warn_explicit("old", DeprecationWarning, "elsewhere.py", 3)
+        for text in ("residual 1.2e-05 left", "residual 3.4e-03 left", "another"):
+            warnings.warn_explicit(text, RuntimeWarning, warned.__file__, 3, module="firm.operators.cg")
+
+    with warnings.catch_warnings(record=True) as others:
+        warnings.simplefilter("default")
+        with warned.warnings_as_notes() as notes:
+            work()
+    assert notes == ["residual 1.2e-05 left", "another"]
+    assert [str(other.message) for other in others] == ["old"]
 
 
 def test_the_command_line_calls_settings_by_their_options(folder, tmp_path):

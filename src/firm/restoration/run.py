@@ -41,6 +41,7 @@ from firm.restoration.names import result_names
 from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
 from firm.restoration.problem import Problem, ProblemError
 from firm.restoration.progress import tile_bar
+from firm.restoration.warned import warnings_as_notes
 
 Row = dict[str, Any]
 
@@ -168,17 +169,18 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
 
 def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture and write ``out/name*``; returns what is known of it."""
-    problem = job.problem(path).to(device)
-    files = Files(job, problem, name)
-    with _bar(job, problem):
-        result = restore(
-            job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
-            sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
-        )  # fmt: skip
+    with warnings_as_notes() as warned:
+        problem = job.problem(path).to(device)
+        files = Files(job, problem, name)
+        with _bar(job, problem):
+            result = restore(
+                job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
+                sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
+            )  # fmt: skip
     row: Row = {
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
         "nfe": result.nfe, "seconds": round(result.seconds, 3),
-        "advice": [*problem.notes, *advice(job.model, problem, options=True)],
+        "advice": [*problem.notes, *_as_given(warned, problem), *advice(job.model, problem, options=True)],
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
         result = replace(result, std=widened(result.std, problem.op, job.calibration))
@@ -196,6 +198,12 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     row["written"] = [str(p) for p in files.written]
     row["run"] = fingerprint(hashed(job.settings), job.inputs(path))
     return row
+
+
+def _as_given(notes: list[str], problem: Problem) -> list[str]:
+    """Notes with the noise level of the picture: that of a grey one is larger inside, and the user never gave it."""
+    inside, own = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))
+    return [note.replace(inside, own) for note in notes]
 
 
 def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
