@@ -1,11 +1,14 @@
 """Masks of inpainting: what counts as missing, and masks that are not what was meant."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from helpers import call, says
 from PIL import Image
 
 from firm.restoration import ProblemError, picture_problem
+from firm.restoration.mask import mask_in
 
 
 @pytest.fixture
@@ -82,3 +85,44 @@ def test_the_command_refuses_a_mask_without_holes(folder, mask, model_file, tmp_
     result = call("restore", folder / "000.png", *words)
     assert result.exit_code == 2
     assert says(result.output, "white means missing")
+
+
+def test_the_masks_of_a_folder_may_have_other_endings(tmp_path):
+    pictures, masks = tmp_path / "pictures", tmp_path / "masks"
+    for place in (pictures / "sub", masks / "sub"):
+        place.mkdir(parents=True)
+    for name in ("sub/b.gif", "c.png", "c.jpg", "sub/d.bmp", "sub/d.png"):
+        Image.new("L", (4, 4)).save(masks / name)
+    (masks / "a.txt").touch()
+
+    def found(name):
+        return mask_in(masks, pictures / name, Path(name)).relative_to(masks).as_posix()
+
+    assert found("c.png") == "c.png"  # its own, whatever lies beside it
+    assert found("sub/b.JPG") == "sub/b.gif"
+    for name, said in (
+        ("a.jpg", rf"no mask for {pictures}/a.jpg in {masks} \(a.jpg, or a with another ending\)"),
+        ("none/a.jpg", "no mask for"),
+        ("sub/d.tif", rf"several masks for {pictures}/sub/d.tif in {masks}/sub: d.bmp, d.png"),
+    ):
+        with pytest.raises(ProblemError, match=said):
+            found(name)
+    (pictures / "sub" / "b.gif").touch()
+    with pytest.raises(ProblemError, match="no mask for"):  # there is a picture whose own it is
+        found("sub/b.JPG")
+
+
+def test_a_folder_of_photographs_and_a_folder_of_masks(folder, model_file, mask, tmp_path):
+    masks = tmp_path / "masks"
+    masks.mkdir()
+    Image.open(folder / "000.png").save(tmp_path / "a.jpg")
+    mask(WHITE, BLACK).rename(masks / "a.png")
+    words = ["--task", "inpainting", "--mask", masks, "--sigma", 0.1, "--steps", 1, "--model", model_file]
+    result = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    again = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out")
+    assert says(again.output, "nothing to do")
+    (masks / "a.png").unlink()
+    gone = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out", "--force")
+    assert gone.exit_code == 2
+    assert says(gone.output, f"no mask for {tmp_path / 'a.jpg'}")

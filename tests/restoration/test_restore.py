@@ -130,7 +130,7 @@ def test_masks_from_a_folder(folder, model_file, tmp_path):
     assert result.exit_code == 1  # 002.png has no mask
     found = rows(tmp_path / "out")
     assert [row.get("missing") for row in found] == [round(4 / 36, 4), round(8 / 36, 4), None]
-    assert "masks/002.png: no such file" in found[2]["error"]
+    assert found[2]["error"] == f"no mask for {folder / '002.png'} in {masks} (002.png, or 002 with another ending)"
 
 
 def test_names_never_collide(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def restore(
     mask: Annotated[
         Path | None,
         typer.Option(
-            help="inpainting: a picture, white = missing; or a folder with one of the same name each.",
+            help="inpainting: a picture, white = missing; or a folder with one of the same name each, of any ending.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
@@ -161,6 +162,7 @@ def restore(
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
     from firm.restoration import ProblemError, measured_problem, picture_problem, simulated_problem, tiled
+    from firm.restoration.mask import mask_in
     from firm.restoration.names import shown
     from firm.restoration.problem import check_picture_settings, check_simulation
     from firm.restoration.run import Job, restore_files
@@ -187,10 +189,13 @@ def restore(
     def mask_of(path: Path) -> Path | None:
         if mask is None or not mask.is_dir():
             return mask
-        return mask / Path(os.path.abspath(path)).relative_to(root)
+        return mask_in(mask, path, Path(os.path.abspath(path)).relative_to(root))
 
     def inputs(path: Path) -> list[Path]:
-        return [file for file in (path, mask_of(path), kernel) if file is not None]
+        found = [path] if kernel is None else [path, kernel]
+        with suppress(ProblemError):  # no mask for this picture: told when its turn comes
+            found += [file for file in [mask_of(path)] if file is not None]
+        return found
 
     try:
         level = None if sigma is None else noise_level(sigma)

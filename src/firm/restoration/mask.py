@@ -6,6 +6,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from firm.data.folder import EXTENSIONS
 from firm.data.picture import read_picture
 from firm.restoration.reading import ProblemError
 
@@ -27,6 +28,30 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
             "pixels are kept. Paint what is missing white"
         )
     return 1 - missing.float()
+
+
+def mask_in(folder: Path, picture: Path, place: Path) -> Path:
+    """The mask of a picture that lies at `place` below the folder of all pictures, in a folder of masks.
+
+    It has the same place below that folder, or differs in its ending only: masks of photographs are seldom JPEGs.
+    """
+    same = folder / place
+    if same.is_file():
+        return same
+    beside = sorted(same.parent.iterdir()) if same.parent.is_dir() else []
+    found = [
+        file
+        for file in beside
+        if file.stem == same.stem
+        and file.suffix.lower() in EXTENSIONS
+        and not picture.with_name(file.name).exists()  # that picture's mask, not this one's
+    ]
+    if not found:
+        raise ProblemError(f"no mask for {picture} in {same.parent} ({same.name}, or {same.stem} with another ending)")
+    if len(found) > 1:
+        names = ", ".join(file.name for file in found)
+        raise ProblemError(f"several masks for {picture} in {same.parent}: {names}; leave one of them there")
+    return found[0]
 
 
 def mask_note(seen: Tensor) -> str | None:
