@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import call, says
+from PIL import Image
 
 from firm._util.text import in_both_units, noise_level
 from firm.data.array_file import ArrayError
@@ -24,6 +25,33 @@ def test_a_picture_that_was_saved_as_floats(folder, tmp_path):
     grey = read(tmp_path / "g.npy")
     torch.testing.assert_close(grey.image[0], x[:1].expand(3, -1, -1))
     assert grey.grey
+
+
+@pytest.mark.parametrize(("name", "what"), [("a.gif", "frames"), ("a.png", "frames"), ("a.tif", "pages")])
+def test_a_file_of_several_pictures_has_a_note(folder, tmp_path, name, what):
+    first, *others = (Image.open(path) for path in sorted(folder.iterdir()))
+    first.save(tmp_path / name, save_all=True, append_images=others)
+    note = f"the first of 3 {what} is restored, the others are left out"
+    assert read(tmp_path / name).notes == (note,)
+    first.save(tmp_path / name)
+    assert read(tmp_path / name).notes == ()
+
+
+def test_what_is_broken_behind_the_first_picture_is_not_looked_at(folder, tmp_path):
+    first, *others = (Image.open(path) for path in sorted(folder.iterdir()))
+    first.save(tmp_path / "a.gif")
+    alone = (tmp_path / "a.gif").stat().st_size
+    first.save(tmp_path / "a.gif", save_all=True, append_images=others)
+    whole = (tmp_path / "a.gif").read_bytes()
+    for length in (alone + 40, alone + 800, len(whole) - 5):
+        (tmp_path / "a.gif").write_bytes(whole[:length])
+        assert read(tmp_path / "a.gif").image.shape == (1, 3, 36, 44)
+
+
+def test_the_pictures_inside_a_cameras_jpeg_are_previews(folder, tmp_path):
+    first, other = (Image.open(folder / name) for name in ("000.png", "001.png"))
+    first.save(tmp_path / "a.jpg", "MPO", save_all=True, append_images=[other])
+    assert read(tmp_path / "a.jpg").notes == ()
 
 
 def test_arrays_stay_arrays(tmp_path):

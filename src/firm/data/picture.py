@@ -212,6 +212,18 @@ def whole_numbers(path: Path) -> tuple[int, bool]:
         return 16, True
 
 
+def frames(path: Path) -> tuple[int, str]:
+    """How many pictures a file holds, and what they are called. Those in the JPEG of a camera are previews: 1."""
+    with warnings.catch_warnings(), open(path, "rb") as file:
+        warnings.simplefilter("ignore")
+        picture = open_picture(file)
+        what = "pages" if isinstance(picture, TiffImageFile) else "frames"
+        try:
+            return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), what
+        except Exception:  # broken beyond the first, which is all that is read
+            return 1, what
+
+
 def _extremes(picture: Image.Image, unsigned: bool = False) -> tuple[float, float]:
     """The smallest and the largest value of a grey picture; NaN if there is one."""
     ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for strip in strips(picture))]

@@ -14,7 +14,7 @@ from firm.data.alpha import read_with_alpha
 from firm.data.array_file import is_array_file, open_array
 from firm.data.array_values import Range, check_range
 from firm.data.load import read_image
-from firm.data.picture import MAX_MEGAPIXELS, check_size, has_more_bits, whole_numbers
+from firm.data.picture import MAX_MEGAPIXELS, check_size, frames, has_more_bits, whole_numbers
 
 
 class ProblemError(ValueError):
@@ -30,7 +30,7 @@ class Reading:
     complex: bool = False
     array: bool = False
     alpha: Tensor | None = None  # (H, W), bytes, of pictures with transparency
-    notes: tuple[str, ...] = ()  # on what was assumed
+    notes: tuple[str, ...] = ()  # on what was assumed or left out
 
 
 def read(
@@ -55,8 +55,14 @@ def read(
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
     picture = image[None]
     grey = bool((picture == picture[:, :1]).all())
-    assumed = () if is_array_file(path) else range_notes(path, image, value_range)
-    return Reading(picture, grey=grey, alpha=alpha, notes=assumed)
+    notes = () if is_array_file(path) else (*frame_notes(path), *range_notes(path, image, value_range))
+    return Reading(picture, grey=grey, alpha=alpha, notes=notes)
+
+
+def frame_notes(path: Path) -> tuple[str, ...]:
+    """That one picture is read of a file that holds several."""
+    count, what = frames(path)
+    return (f"the first of {count} {what} is restored, the others are left out",) if count > 1 else ()
 
 
 def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> tuple[str, ...]:
