@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -18,6 +19,7 @@ from firm.demo.inputs import describe
 from firm.demo.problem import mask_of, problem_of
 from firm.demo.request import Limits, RequestError, check, in_words
 from firm.demo.watch import Watch
+from firm.restoration import ProblemError, picture_problem
 
 LIMITS = Limits()
 
@@ -146,3 +148,42 @@ def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
     line, width = describe(Upload(tmp_path / "broken.png", "broken.png"), LIMITS)
     assert line.startswith("**broken.png")
     assert width is None
+
+
+def test_errors_and_notes_speak_of_the_page_and_not_of_options(ask, restorer, tmp_path):
+    Image.new("RGB", (5, 3)).save(tmp_path / "tiny.png")
+    request = ask(picture=tmp_path / "tiny.png", name="tiny.png")
+    with pytest.raises(ProblemError) as error:
+        restorer.restore(request, Watch(), tmp_path)
+    said = "too few neighbouring pixels to estimate the noise from: choose its noise level instead of the estimate"
+    assert in_words(error.value, request) == f"tiny.png: {said}"
+    with pytest.raises(ProblemError) as error:
+        picture_problem(tmp_path / "tiny.png", "deblurring")
+    assert "in pixels: choose its width; " in in_words(error.value, request)
+    Image.fromarray(np.full((40, 48), 2e9, np.float32)).save(tmp_path / "floats.tif")
+    assert describe(Upload(tmp_path / "floats.tif", "floats.tif"), LIMITS)[0].endswith("expected 0 to 1**")
+
+
+def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
+    with Image.open(ask().picture) as picture:
+        picture.save(tmp_path / "a.jpg", quality=30)
+        picture.save(tmp_path / "a.gif", save_all=True, append_images=[picture.rotate(90)])
+    Image.fromarray(np.full((40, 48), 300, np.int32)).save(tmp_path / "dark.tif")
+    holes = Image.new("L", (48, 40), 255)
+    holes.paste(0, (0, 0, 48, 10))
+    holes.save(tmp_path / "holes.png")
+
+    def notes(name, **changes):
+        told = restorer.restore(ask(picture=tmp_path / name, noise=20.0, **changes), Watch(), tmp_path).notes
+        assert "--" not in " ".join(told)
+        return told
+
+    smooth = "the noise estimate does not see it, but a noise level of 13 smooths the blocks; lost detail stays lost"
+    assert notes("a.jpg")[0] == f"this is a JPEG, and its compression is not undone: {smooth}"
+    assert "the first of 2 frames is restored, the others are left out" in notes("a.gif")
+    assert "75 % of the picture is missing" in notes("a.jpg", trouble="holes", mask=tmp_path / "holes.png")
+    bits, dark = notes("dark.tif")[:2]
+    assert bits.endswith("0 was taken for black and 65535 for white")
+    assert dark.endswith("as 4095 in pictures of 12 bits, brighten the picture first")
+    for trouble in ("blur", "small"):
+        notes("a.jpg", trouble=trouble)

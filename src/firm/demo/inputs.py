@@ -15,6 +15,7 @@ from firm.demo.folder import Workspace
 from firm.demo.models import label
 from firm.demo.pictures import GREY_LEVELS, fitted, save_shown
 from firm.demo.request import Limits, Request
+from firm.demo.wording import for_visitors
 from firm.restoration import estimate_blur, estimate_noise
 
 CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
@@ -97,7 +98,7 @@ def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
     try:
         image = read_picture(upload.path, max_megapixels=limits.megapixels)
     except PictureError as error:
-        return "**" + str(error).replace(str(upload.path), upload.name).split(" (max_megapixels", 1)[0] + "**", None
+        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
     line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
     with suppress(ValueError):  # too few pixels to tell
         line += f" Noise: about {estimate_noise(image) * GREY_LEVELS:.1f} of 255 grey levels."

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.demo.wording import for_visitors
 from firm.restoration import ProblemError
 
 Trouble = Literal["noise", "blur", "small", "holes", "pixels"]  # what is wrong with a picture
@@ -89,11 +90,11 @@ def _within(what: str, value: float | None, low: float, high: float) -> None:
 
 
 def in_words(error: Exception, request: Request) -> str:
-    """What went wrong, for the visitor: the file by its own name, not by where the server keeps it."""
+    """What went wrong, for the visitor: the file by its own name, not by where the server keeps it, and no options."""
     if isinstance(error, PictureError | ProblemError | RequestError):
         text = str(error).replace(str(request.picture), request.name)
         if request.mask is not None:
             text = text.replace(str(request.mask), "mask")
-        return text.split(" (max_megapixels", 1)[0]
+        return for_visitors(text)
     logging.getLogger("firm").error("a request failed", exc_info=error)  # for who runs the page
     return f"the picture could not be restored ({type(error).__name__})"

@@ -22,6 +22,7 @@ from firm.demo.pictures import enlarged, save_heat_map, save_shown
 from firm.demo.problem import mask_of, problem_of
 from firm.demo.request import Limits, Request, RequestError, check
 from firm.demo.watch import Watch, Watched, Work
+from firm.demo.wording import for_visitors
 from firm.metrics import scores
 from firm.restoration import Problem
 from firm.restoration.advice import advice
@@ -134,7 +135,7 @@ class Restorer:
             before=save_shown(folder / "before.png", enlarged(problem.shown, image.shape[-2:])),
             after=save_shown(folder / "after.png", image),
             png8=str(png8), png16=str(png16), settings_file=str(folder / f"{stem}_settings.json"), settings=about,
-            command=line, notes=advice(prepared.model, problem), samples=gallery,
+            command=line, notes=[*map(for_visitors, problem.notes), *advice(prepared.model, problem)], samples=gallery,
             mask=None if prepared.mask is None else str(prepared.mask),
         )  # fmt: skip
         if problem.truth is not None:

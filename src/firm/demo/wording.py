@@ -1,0 +1,31 @@
+"""What the library says to users of the command line, for visitors of the page, who have no options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from firm.demo.pictures import GREY_LEVELS
+
+
+def _noise(found: re.Match[str]) -> str:
+    return f"a noise level of {float(found[1]) * GREY_LEVELS:.0f}"
+
+
+WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r" \(max_megapixels.*", ""),
+    (r"give its level with --sigma", "choose its noise level instead of the estimate"),
+    (r"--sigma ([\d.]+)", _noise),
+    (r"give --blur, or its --kernel", "choose its width"),
+    (r": say what is black and white, --value-range.*", ""),
+    (r"; --value-range low,high says otherwise", ""),
+    (r", --value-range 0,4095 says so", ", brighten the picture first"),
+    (r" by its mask: white means missing.*", ""),  # visitors paint, or name a colour
+)
+
+
+def for_visitors(text: str) -> str:
+    """A message or a note of the library without options of the command line, in the terms of the page."""
+    for said, instead in WORDS:
+        text = re.sub(said, instead, text)
+    return text
