@@ -57,6 +57,15 @@ def test_a_grey_picture_stays_grey(ask, restorer, tmp_path):
     assert "psnr" in outcome.settings["scores"]
 
 
+@pytest.mark.parametrize("name", ["n" * 250 + ".png", "ü" * 125 + ".jpg", "line\nbreak.png", "", "."])
+def test_any_name_of_a_file_makes_names_of_results(ask, restorer, tmp_path, name):
+    outcome = restorer.restore(ask(name=name), Watch(), tmp_path)
+    for path in (outcome.png8, outcome.png16, outcome.settings_file):
+        assert Path(path).is_file()
+        assert Path(path).name.isprintable()
+    assert Path(restorer.restore(ask(), Watch(), tmp_path).png16).name == "photo_restored_16bit.png"
+
+
 def test_progress_counts_every_network_call_and_tells_the_time_left(ask, restorer, tmp_path):
     told = []
     watch = Watch(tell=lambda done, total, text: told.append((done, total, text)))

@@ -26,6 +26,7 @@ from firm.demo.wording import for_visitors
 from firm.metrics import scores
 from firm.restoration import Problem
 from firm.restoration.advice import advice
+from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
 from firm.restoration.tiling import Tiled
 
@@ -125,7 +126,7 @@ class Restorer:
         """Write the files of a result."""
         problem = prepared.problem
         image, mean = problem.finish(result.image), problem.finish(result.mean)
-        stem = Path(request.name).stem or "picture"
+        (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
         png8, png16 = folder / f"{stem}_restored.png", folder / f"{stem}_restored_16bit.png"
         write_picture(png8, image[0], alpha=problem.alpha)
         write_picture(png16, image[0], "png16", alpha=problem.alpha)
