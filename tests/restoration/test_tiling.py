@@ -74,6 +74,12 @@ def test_a_picture_slightly_larger_than_a_tile_is_not_computed_several_times():
     assert estimator.shapes == [(160, 160)] * 4
 
 
+def test_pictures_of_many_sizes_have_tiles_of_few_shapes():
+    """A GPU records the network for every shape."""
+    sides = {_places(length, 256, 32, 8)[0] for length in range(264, 3000, 8)}
+    assert sides == {160, 192, 224, 256}
+
+
 def test_a_large_picture_is_restored_without_seams():
     """Tiled and whole agree on a network that sees its neighbours, also at the edges of tiles."""
     torch.manual_seed(0)

@@ -42,11 +42,9 @@ _DIFFPIR = _table(weight=(2.0, 5.0, 0.5, 2e-4, None), zeta=(1.0, 1.0, 1.0, 1.0, 
 # 33.93, 34.02, 34.22; super-resolution 32.86, 32.72, 32.60, 32.18).
 _HQS = _table(steps=(1, 24, 24, 100, None), first=(FIRST, 2.5, FIRST, 2.5, None))
 # The paper does not say how many steps its I2SB takes. With more of them PSNR falls, and LPIPS falls up to here (our
-# bridge, 100 validation faces: deblurring .0128 with 10 and .0123 with 20, super-resolution .0235 with 10, .0204 with
-# 50 and .0201 with 100, random inpainting .0131 with 10, .0128 with 20 and .0132 with 50, box inpainting .0472 with 10).
-_I2SB = _table(
-    beta_max=(None, 1.0, 0.3, 1.0, 1.0), ode=(None, True, False, True, True), steps=(None, 10, 100, 20, 10)
-)
+# bridge, 100 validation faces: deblurring .0128 with 10, .0123 with 20; super-resolution .0235 with 10, .0204 with 50,
+# .0201 with 100; random inpainting .0131 with 10, .0128 with 20, .0132 with 50; box inpainting .0472 with 10).
+_I2SB = _table(beta_max=(None, 1.0, 0.3, 1.0, 1.0), ode=(None, True, False, True, True), steps=(None, 10, 100, 20, 10))
 
 CELEBA: dict[str, Table] = {
     "pnp-flow": _table(alpha=_ALPHA),
