@@ -304,4 +304,11 @@ MUTATIONS = [
              "tasks/test_demosaicing.py"),
     Mutation("mosaics: overexposed parts tell the noise", "restoration/noise.py",
              ".abs().amax(-1) < 1", ".abs().amax(-1) < 9", "restoration/test_noise.py"),
+    Mutation("tasks: a range is measured at the paper's value outside it", "tasks/base.py",
+             "value = min(max(parameter.paper(self.shape), low), high)", "value = parameter.paper(self.shape)",
+             "test_tasks.py"),
+    Mutation("restoring: tiles are as large as they may be", "restoration/tiling.py",
+             "side = min(tile, side + -side % max(stride, eighth))", "side = tile", "restoration/test_tiling.py"),
+    Mutation("restoring: another picture's mask is taken", "restoration/mask.py",
+             "        and not picture.with_name(file.name).exists()", "        ", "restoration/test_mask.py"),
 ]  # fmt: skip
