@@ -1,5 +1,6 @@
 """Ctrl-C at any moment of a command: the word "stopped", exit code 130, and no traceback."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +14,10 @@ from firm.cli import app
 
 def start(*arguments):
     command = [sys.executable, "-X", "importtime", "-m", "firm", *arguments]  # tells on stderr what it loads
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_sigint)
+    shown = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}  # the bar tells how far it is
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=shown, preexec_fn=_hear_sigint
+    )
 
 
 def _hear_sigint():
