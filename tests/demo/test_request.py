@@ -164,6 +164,12 @@ def test_errors_and_notes_speak_of_the_page_and_not_of_options(ask, restorer, tm
     assert describe(Upload(tmp_path / "floats.tif", "floats.tif"), LIMITS)[0].endswith("expected 0 to 1**")
 
 
+@pytest.mark.parametrize(("noise", "said"), [(1.0, "1"), (120.0, "120")])
+def test_noise_that_the_model_does_not_know_is_told_in_grey_levels(ask, restorer, tmp_path, noise, said):
+    told = restorer.restore(ask(noise=noise), Watch(), tmp_path).notes
+    assert told == [f"a noise level of {said} is not what the model was trained for, 6.4 to 51"]
+
+
 def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
     with Image.open(ask().picture) as picture:
         picture.save(tmp_path / "a.jpg", quality=30)

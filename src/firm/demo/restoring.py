@@ -136,7 +136,8 @@ class Restorer:
             before=save_shown(folder / "before.png", enlarged(problem.shown, image.shape[-2:])),
             after=save_shown(folder / "after.png", image),
             png8=str(png8), png16=str(png16), settings_file=str(folder / f"{stem}_settings.json"), settings=about,
-            command=line, notes=[*map(for_visitors, problem.notes), *advice(prepared.model, problem)], samples=gallery,
+            command=line, samples=gallery,
+            notes=[for_visitors(note) for note in (*problem.notes, *advice(prepared.model, problem))],
             mask=None if prepared.mask is None else str(prepared.mask),
         )  # fmt: skip
         if problem.truth is not None:

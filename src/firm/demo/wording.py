@@ -9,13 +9,25 @@ from firm.demo.pictures import GREY_LEVELS
 
 
 def _noise(found: re.Match[str]) -> str:
-    return f"a noise level of {float(found[1]) * GREY_LEVELS:.0f}"
+    return f"a noise level of {_levels(found[1])}"
+
+
+def _untrained(found: re.Match[str]) -> str:
+    ends = " to ".join(map(_levels, found[2].split(" to ")))
+    return f"a noise level of {_levels(found[1])} is not what the model was trained for, {ends}"
+
+
+def _levels(sigma: str) -> str:
+    """Of 255, as the page counts them."""
+    level = float(sigma) * GREY_LEVELS
+    return f"{level:.0f}" if level > 10 else f"{level:.2g}"
 
 
 WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r" \(max_megapixels.*", ""),
     (r"give its level with --sigma", "choose its noise level instead of the estimate"),
     (r"--sigma ([\d.]+)", _noise),
+    (r"\bsigma ([\d.]+) is not what the model was trained for, ([\d.]+(?: to [\d.]+)?)", _untrained),
     (r"give --blur, or its --kernel", "choose its width"),
     (r": say what is black and white, --value-range.*", ""),
     (r"; --value-range low,high says otherwise", ""),
