@@ -233,7 +233,7 @@ MUTATIONS = [
              "if found > SAME_NOISE:", "if found > -2:", "test_restore_samples.py"),
     Mutation("restore: a grey picture's channels get the starting noise", "restoration/problem.py",
              'generator=generator_for(0, 0, "channels")', "generator=torch.Generator().manual_seed(0)",
-             "restoration/test_alpha.py restoration/test_keep_known.py"),
+             "restoration/test_restore.py"),
     Mutation("own code: restore does not look at the task's file", "cli/restore.py",
              'about |= {"code": code} if code else {}', "about |= {}", "restoration/test_earlier.py"),
     Mutation("own code: the library's tasks have a digest, too", "cli/restore.py",

@@ -62,6 +62,16 @@ def test_the_python_twin_gives_the_same_pixels(folder, model_file, tmp_path):
     torch.testing.assert_close(written, (image[0] + 1) / 2)
 
 
+def test_the_noise_that_makes_grey_channels_independent_is_not_that_of_the_start(model_file, tmp_path):
+    """It would be one noise twice, and a note of the row would say so."""
+    Image.fromarray(np.tile(np.arange(100, 148, dtype=np.uint8), (40, 1))).save(tmp_path / "grey.png")
+    result = call(
+        tmp_path / "grey.png", "--task", "denoising", "--sigma", 0.3, "--model", model_file, "--out", tmp_path / "out"
+    )
+    assert result.exit_code == 0, result.output
+    assert "resembles the noise" not in " ".join(rows(tmp_path / "out")[0]["advice"])
+
+
 def test_samples_mean_and_deviation(folder, model_file, tmp_path):
     out = tmp_path / "out"
     result = call(
