@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import firm
 from firm._util.importing import load_class
 from firm.cli import app
+from firm.restoration import simulated_problem
 from firm.restoration.advice import advice
-from firm.restoration.problem import simulated_problem
 from firm.tasks import BaseTask, Rows
 from firm.training.checkpoint import Checkpoints
 

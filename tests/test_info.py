@@ -108,6 +108,11 @@ def test_info_of_pictures_of_all_kinds(tmp_path):
     assert "2 x 5 x 7" in facts["e.npy"][1]
     assert "5 to 5, mean 5" in facts["e.npy"][1]
     assert "was a JPEG once" in facts["f.png"][1]
+    np.save(tmp_path / "g.npy", np.zeros((3, 2000, 600), np.uint8))
+    assert shown("info", str(tmp_path / "g.npy"))[0] == 0
+    code, text = shown("info", str(tmp_path / "g.npy"), "--max-megapixels", "1")
+    assert code == 2
+    assert "larger than 1 megapixels" in text
 
 
 def test_info_of_restored_pictures(tmp_path):

@@ -45,23 +45,24 @@ def main(
 ) -> None:
     """Zero-filled with every mask, restored with four."""
     cats = load_images("afhq", data, "test", size=SIDE, limit=limit)
+    count = len(cats)
     zero_filled: dict[int, float] = {}
     ops = {s: Fourier(cartesian_mask((SIDE, SIDE), LINES, Generator().manual_seed(s))) for s in (PROTOCOL, *SEEDS)}
     for seed, op in tqdm(ops.items(), unit="mask"):
-        pictures = (cats.batch(range(i, i + 1)) for i in range(limit))
+        pictures = (cats.batch(range(i, i + 1)) for i in range(count))
         zero_filled[seed] = fmean(float(psnr(op.A_adjoint(measured(op, x, i)), x)) for i, x in enumerate(pictures))
     paper = FOURIER["Degraded"][0]
     alike = sorted(SEEDS, key=lambda seed: abs(zero_filled[seed] - paper))[:3]
     quick, restored = fast(load(model)), dict[int, float]()
     for seed in (PROTOCOL, *alike):
         each = []
-        for i in tqdm(range(limit), desc=f"mask {seed}", unit="cat"):
+        for i in tqdm(range(count), desc=f"mask {seed}", unit="cat"):
             x = cats.batch(range(i, i + 1))
             y = measured(ops[seed], x, i)
             x_hat = sample(quick, ops[seed], y, 2, sigma=SIGMA, generator=generator_for(PROTOCOL, i, "method"))
             each.append(float(psnr(x_hat, x)))
         restored[seed] = fmean(each)
-    numbers = {"cats": limit, "model": model, "machine": describe_machine(), "paper": paper, "alike": alike}
+    numbers = {"cats": count, "model": model, "machine": describe_machine(), "paper": paper, "alike": alike}
     for name, found in (("zero-filled", zero_filled), ("FIRM N=2", restored)):
         numbers[name] = {seed: round(value, 3) for seed, value in found.items()}
     write_atomically(out, json.dumps(numbers, indent=1) + "\n")

@@ -69,7 +69,8 @@ def main(
 ) -> None:
     """Measure, restore, compare."""
     warnings.filterwarnings("ignore", message="the norm of A")  # some are a little below 1
-    x = load_images("celeba", data, "test", size=SIDE, limit=limit).batch(range(limit))
+    faces = load_images("celeba", data, "test", size=SIDE, limit=limit)
+    x = faces.batch(range(len(faces)))
     quick = {name: fast(load(name)) for name in models.split(",")}
     means: dict[str, dict[str, float]] = {}
     for name, (op, sigma) in tqdm(operators().items(), unit="operator"):
@@ -80,7 +81,7 @@ def main(
             for which, model in quick.items()
         }
         tqdm.write(f"{name}: {means[name]}")
-    record = {"images": limit, "N": 2, "machine": describe_machine(), "psnr": means}
+    record = {"images": len(faces), "N": 2, "machine": describe_machine(), "psnr": means}
     write_atomically(out, json.dumps(record, indent=1) + "\n")
 
 

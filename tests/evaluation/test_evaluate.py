@@ -224,7 +224,7 @@ def test_firm_draws_per_image_noise(folder, model_file):
         (["--dataset", "celeba"], "img_align_celeba: no such folder"),
         (["--dataset", "afhq"], "laid out as"),
         (["--dataset", "imagenet"], "imagenet"),
-        (["--mask", "new"], "shared"),
+        (["--tasks", "fourier", "--set", "mask=new"], "shared"),
     ],
 )
 def test_wrong_arguments_say_what_is_wrong(change, message, folder, tmp_path):

@@ -3,7 +3,18 @@
 import pytest
 import torch
 
-from firm.operators import Blur, Compose, Downsample, Fourier, Mask, Stack, Subsample, prox_test
+from firm.operators import (
+    Blur,
+    Compose,
+    Downsample,
+    Fourier,
+    Identity,
+    Mask,
+    Stack,
+    Subsample,
+    from_functions,
+    prox_test,
+)
 
 
 def randn(*shape, seed=0):
@@ -61,3 +72,10 @@ def test_stack_packs_real_and_complex_measurements():
         stack.A(torch.zeros(2, 1, 4, 3))
     with pytest.raises(ValueError, match="at least one"):
         Stack(image_shape=(1, 3, 3))
+
+
+def test_a_single_operator_keeps_its_limits_on_conjugate_gradients():
+    own = from_functions(lambda x: 2 * x, lambda y: 2 * y, cg_tol=1e-3, cg_iterations=7)
+    alone = Compose(Identity(), own)
+    assert (alone.cg_tol, alone.cg_iterations) == (1e-3, 7)
+    assert (Compose(own, own).cg_tol, Compose(own, own).cg_iterations) == (None, 500)

@@ -122,11 +122,13 @@ class Gain(firm.tasks.BaseTask):
         (firm.Task("box-inpainting", 32, box=9), ["box 9 is not what the model was trained for, 16 to 56"]),
         (Gain(32, gain=0.7), ["gain 0.7 is not what the model was trained for, 0.5"]),
         (Gain(32), []),
+        (firm.Task("demosaicing", 32, pattern="rggb"), []),  # it was trained for patterns of all kinds
     ],
 )
 def test_tasks_have_advice_in_python(task, notes):
     entries = [*CARD["trained_for"], {"name": "box-inpainting", "sigma": 0.05, "box": [16, 56]},
-               {"name": "their/file.py:Gain", "sigma": 0.05, "gain": 0.5}]  # fmt: skip
+               {"name": "their/file.py:Gain", "sigma": 0.05, "gain": 0.5},
+               {"name": "demosaicing", "pattern": "random", "sigma": [0, 0.1]}]  # fmt: skip
     model = firm.Firm(nn.Identity(), card={"trained_for": entries})
     assert firm.advice(model, task) == notes
     assert firm.advice(model.card, task, options=True) == notes  # its options are those of pictures

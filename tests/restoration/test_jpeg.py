@@ -14,9 +14,9 @@ from firm.cli import app
 from firm.data import read_picture
 from firm.data._bundled import portrait_file
 from firm.restoration import picture_problem
+from firm.restoration.degraded import picture_tasks
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.output import write_picture
-from firm.restoration.problem import picture_tasks
 
 
 @pytest.fixture(scope="module")

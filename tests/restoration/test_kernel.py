@@ -99,6 +99,14 @@ def test_a_kernel_among_the_pictures_is_none_of_them(folder, model_file, tmp_pat
     told = restore(folder, tmp_path / "out", model_file, "--kernel", kernel)
     assert told.exit_code == 0, told.output
     assert len(json.loads((tmp_path / "out" / "restore.json").read_text())) == 3
+    alone = restore(kernel, tmp_path / "alone", model_file, "--kernel", kernel)
+    assert alone.exit_code == 2
+    assert says(alone.output, f"no pictures in it but {kernel} and results of earlier runs")
+    some = call("restore", folder / "000.png", folder / "gone.png", "--task", "deblurring", "--sigma", 0.1, "--kernel",
+                kernel, "--model", model_file, "--out", tmp_path / "some")  # fmt: skip
+    assert some.exit_code == 1  # one of them is missing, and named; the other is restored
+    assert says(some.output, "gone.png: no such file")
+    assert (tmp_path / "some" / "000_restored.png").exists()
 
 
 def test_grey_pictures_in_colour_and_with_alpha_are_kernels(tmp_path):

@@ -126,3 +126,20 @@ def test_a_folder_of_photographs_and_a_folder_of_masks(folder, model_file, mask,
     gone = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out", "--force")
     assert gone.exit_code == 2
     assert says(gone.output, f"no mask for {tmp_path / 'a.jpg'}")
+
+
+def test_masks_below_the_pictures_are_no_pictures(folder, model_file, mask, tmp_path):
+    pictures = tmp_path / "pictures"
+    (pictures / "masks").mkdir(parents=True)
+    Image.open(folder / "000.png").save(pictures / "a.png")
+    mask(WHITE, BLACK).rename(pictures / "masks" / "a.png")
+    words = ["--task", "inpainting", "--sigma", 0.1, "--steps", 1, "--model", model_file]
+    result = call("restore", pictures, *words, "--mask", pictures / "masks", "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert len(list((tmp_path / "out").rglob("*_restored.png"))) == 1
+    # where the masks lie above the pictures, these are pictures nevertheless
+    (pictures / "sub").mkdir()
+    (pictures / "masks" / "a.png").rename(pictures / "b.png")
+    Image.open(folder / "000.png").save(pictures / "sub" / "b.png")
+    above = call("restore", pictures / "sub", *words, "--mask", pictures, "--out", tmp_path / "above")
+    assert above.exit_code == 0, above.output

@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.restoration import picture_problem
+from firm.restoration.degraded import picture_tasks
 from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
-from firm.restoration.problem import picture_tasks
 
 
 def call(*arguments):

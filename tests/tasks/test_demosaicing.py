@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.restoration import picture_problem
-from firm.restoration.problem import ProblemError, simulated_problem
+from firm.restoration import ProblemError, picture_problem, simulated_problem
 from firm.tasks import Rows, built_in
 
 RED, GREEN, BLUE = range(3)

@@ -44,7 +44,8 @@ firm.tasks.__path__.append(sys.argv[1])
 from typer.testing import CliRunner
 from firm.cli import app
 from firm.restoration.advice import advice
-from firm.restoration.problem import Problem, picture_tasks
+from firm.restoration.degraded import picture_tasks
+from firm.restoration.problem import Problem
 from firm.training.config import load_config
 
 helps = {c: CliRunner().invoke(app, [c, "--help"], env={"COLUMNS": "250"}).output for c in ("restore", "evaluate")}

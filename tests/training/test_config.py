@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
-from helpers import says
+from helpers import call, says
 from typer.testing import CliRunner
 
 import firm
@@ -77,6 +78,7 @@ def test_a_dump_loads_again(tmp_path):
         ("network={chanels: 3}", "did you mean 'channels'"),
         ("network=5", "a preset's name"),
         ("task=denosing", "did you mean 'denoising'"),
+        ("pairing=optimal", "pairing=optimal belongs to objective=prior"),
         ("mixture=denoising", "mixture must be a list"),
         ("mixture=[{weight: 1}]", "needs a name"),
         ("mixture=[{name: denoising, factor: 2}]", "denoising has no setting 'factor'"),
@@ -262,3 +264,19 @@ def test_a_run_needs_a_folder(given, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="out must name a folder"):
         load_config(tmp_path / "c.yaml")
     assert [path.name for path in tmp_path.iterdir()] == ["c.yaml"]
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("other")])
+def test_training_without_enough_memory_says_what_needs_less(monkeypatch, tmp_path, error):
+    def fails(*_, **__):
+        raise error
+
+    monkeypatch.setattr("firm.training.loop.train", fails)
+    result = call("train", CONFIGS / "compact.yaml", f"data={tmp_path}", f"out={tmp_path / 'run'}")
+    if "other" in str(error):
+        assert result.exception is error  # a mistake of the program stays one
+    else:
+        assert result.exit_code == 2
+        assert says(
+            result.output, "there is not enough memory for this: recompute=pointwise needs less, then accumulate=4"
+        )

@@ -247,6 +247,8 @@ def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
     rows = [{"step": 1, "loss": 2.0}, {"step": 1, "psnr N=2 a": 1, "psnr N=2": 1, "psnr N=9 a": 1, "psnr N=9": 1}]
     assert score_keys(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
     assert score_keys(rows[:1]) == []
+    assert score_keys([{"psnr sigma=0.2": 1, "psnr sigma=0.1": 1}]) == ["psnr sigma=0.2", "psnr sigma=0.1"]
+    assert score_keys([{"psnr": 1, "psnr deblurring": 1}]) == ["psnr", "psnr deblurring"]
 
 
 def test_plot_draws_the_curves(make, tmp_path):

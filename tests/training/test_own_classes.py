@@ -231,8 +231,8 @@ def test_a_card_and_a_checkpoint_run_no_code(tmp_path, run, monkeypatch):
     np.save(picture, np.zeros((3, 16, 16), np.float32))
     assert call("restore", picture, "--task", "denoising", "--sigma", 0.1, "--model", tmp_path / "m.safetensors",
                 "--out", tmp_path / "o").exit_code == 0  # fmt: skip
+    from firm.restoration import picture_problem
     from firm.restoration.advice import advice
-    from firm.restoration.problem import picture_problem
 
     told = advice(model.card, picture_problem(picture, "denoising", sigma=0.1))
     assert told == ["the model was not trained for denoising"]

@@ -10,8 +10,8 @@ from helpers import call, says, tiny_model
 import firm
 from firm._util.distributed import Ranks
 from firm.data import Images
+from firm.restoration import ProblemError, simulated_problem
 from firm.restoration.advice import advice
-from firm.restoration.problem import ProblemError, simulated_problem
 from firm.tasks import task_class
 from firm.tasks._own import blamed
 from firm.training.config import ConfigError

@@ -45,7 +45,6 @@ def pnp_flow(
     if steps < 1 or averages < 1:
         raise ValueError(f"pnp_flow: steps and averages must be at least 1, got {steps} and {averages}")
     x = begin(prior, op, y, sigma)
-    x = op.A_adjoint(torch.ones_like(y))
     noise = noise_source(x, generator)
 
     @torch.no_grad()

@@ -72,7 +72,7 @@ def calibrate(
             dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
             value_range=range_of(None, chosen.card, data),
         )  # fmt: skip
-        wanted = [task_for(kind, pictures.shape[1:], "shared", given) for kind in kinds]
+        wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
         save(found, out, shlex.join(["firm", *sys.argv[1:]]), where)
     _print(found, model, out)

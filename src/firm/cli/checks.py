@@ -75,12 +75,12 @@ def in_words(out: Path | None = None) -> Iterator[None]:
 
         if isinstance(error, EvaluationError):
             raise typer.BadParameter(str(error)) from error
-        if not _lacks_memory(error):
+        if not lacks_memory(error):
             raise
         raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error
 
 
-def _lacks_memory(error: Exception) -> bool:
+def lacks_memory(error: Exception) -> bool:
     """Whether memory ran out: torch has an exception of its own for the GPU, and none for the CPU."""
     import torch
 

@@ -59,9 +59,6 @@ def evaluate(
     convention: Annotated[
         Convention, typer.Option(help="How the metrics are computed: see docs/evaluation.md.")
     ] = "tables",
-    mask: Annotated[
-        str, typer.Option(help="Random masks: shared (the protocol's), or a fresh one for each image.")
-    ] = "shared",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the results; continued if it has some.")
     ] = None,
@@ -114,14 +111,14 @@ def evaluate(
             _require_memory(side)
             for kind in classes:
                 for row in rows.methods:
-                    row.on(task_for(kind, (side, side), mask, given))  # loads networks: what is missing is said first
+                    row.on(task_for(kind, (side, side), given))  # loads networks: what is missing is said first
         folder = out or Path("outputs") / f"evaluate-{dataset}-{rows.stem}-{convention}"
         with folder_lock(folder):
             pictures = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
                 broken="skip" if skip_broken else "refuse", value_range=values, max_megapixels=max_megapixels,
             )  # fmt: skip
-            chosen = [task_for(kind, pictures.shape[1:], mask, given) for kind in classes]
+            chosen = [task_for(kind, pictures.shape[1:], given) for kind in classes]
             for note in rows.notes(chosen):
                 typer.echo(f"note: {note}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
@@ -145,20 +142,31 @@ def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int 
     """The images; what is said of them names the command's options, which the library does not know."""
     from firm._util.text import counted
     from firm.data import PictureError, load_images
+    from firm.data.celeba import CROP
 
-    enlarged: list[Path] = []
     try:
-        pictures = load_images(dataset, data, split, size=size, broken=broken, enlarged=enlarged, **reading)
+        pictures = load_images(dataset, data, split, size=size, broken=broken, **reading)
     except PictureError as error:
         hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
         raise ValueError(f"{error}{hint}") from error
+    enlarged = 0 if size is None else _smaller(pictures, data, CROP if dataset == "celeba" else None, size)
     if enlarged:
         typer.echo(
-            f"note: {len(enlarged)} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
+            f"note: {enlarged} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
             "scores are too good; --size gives another side",
             err=True,
         )
     return pictures
+
+
+def _smaller(pictures: Images, data: Path, crop: int | None, size: int) -> int:
+    """How many of the pictures are smaller than `size`. Arrays are never resized."""
+    from firm.data.array_file import is_array_file
+    from firm.data.picture import side_of
+
+    if is_array_file(data) or is_array_file(data / pictures.names[0]):
+        return 0
+    return sum(side_of(data / name, crop) < size for name in pictures.names)
 
 
 def _require_memory(side: int) -> None:
@@ -191,12 +199,10 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
     return classes
 
 
-def task_for(kind: Any, shape: tuple[int, int], mask: str, settings: dict[str, Any]) -> Any:
+def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
     """The task for images of this height and width, with those of the settings that it has."""
-    from firm.tasks import takes_mask
-
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
-    task = kind(side, **({"mask": mask} if takes_mask(kind) else {}) | chosen)
+    task = kind(side, **chosen)
     task.require_values()
     return task

@@ -20,7 +20,7 @@ def picture_facts(path: Path, max_megapixels: float) -> Facts:
     from firm.restoration.reading import is_saved_picture, read
 
     if is_array_file(path) and not is_saved_picture(path):
-        return array_facts(path)
+        return array_facts(path, max_megapixels)
     image = read(path, max_megapixels=max_megapixels).image
     facts: Facts = {"picture": str(path), "width": image.shape[-1], "height": image.shape[-2]}
     if is_array_file(path):
@@ -61,13 +61,16 @@ def _seen(image: Tensor) -> Facts:
     return facts
 
 
-def array_facts(path: Path) -> Facts:
+def array_facts(path: Path, max_megapixels: float) -> Facts:
     """Shape, type and values of an array; of a stack, those of the whole of it."""
     import numpy as np
 
     from firm.data.array_file import open_array
+    from firm.data.array_values import check_size
 
     with open_array(path) as array:
+        H, W = (1, 1, *array.shape)[-2:]
+        check_size(path, 1, H, W, max_megapixels)
         values = np.abs(array[...]) if array.dtype.kind == "c" else np.asarray(array[...])
         what = "magnitudes" if array.dtype.kind == "c" else "values"
         return {

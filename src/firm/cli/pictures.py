@@ -24,21 +24,30 @@ class Found:
         return [f"skipped {what} with earlier results (restore.json); to restore those, name the folder"]
 
 
-def find_pictures(named: Sequence[Path], out: Path) -> Found:
+def find_pictures(named: Sequence[Path], out: Path, aside: Sequence[Path] = ()) -> Found:
     """All pictures (or arrays, of folders without pictures) that are named, or lie below folders that are.
 
-    Results of another time are left out: those below `out`, and sub-folders that hold a restore.json.
+    Results of another time are left out: those below `out`, and sub-folders that hold a restore.json. So are the files
+    and sub-folders `aside`, masks and kernels, which are given for the pictures and are none themselves.
     """
     files: dict[str, Path] = {}
     skipped: set[Path] = set()
     for place in named:
         for file in _below(place, out, skipped) if place.is_dir() else [place]:
-            files.setdefault(os.path.abspath(file), file)
+            if not any(_belongs(file, other, place) for other in aside):
+                files.setdefault(os.path.abspath(file), file)
     if not files:
-        raise FileNotFoundError(f"{named[0]}: no pictures in it but results of earlier runs")
+        others = [*map(str, aside), "results of earlier runs"]
+        raise FileNotFoundError(f"{named[0]}: no pictures in it but {' and '.join(others)}")
     above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
     asked = {place.resolve() for place in named}
     return Found(list(files.values()), Path(os.path.commonpath(above)), len(skipped - asked))
+
+
+def _belongs(file: Path, other: Path, place: Path) -> bool:
+    """Whether a file, found in the `place` that was named, is the mask or kernel `other`, or lies in its sub-folder."""
+    file, other, place = file.resolve(), other.resolve(), place.resolve()
+    return file == other or (other in file.parents and place in other.parents)
 
 
 def _below(folder: Path, out: Path, skipped: set[Path]) -> list[Path]:

@@ -50,7 +50,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Four panels in one picture."""
     import matplotlib.pyplot as plt
 
-    balanced = any("error" in row for row in rows)  # the loss is then 1 by construction
+    balanced = any("error" in row for row in rows)  # the loss then stays near 1 by construction
     figure, axes = plt.subplots(2, 2, figsize=(10, 6.5), layout="constrained", sharex=True)
     for axis, (title, keys, log) in zip(
         axes.flat,
@@ -75,7 +75,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def score_keys(rows: list[dict[str, Any]]) -> list[str]:
-    """The keys "psnr N=n" and "psnr N=n task" to draw: means for every N, single tasks for the first N only."""
-    keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr N=")))
-    first = keys[0].split()[1] if keys else ""
-    return [key for key in keys if len(key.split()) == 2 or key.split()[1] == first]
+    """The scores to draw: of "psnr N=n" and "psnr N=n task" every mean, and the single tasks of the first N."""
+    keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
+    steps = [key.split()[1] for key in keys if key.startswith("psnr N=")]
+    return [key for key in keys if "N=" not in key or len(key.split()) == 2 or key.split()[1] == steps[0]]

@@ -162,10 +162,11 @@ def restore(
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
     from firm.restoration import ProblemError, measured_problem, picture_problem, simulated_problem, tiled
+    from firm.restoration.degraded import check_picture_settings
     from firm.restoration.mask import mask_in
     from firm.restoration.names import shown
-    from firm.restoration.problem import check_picture_settings, check_simulation
     from firm.restoration.run import Job, restore_files
+    from firm.restoration.simulated import check_simulation
     from firm.tasks import task_class
 
     measured = task is not None and is_own(task)
@@ -213,8 +214,8 @@ def restore(
         named = task if measured else simulate  # the task whose class makes the operator
         if named is not None:
             check_simulation(named, degradation)
-        found = find_pictures(pictures, out)
-        files, root = [file for file in found.files if kernel is None or not file.samefile(kernel)], found.root
+        found = find_pictures(pictures, out, [place for place in (mask, kernel) if place is not None])
+        files, root = found.files, found.root
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             arrays = [file for file in files if is_array_file(file)]
@@ -294,7 +295,7 @@ def _scale(file: Path, task: str, model: str, network: str | None, steps: int, s
 
 def _refuse_simulated(task: str, settings: dict[str, Any]) -> None:
     """Settings that only a simulation has, such as the share of missing pixels: a real picture's mask is a file."""
-    from firm.restoration.problem import picture_tasks
+    from firm.restoration.degraded import picture_tasks
 
     kinds = picture_tasks().get(task, [])
     fit = set() if task == "inpainting" else {key for kind in kinds for key in kind.parameters}

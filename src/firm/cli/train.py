@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels
+from firm.cli.checks import Device, MaxMegapixels, lacks_memory
 
 
 def train(
@@ -56,6 +56,11 @@ def train(
     except (TrainingError, OwnCodeError) as error:  # the latter may come at any step, with the values drawn for it
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        hint = "recompute=pointwise needs less, then accumulate=4, then a smaller batch"
+        raise typer.BadParameter(f"there is not enough memory for this: {hint}") from error
     if not r.main:
         return
     if not result["finished"]:

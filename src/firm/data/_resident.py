@@ -30,7 +30,6 @@ def resident(
     broken: Literal["refuse", "skip"] = "refuse",
     progress: bool = True,
     max_megapixels: float = MAX_MEGAPIXELS,
-    enlarged: list[Path] | None = None,
 ) -> tuple[Tensor, list[Path]]:
     """Decode `files` to one tensor of bytes (n, channels, size, size); return it and the files it holds.
 
@@ -44,8 +43,6 @@ def resident(
         As for `read_picture`. Turn bytes into images in [-1, 1] with ``firm.data.picture.to_tensor``.
     broken
         "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
-    enlarged
-        A list to which files that are smaller than `size` are added as they are decoded; those in the cache are not.
     """
     if broken not in ("refuse", "skip"):
         raise ValueError(f'broken must be "refuse" or "skip", got {broken!r}')
@@ -55,7 +52,7 @@ def resident(
     }  # fmt: skip
 
     def blocks() -> Blocks:
-        return _decode_all(files, size, crop, channels, broken, progress, max_megapixels, enlarged)
+        return _decode_all(files, size, crop, channels, broken, progress, max_megapixels)
 
     folder = None if cache is None else Path(cache)
     pixels, kept = collect(blocks, len(files), (channels, size, size), np.uint8, cache=folder, about=about)
@@ -70,15 +67,12 @@ def _decode_all(
     broken: str,
     progress: bool,
     max_megapixels: float = MAX_MEGAPIXELS,
-    enlarged: list[Path] | None = None,
 ) -> Iterator[tuple[list[int], NDArray[np.uint8]]]:
     """Decode with a few threads (Pillow releases the interpreter lock), a few pictures ahead of what is taken."""
 
     def read(path: Path) -> NDArray[np.uint8] | PictureError:
         try:
-            return decode_array(
-                path, size, crop=crop, channels=channels, max_megapixels=max_megapixels, enlarged=enlarged
-            )
+            return decode_array(path, size, crop=crop, channels=channels, max_megapixels=max_megapixels)
         except PictureError as error:
             return error
 

@@ -48,7 +48,8 @@ def look(
     shape, kind = tuple(array.shape), array.dtype
     if len(shape) not in ((2, 3, 4) if stack else (2, 3)):
         known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
-        hint = "; give a stack as the data set itself, not within a folder" if len(shape) == 4 else ""
+        hint = "; here a file is one image: save those of a stack one by one, or give the stack itself as a data set"
+        hint = hint if len(shape) == 4 else ""
         raise ArrayError(f"{path}: an array {shape}; expected {known}{hint}")
     if kind.kind in "iub" and kind not in (np.uint8, np.uint16) and value_range is None:
         raise ArrayError(
@@ -60,7 +61,7 @@ def look(
     stacked = stack and len(shape) > 2
     inner = shape[1:] if stacked else shape
     c, H, W = (1, *inner) if len(inner) == 2 else inner
-    _check_size(path, c, H, W, max_megapixels)
+    check_size(path, c, H, W, max_megapixels)
     blocks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
     if not stack and math.prod(blocks) > 3 * max_megapixels * 1e6:
         raise ArrayError(f"{path}: stored in blocks of {tuple(blocks)}, larger than {max_megapixels:g} megapixels")
@@ -73,7 +74,7 @@ def look(
     return Layout(shape[0] if stacked else 1, (channels, h, w), dtype, is_complex, stacked, (H - h) // 2, (W - w) // 2)
 
 
-def _check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> None:
+def check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> None:
     """One image may be as large as a picture in colour: the header says so before anything is read."""
     values = H * W * max(1, c / 3)
     if not values <= max_megapixels * 1e6:

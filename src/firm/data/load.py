@@ -35,7 +35,6 @@ def load_images(
     broken: Literal["refuse", "skip"] = "refuse",
     progress: bool = True,
     max_megapixels: float = MAX_MEGAPIXELS,
-    enlarged: list[Path] | None = None,
 ) -> Images:
     """Load a data set.
 
@@ -60,8 +59,6 @@ def load_images(
         What to do with files that cannot be read: "refuse" them all, or "skip" and name them.
     max_megapixels
         Larger images cannot be read: their header says so before they are decoded.
-    enlarged
-        A list to which pictures that are smaller than `size` are added as they are decoded; those in the cache are not.
     """
     root = Path(root)
     if dataset not in get_args(ImageSet):
@@ -85,7 +82,7 @@ def load_images(
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(
         files[: limit or None], size, crop=crop, channels=3 if channels is None else channels, cache=folder,
-        broken=broken, progress=progress, max_megapixels=max_megapixels, enlarged=enlarged,
+        broken=broken, progress=progress, max_megapixels=max_megapixels,
     )  # fmt: skip
     return Images(pixels, [path.relative_to(root).as_posix() for path in kept])
 

@@ -82,13 +82,9 @@ def decode_array(
     crop: int | None = None,
     channels: int = 3,
     max_megapixels: float = MAX_MEGAPIXELS,
-    enlarged: list[Path] | None = None,
 ) -> NDArray[np.uint8]:
-    """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once.
-
-    A file that is smaller than `size` is added to the list `enlarged`.
-    """
-    read = _read(Path(path), size, crop, channels, max_megapixels, torch.uint8, enlarged=enlarged)
+    """The same without silencing Pillow's warnings, which is not safe in threads: their caller does it once."""
+    read = _read(Path(path), size, crop, channels, max_megapixels, torch.uint8)
     pixels: NDArray[np.uint8] = read.numpy()
     return pixels
 
@@ -101,7 +97,6 @@ def _read(
     max_megapixels: float,
     dtype: torch.dtype,
     background: Background = "white",
-    enlarged: list[Path] | None = None,
 ) -> Tensor:
     """Decode to bytes, or to floats in [-1, 1]; what is wrong with the file is a PictureError."""
     if channels not in (1, 3):
@@ -114,8 +109,6 @@ def _read(
         if size is None:
             return values_of(picture, channels, dtype, background)
         square = _plain(_square(picture, crop), dtype == torch.float32, background)
-        if enlarged is not None and square.width < size:
-            enlarged.append(path)
         square = square.resize((size, size), Image.Resampling.BILINEAR)
         return _values(square, channels, dtype == torch.float32).expand(channels, -1, -1).contiguous()
 
@@ -331,7 +324,18 @@ def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
     return to_tensor(pixels) if deep else pixels
 
 
+def side_of(path: Path, crop: int | None = None) -> int:
+    """The side of the square that is cut out of a picture before it is resized; only its header is read."""
+    with warnings.catch_warnings(), picture_errors(path), open(path, "rb") as file:
+        warnings.simplefilter("ignore")
+        return _side(open_picture(file), crop)
+
+
+def _side(picture: Image.Image, crop: int | None) -> int:
+    return min(picture.size) if crop is None else min(crop, *picture.size)
+
+
 def _square(picture: Image.Image, crop: int | None) -> Image.Image:
-    side = min(picture.size) if crop is None else min(crop, *picture.size)
+    side = _side(picture, crop)
     left, top = (picture.width - side) // 2, (picture.height - side) // 2
     return picture.crop((left, top, left + side, top + side))

@@ -23,7 +23,6 @@ from firm.demo.problem import mask_of, problem_of
 from firm.demo.request import Limits, Request, RequestError, check
 from firm.demo.watch import Watch, Watched, Work
 from firm.demo.wording import for_visitors
-from firm.metrics import scores
 from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.restoration.names import result_names
@@ -162,17 +161,7 @@ class Restorer:
             "steps": request.steps, "samples": request.samples, "seed": request.seed, "tile": prepared.tiles.tile,
             "device": str(self.models.device), "network calls": result.nfe, "seconds": round(result.seconds, 2),
         }  # fmt: skip
-        about["scores"] = score(problem, image)
+        about["scores"] = problem.scores(image)
         if request.samples > 1:
-            about["scores of the mean"] = score(problem, mean)
+            about["scores of the mean"] = problem.scores(mean)
         return about
-
-
-def score(problem: Problem, image: Tensor) -> dict[str, float]:
-    """PSNR and, where they are defined, SSIM and LPIPS of a finished image; empty where the truth is not known."""
-    if problem.truth is None:
-        return {}
-    truth = problem.truth[:, :1] if problem.grey else problem.truth
-    if image.shape[1] == 1:
-        image, truth = (v.expand(-1, 3, -1, -1) for v in (image, truth))
-    return {key: round(float(value), 4) for key, value in scores(image, truth, "text").items()}

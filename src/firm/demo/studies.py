@@ -13,7 +13,7 @@ from firm._restore import restore
 from firm._sampling import noise_like, sample
 from firm.demo.pictures import save_shown, save_trade_off
 from firm.demo.request import Request, RequestError
-from firm.demo.restoring import Prepared, Restorer, score
+from firm.demo.restoring import Prepared, Restorer
 from firm.demo.watch import Watch
 
 COUNTS = (1, 2, 4, 10, 25)
@@ -39,7 +39,7 @@ def study_steps(restorer: Restorer, request: Request, watch: Watch, folder: Path
             watch.begin(prepared.work(N, 1), f"N = {N}")
             result = restore(prepared.model, problem.op, problem.y, N, 1, request.seed, sigma=problem.sigma, keep=False)
             image = problem.finish(result.image)
-            row = {"N": N, "calls": result.nfe, "seconds": round(result.seconds, 2), **score(problem, image)}
+            row = {"N": N, "calls": result.nfe, "seconds": round(result.seconds, 2), **problem.scores(image)}
             rows.append(row)
             caption = f"N = {N}" + (f", {row['psnr']:.2f} dB" if "psnr" in row else "")
             pictures.append((save_shown(folder / f"steps_{N:02d}.png", image), caption))

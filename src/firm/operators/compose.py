@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from firm.operators.base import LinearOperator, Operator, Prox
 from firm.operators.blur import Blur
+from firm.operators.cg import MAX_ITERATIONS
 from firm.operators.checks import name, require_shape, shape
 from firm.operators.downsample import Downsample
 from firm.operators.identity import Identity
@@ -33,6 +34,9 @@ class Compose(Operator):
             product = _product(op, merged[0])
             merged = [op, *merged] if product is None else [product, *merged[1:]]
         self.ops = merged
+        if len(merged) == 1:  # its limits on conjugate gradients, too
+            self.cg_tol = getattr(merged[0], "cg_tol", None)
+            self.cg_iterations = getattr(merged[0], "cg_iterations", MAX_ITERATIONS)
         self.registered = nn.ModuleList(op for op in merged if isinstance(op, nn.Module))  # others keep their device
 
     def A(self, x: Tensor) -> Tensor:

@@ -82,7 +82,7 @@ def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: floa
         if known is None:
             continue
         if isinstance(value, str):
-            if value != known:
+            if known not in (value, "random"):  # of mosaics: every pattern
                 found[key] = (1.0, str(known))
             continue
         span = _span(known)

@@ -25,7 +25,8 @@ from firm._util.seeds import generator_for
 from firm.acceleration._fast import Precision, fast
 from firm.data.images import Images
 from firm.operators import LinearOperator
-from firm.restoration.problem import ProblemError, picture_tasks
+from firm.restoration.degraded import picture_tasks
+from firm.restoration.problem import ProblemError
 from firm.tasks import BaseTask
 
 LEVEL = 0.9

@@ -23,7 +23,7 @@ from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
-from firm.metrics import scores, visible
+from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale, differences, widened
 from firm.restoration.earlier import (
@@ -186,14 +186,9 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         result = replace(result, std=widened(result.std, problem.op, job.calibration))
         row["std multiplied by"] = job.calibration.scale
         row["advice"] += differences(job.calibration, problem.settings)
-    truth = problem.truth if problem.truth is None or not problem.grey else problem.truth[:, :1]
-    image, mean = problem.finish(result.image), problem.finish(result.mean)
-    if truth is not None:
-        seen = visible(truth, problem.complex)
-        row |= {key: round(float(v), 4) for key, v in _scores(visible(image, problem.complex), seen).items()}
-        if job.samples > 1:
-            found = _scores(visible(mean, problem.complex), seen)
-            row |= {f"{key} of the mean": round(float(v), 4) for key, v in found.items()}
+    row |= problem.scores(problem.finish(result.image))
+    if job.samples > 1:
+        row |= {f"{key} of the mean": value for key, value in problem.scores(problem.finish(result.mean)).items()}
     files.finish(result, row)
     row["written"] = [str(p) for p in files.written]
     row["run"] = fingerprint(hashed(job.settings), job.inputs(path))
@@ -213,13 +208,6 @@ def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
     like = problem.op.A_adjoint(problem.y)
     H, W = like.shape[-2:]
     return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples))
-
-
-def _scores(x: Tensor, truth: Tensor) -> dict[str, Any]:
-    """PSNR and, where the picture is large enough for their windows, SSIM and LPIPS; grey counts as three channels."""
-    if x.shape[1] == 1:
-        x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
-    return scores(x, truth, "text")
 
 
 class Files:

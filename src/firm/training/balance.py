@@ -48,5 +48,5 @@ class TimeBalance(nn.Module):
         return 1 / self.error[index].clamp(min=1e-12)
 
     def mean_error(self) -> float:
-        """The running error, averaged over the bins seen so far: what falls while the balanced loss stays at 1."""
+        """The running error, averaged over the bins seen so far: what falls while the balanced loss stays near 1."""
         return float(self.error.sum() / (self.error > 0).sum().clamp(min=1))

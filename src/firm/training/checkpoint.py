@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from tqdm import tqdm
 
 from firm._util.files import write_atomically
+from firm._util.finite import finite
 from firm.training.checks import MOST_STEPS
 
 FORMAT = 1
@@ -142,13 +143,6 @@ def check_state(state: State, own: State, optimisers: Sequence[Optimizer]) -> No
         broken += [v for name, v in state[key].items() if not finite(v) and finite(own[key][name])]
     if broken:
         raise ValueError("it holds numbers that are NaN or infinite")
-
-
-def finite(tensor: Tensor) -> bool:
-    """Whether a tensor holds no NaN and nothing infinite."""
-    if not tensor.is_floating_point() or not tensor.numel():
-        return True
-    return bool(torch.stack(tensor.aminmax()).isfinite().all())  # NaN would be the smallest and the largest
 
 
 def _check_optimiser(optimiser: Optimizer, saved: Any) -> None:

@@ -57,6 +57,8 @@ def check(c: TrainConfig) -> None:
         objective = objective_class(c.objective)
     except ValueError as error:
         raise ConfigError(f"{error}{did_you_mean(c.objective, NAMED)}") from error
+    pairs = c.objective == "prior" or is_own(c.objective)
+    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
     _check_network(c, need, objective.network_class, objective.fits)
     if objective.measures:
         _check_tasks(c, need, objective)

@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from firm._flow import stratified_times
 from firm._model import load_network
 from firm._util.distributed import Ranks
+from firm._util.finite import finite
 from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
@@ -27,7 +28,7 @@ from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
 from firm.tasks._own import OwnCodeError, blamed, require_operator
-from firm.training.checkpoint import check_state, finite
+from firm.training.checkpoint import check_state
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
 from firm.training.feed import Feed
