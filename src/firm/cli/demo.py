@@ -28,7 +28,7 @@ def demo(
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Device = None,
 ) -> None:
-    """Serve a web page on this machine that restores pictures: pip install "firm\\[demo]" first."""
+    """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
     from firm._util.device import choose_device
     from firm.demo.request import Limits
     from firm.demo.serve import Place, serve
