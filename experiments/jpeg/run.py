@@ -37,7 +37,7 @@ def main(
     folders: Annotated[list[Path], typer.Argument(help="Folders of pictures.")],
     limit: Annotated[int, typer.Option(help="Pictures of each folder, evenly spread over it.")] = 6,
     qualities: Annotated[str, typer.Option(help="Of the JPEG files.")] = "20,40,60,80",
-    model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "face-128",
+    model: Annotated[str, typer.Option(help="A bundled model's name, or a .safetensors file.")] = "photo",
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the numbers.")] = HERE / "results.json",
     device_name: Annotated[str | None, typer.Option("--device", help="cpu, cuda or cuda:N.")] = None,
 ) -> None:

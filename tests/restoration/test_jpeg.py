@@ -109,3 +109,14 @@ def test_png_that_never_was_a_jpeg(tmp_path):
     x = torch.from_numpy(np.add.outer(np.linspace(-1, 1, 80), np.linspace(0, 0.5, 90))).float().expand(3, -1, -1)
     write_picture(tmp_path / "a.png", x)
     assert picture_problem(tmp_path / "a.png", "denoising").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("quality", "task", "level"),
+    [(80, "denoising", "0.05"), (80, "deblurring", "0.05"), (60, "deblurring", "0.1"), (40, "deblurring", "0.2"),
+     (40, "denoising", "0.1"), (40, "super-resolution", "0.1"), (None, "deblurring", "0.2"),
+     (None, "denoising", "0.1")],
+)  # fmt: skip
+def test_the_note_names_the_level_that_was_best(quality, task, level):
+    """As experiments/jpeg measured it; blocks that are seen in a picture of another format are strong."""
+    assert f"--sigma {level} " in jpeg_note(quality, True, task)
