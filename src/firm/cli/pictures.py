@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,9 @@ def find_pictures(named: Sequence[Path], out: Path, aside: Sequence[Path] = ()) 
     files: dict[str, Path] = {}
     skipped: set[Path] = set()
     for place in named:
-        for file in _below(place, out, skipped) if place.is_dir() else [place]:
+        found, results = _below(place, out) if place.is_dir() else ([place], set[Path]())
+        skipped |= results
+        for file in found:
             if not any(_belongs(file, other, place) for other in aside):
                 files.setdefault(os.path.abspath(file), file)
     if not files:
@@ -50,34 +52,33 @@ def _belongs(file: Path, other: Path, place: Path) -> bool:
     return file == other or (other in file.parents and place in other.parents)
 
 
-def _below(folder: Path, out: Path, skipped: set[Path]) -> list[Path]:
-    """The pictures of a folder, or its arrays, if it has no pictures; folders of results are added to `skipped`."""
+def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
+    """The pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with results."""
     from firm.data import array_files, folder_files
 
     if out.resolve() == folder.resolve():
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
-    errors = []
+    errors, skipped = [], set[Path]()
     for list_files in (folder_files, array_files):
         try:
-            files = _without_results(list_files, folder, out, skipped)
+            files, results = _without_results(list_files(folder), folder, out)
         except FileNotFoundError as error:
             errors.append(error)
-        else:
-            if files:
-                return files
+            continue
+        skipped |= results
+        if files:
+            return files, skipped
     if len(errors) == 2:
         raise errors[0]
-    return []  # nothing but results
+    return [], skipped  # nothing but results
 
 
-def _without_results(
-    list_files: Callable[[Path], list[Path]], folder: Path, out: Path, skipped: set[Path]
-) -> list[Path]:
-    """The files below a folder, without those of earlier results."""
+def _without_results(files: Sequence[Path], folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
+    """The files below a folder without those of earlier results, and the sub-folders that hold these."""
     top, results = folder.resolve(), out.resolve()
     holds: dict[Path, bool] = {}  # a restore.json; folders are looked at once
-    kept = []
-    for file in list_files(folder):
+    kept, skipped = list[Path](), set[Path]()
+    for file in files:
         above = file.resolve().parents
         if results in above:
             continue  # its own: nothing to say
@@ -89,4 +90,4 @@ def _without_results(
             skipped.add(with_results[-1])  # the outermost
         else:
             kept.append(file)
-    return kept
+    return kept, skipped
