@@ -129,3 +129,10 @@ def test_wrong_settings(settings, message):
     arguments = {"t": t, **settings}
     with pytest.raises(ValueError, match=message):
         firm.posterior_mean(linear, op, x_t, y=y, **arguments)
+
+
+def test_an_estimate_of_another_shape_is_not_broadcast():
+    x = torch.zeros(2, 3, 4, 4)
+    for output in ("direct", "correction"):
+        with pytest.raises(ValueError, match=r"returned \(2, 1, 4, 4\), where the images are \(2, 3, 4, 4\)"):
+            firm.posterior_mean(lambda a, *_: a[:, :1], Identity(), x, 0.0, x, output=output)

@@ -122,3 +122,15 @@ def test_wrong_settings(arguments, message):
 def test_images_of_another_size():
     with pytest.raises(ValueError, match=r"images of shape \(3, 3, 32, 32\), expected \(B, C, 64, 64\)"):
         firm.Task("denoising", 64).measure(images())
+
+
+def test_names_of_classes_and_what_is_no_name():
+    class MRI(firm.tasks.BaseTask):
+        pass
+
+    class SparseViewCT2D(firm.tasks.BaseTask):
+        pass
+
+    assert (MRI.name, SparseViewCT2D.name) == ("mri", "sparse-view-ct2-d")
+    with pytest.raises(TypeError, match="a class of your own is called itself"):
+        firm.Task(MRI)

@@ -158,4 +158,6 @@ def _estimate(
     if "iteration" in extra:
         scalars.append(torch.full_like(t, k))
     r = estimator(*images, *scalars)
+    if r.shape != x.shape:  # it would be broadcast
+        raise ValueError(f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")
     return r if output == "direct" else x + r

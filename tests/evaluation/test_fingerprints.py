@@ -114,6 +114,7 @@ def test_settings_change_every_task_that_has_them(folder, tmp_path):
     assert json.loads((tmp_path / "b" / "config.json").read_text())["tasks"]["fourier"]["mask"] == "shared"
     for change, message in ((["sigma=-1"], "must be 0 or more"), (["sigma"], "--set takes key=value"),
                             (["box=3"], "none of these tasks has a setting box"),
+                            (["sgima=1"], "did you mean 'sigma'"),
                             (["sigma=[0.1, 0.2]"], "a range is for training")):  # fmt: skip
         told = call(*common, "--tasks", "denoising", "--set", *change, "--out", tmp_path / "c")
         assert told.exit_code == 2

@@ -158,3 +158,9 @@ def test_coverage_needs_a_truth_for_every_image(shape):
     with pytest.raises(ValueError, match=r"coverage: samples of shape \(5, 2, 3, 8, 8\) and a truth of shape"):
         coverage(samples, torch.zeros(shape))
     assert coverage(samples, torch.zeros(2, 3, 8, 8)).shape == (2,)
+
+
+def test_complex_images_have_no_psnr_of_their_own():
+    z = torch.zeros(1, 1, 4, 4, dtype=torch.complex64)
+    with pytest.raises(TypeError, match=r"compare the magnitudes, x\.abs\(\)"):
+        psnr(z, z)

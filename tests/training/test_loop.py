@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,8 +25,10 @@ from firm.data.picture import to_tensor
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
 from firm.training.config import ConfigError, dump_config, load_config
+from firm.training.errors import TrainingError
 from firm.training.logs import read_log
 from firm.training.loop import train
+from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -283,3 +286,16 @@ def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
     """Of clipped gradients the size is always the same, and a wrong one would not show."""
     loose, tight = (measure_speed(load_config(config_file, ["bf16=false", f"clip={c}"]), 0.1)[1] for c in (1e6, 1e-3))
     torch.testing.assert_close(tight, loose, rtol=1e-3, atol=1e-3 * float(loose.abs().max()))
+
+
+@pytest.mark.parametrize("found", [{"psnr": "much"}, None, {"psnr": torch.tensor(3.0)}])
+def test_a_validation_that_fails_does_not_cost_the_training(make, monkeypatch, found):
+    monkeypatch.setattr(Trainer, "validate", lambda *_: found)
+    config = make("val_images=1", "epochs=1")
+    if found and found["psnr"] == 3:  # a number, whatever its kind
+        assert train(config, RANK, progress=False)["psnr"] == 3
+        return
+    with pytest.raises(TrainingError, match=r"validation failed at step \d+, .*loop.py, line \d+: .*Error"):
+        train(config, RANK, progress=False)
+    firm.load(Path(config.out) / "model.safetensors")
+    assert list((Path(config.out) / "checkpoints").glob("step_*.pt"))

@@ -183,6 +183,7 @@ def _require_memory(side: int) -> None:
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
     """The classes of the tasks that --tasks names; every setting must belong to one of them."""
+    from firm._util.text import did_you_mean
     from firm.tasks import tables, task_class
 
     parts = [part.strip() for part in text.split(",")]
@@ -195,7 +196,8 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
         raise ValueError(f"--tasks: {error}") from error
     unknown = [key for key in settings if not any(key in kind.parameters for kind in classes)]
     if unknown:
-        raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}")
+        near = did_you_mean(unknown[0], {key for kind in classes for key in kind.parameters})
+        raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}{near}")
     return classes
 
 

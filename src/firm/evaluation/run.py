@@ -69,9 +69,9 @@ class Restored(Measured):
     seconds: float  # for the batch
 
 
-@locked(lambda evaluation, methods, out, **_: out)
+@locked(lambda evaluation, methods, out, **_: Path(out))
 def evaluate(
-    evaluation: Evaluation, methods: Sequence[NamedMethod], out: Path, *, batch: int = 8, progress: bool = True
+    evaluation: Evaluation, methods: Sequence[NamedMethod], out: str | Path, *, batch: int = 8, progress: bool = True
 ) -> list[Row]:
     """Evaluate, appending to ``out/images.csv`` whatever is not there yet; return the rows of these methods and tasks.
 
@@ -86,6 +86,7 @@ def evaluate(
         if twice:
             raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
     batch = batch if evaluation.device.type == "cuda" else 1
+    out = Path(out)
     claim(out, evaluation)
     table = out / "images.csv"
     rows = read_rows(table, evaluation.files)

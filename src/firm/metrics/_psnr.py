@@ -12,5 +12,7 @@ def psnr(x: Tensor, truth: Tensor) -> Tensor:
     """
     if x.shape != truth.shape:
         raise ValueError(f"psnr: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
+    if x.is_complex() or truth.is_complex():
+        raise TypeError("psnr: images are real here; of complex ones, compare the magnitudes, x.abs()")
     mse = (x - truth).square().flatten(1).mean(1)
     return 10 * (4 / mse).log10()

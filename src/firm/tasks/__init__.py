@@ -66,4 +66,6 @@ def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseT
     >>> Task("deblurring", 256).blur
     3.0
     """
+    if not isinstance(name, str):
+        raise TypeError(f"Task takes a task's name, got {name!r}; a class of your own is called itself: Class(size)")
     return task_class(name)(size, **settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -57,7 +58,8 @@ class BaseTask:
         inherited = {key: value for key, value in cls.parameters.items() if key != "sigma"}
         cls.parameters = {**inherited, **declared, "sigma": sigma}
         if not vars(cls).get("name"):
-            cls.name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__).lstrip("-")
+            words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__)  # MRI is one
+            cls.name = words.lower()
 
     def __init__(self, size: int | tuple[int, int] = 128, **settings: Any) -> None:
         self.size = size

@@ -46,7 +46,10 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     else:
         held_out, train = train.part(0, c.val_images), train.part(c.val_images)
     if not len(train):
-        raise ConfigError(f"{c.data}: no images left to train on after {c.val_images} for validation")
+        raise ConfigError(
+            f"{c.data}: no images left to train on after {c.val_images} for validation: hold out fewer (val_images=), "
+            "or name others (val_data=)"
+        )
     _check(c, train)
     return train, _centre(held_out, c.size)
 

@@ -7,6 +7,7 @@ import math
 import os
 import signal
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,15 +170,25 @@ def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> No
 
 
 def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> dict[str, Any]:
-    """Validate; keep the model if it is the best so far."""
-    scores = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
+    """Validate; keep the model if it is the best so far. What fails here must not cost the training: it is told."""
+    try:
+        found = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
+        scores = {key: float(value) for key, value in found.items()}
+    except (TrainingError, OSError):
+        raise
+    except Exception as error:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise TrainingError(
+            f"validation failed at step {trainer.step}, {place.filename}, line {place.lineno}: "
+            f"{type(error).__name__}: {error}. The training up to here is saved in {out}"
+        ) from error
     if log is not None and scores:
         log.write({"step": trainer.step, **scores})
     main = next(iter(scores.values()), -math.inf)
     if main > trainer.best:
         trainer.best = main
         trainer.save(out / "best.safetensors")
-    return dict(scores)
+    return scores
 
 
 def _refuse_another_run(out: Path, config: TrainConfig) -> None:
