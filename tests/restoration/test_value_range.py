@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.data import load_images
+from firm.restoration.output import write_deviation
 
 LOW, HIGH = 100.0, 4196.0
 
@@ -40,6 +41,17 @@ def test_restored_arrays_have_the_values_of_the_input(scans):
     assert restored.dtype == np.float32
     assert np.abs(restored - truth).max() < 0.1 * (HIGH - LOW)  # no noise: the solve returns the image almost as it is
     assert abs(restored.mean() - truth.mean()) < 0.02 * (HIGH - LOW)
+
+
+def test_standard_deviations_of_arrays_are_numbers_in_their_units(scans):
+    out = scans / "out"
+    run("restore", scans / "one.npy", "--simulate", "denoising", "--samples", 5, "--model", scans / "model.safetensors",
+        "--out", out)  # fmt: skip
+    samples = np.stack([np.load(out / f"one_sample_{i:02d}.npy") for i in range(1, 6)])
+    np.testing.assert_allclose(np.load(out / "one_std.npy"), samples.std(0, ddof=1), rtol=1e-3, atol=1e-4)
+    z = torch.tensor([0.5, 0.25]).reshape(2, 1, 1)  # of the real and of the imaginary part
+    write_deviation(scans / "z.npy", z, complex_image=True, value_range=(0.0, 8.0))
+    assert np.load(scans / "z.npy").item() == 4 + 2j
 
 
 def test_the_range_of_training_is_the_default_and_can_be_given(scans):

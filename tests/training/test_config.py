@@ -78,6 +78,7 @@ def test_a_dump_loads_again(tmp_path):
         ("network={chanels: 3}", "did you mean 'channels'"),
         ("network=5", "a preset's name"),
         ("task=denosing", "did you mean 'denoising'"),
+        ("task={name: denoising, sigma: 0.1}", "a task with settings goes into mixture"),
         ("pairing=optimal", "pairing=optimal belongs to objective=prior"),
         ("mixture=denoising", "mixture must be a list"),
         ("mixture=[{weight: 1}]", "needs a name"),

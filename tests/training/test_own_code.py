@@ -17,6 +17,7 @@ from firm.tasks._own import blamed
 from firm.training.config import ConfigError
 from firm.training.loop import train
 from firm.training.measurements import make_task
+from firm.training.own_code import refuse_edited_code, write_code
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -60,6 +61,24 @@ def test_a_run_does_not_go_on_with_edited_code(setting, own, make, tmp_path):
     assert train(make(*settings, "epochs=3"), RANK, progress=False)["steps_now"] == 2
     own.write_text(CODE + "# edited\n")
     assert train(make(*settings, "epochs=1", out="another"), RANK, progress=False)["finished"]
+
+
+@pytest.mark.parametrize("edited", ["objective", "network"])
+def test_an_edited_objective_or_network_is_noticed_too(make, tmp_path, edited):
+    file = tmp_path / "both.py"
+    file.write_text(
+        "from firm import UNet\nfrom firm.training.objectives import Objective\n"
+        "class Net(UNet):\n    pass\n"
+        "class Own(Objective):\n    def loss(self, net, batch):\n"
+        "        x = self.interpolate(batch)\n        return x, batch.t\n"
+    )
+    given = {"objective": f"objective={file}:Own", "network": f"network={{class: '{file}:Net', ch: 8}}"}[edited]
+    config = make(given)
+    write_code(tmp_path, config)
+    refuse_edited_code(tmp_path, config)
+    file.write_text(file.read_text() + "# edited\n")
+    with pytest.raises(ConfigError, match=r"both\.py has been edited since"):
+        refuse_edited_code(tmp_path, config)
 
 
 def test_a_run_from_before_digests_goes_on(own, make, tmp_path):

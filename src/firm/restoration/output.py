@@ -34,10 +34,7 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | N
         opaque = resized(alpha, *values.shape[:2]).float() / 255
         values = torch.cat([values, opaque[..., None]], dim=2)
     if kind == "npy":
-        buffer = io.BytesIO()
-        np.save(buffer, values.numpy())
-        write_atomically(path, buffer.getvalue())
-        return
+        return _save(path, values)
     top = 65535 if kind == "png16" else 255
     pixels = np.round(values.numpy().clip(0, 1) * top)
     write_atomically(path, _png16(pixels.astype(">u2")) if kind == "png16" else _png8(pixels.astype(np.uint8)))
@@ -56,6 +53,22 @@ def write_array(
         values = high * torch.complex(*values.chunk(2))
     elif value_range is not None:
         values = low + (high - low) * (values + 1) / 2
+    _save(path, values)
+
+
+def write_deviation(
+    path: Path, std: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None
+) -> None:
+    """Write standard deviations (C, H, W) as .npy, in the units of `write_array` and with its channels.
+
+    Of complex images: that of the real parts, plus i times that of the imaginary parts.
+    """
+    low, high = value_range or ((0.0, 1.0) if complex_image else (-1.0, 1.0))
+    values = std.detach().cpu().float()
+    _save(path, high * torch.complex(*values.chunk(2)) if complex_image else (high - low) / 2 * values)
+
+
+def _save(path: Path, values: Tensor) -> None:
     buffer = io.BytesIO()
     np.save(buffer, values.numpy())
     write_atomically(path, buffer.getvalue())

@@ -38,7 +38,15 @@ from firm.restoration.earlier import (
     reports,
 )
 from firm.restoration.names import result_names
-from firm.restoration.output import SUFFIX, Format, write_array, write_heat_map, write_picture, write_side_by_side
+from firm.restoration.output import (
+    SUFFIX,
+    Format,
+    write_array,
+    write_deviation,
+    write_heat_map,
+    write_picture,
+    write_side_by_side,
+)
 from firm.restoration.problem import Problem, ProblemError
 from firm.restoration.progress import tile_bar
 from firm.restoration.warned import warnings_as_notes
@@ -238,6 +246,8 @@ class Files:
         panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
         if result.std is not None:
             std = problem.spread(result.std)[0]
+            if problem.array:
+                write_deviation(self._at("std", ".npy"), std, problem.complex, problem.value_range)
             row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest colour
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""

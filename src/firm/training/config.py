@@ -221,7 +221,8 @@ def _coerce(key: str, value: Any, kind: Any) -> Any:
         return tuple(value)
     if kind is str:
         if isinstance(value, list | dict):
-            raise ConfigError(f"{key} must be text, got {value!r}")
+            hint = "; a task with settings goes into mixture: [{name: ..., ...}]" if key == "task" else ""
+            raise ConfigError(f"{key} must be text, got {value!r}{hint}")
         return "" if value is None else str(value)
     if kind is bool:
         if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""The code of the user's own tasks, kept with a run: a run does not go on with tasks that were edited meanwhile."""
+"""The user's own code that a run trains with: a run does not go on with code that was edited meanwhile."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ import json
 from pathlib import Path
 
 from firm._util.files import write_atomically
-from firm._util.importing import code_digest
-from firm.tasks import BaseTask, task_class
+from firm._util.importing import code_digest, is_own
+from firm.tasks import task_class
 from firm.training.config import TrainConfig
 from firm.training.errors import ConfigError
 from firm.training.objectives import objective_class
 
-FILE = "code.json"  # beside config.yaml: for each task of the user's own a hash of its file
+FILE = "code.json"  # beside config.yaml: for each class of the user's own a hash of its file
 
 
 def write_code(out: Path, config: TrainConfig) -> None:
-    """Note the code that a run trains with; nothing where all tasks are the library's."""
-    digests = {name: code_digest(kind) for name, kind in _tasks(config).items()}
+    """Note the code that a run trains with; nothing where all of it is the library's."""
+    digests = {name: code_digest(kind) for name, kind in _classes(config).items()}
     own = {name: digest for name, digest in digests.items() if digest}
     if own:
         write_atomically(out / FILE, json.dumps(own, indent=1))
 
 
 def refuse_edited_code(out: Path, config: TrainConfig) -> None:
-    """Check that the tasks are those of the run in this folder; one from before there was this file goes on."""
+    """Check that the code is that of the run in this folder; one from before there was this file goes on."""
     path = out / FILE
     if not path.is_file():
         return
@@ -36,9 +36,9 @@ def refuse_edited_code(out: Path, config: TrainConfig) -> None:
     except (ValueError, OSError, RecursionError) as error:
         raise ConfigError(
             f"{path}, which tells the code of the run in this folder, cannot be read: choose another out=, or delete "
-            "that file if you are sure that your tasks are the same"
+            "that file if you are sure that your code is the same"
         ) from error
-    for name, kind in _tasks(config).items():
+    for name, kind in _classes(config).items():
         if name in before and before[name] != code_digest(kind):
             raise ConfigError(
                 f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
@@ -46,8 +46,12 @@ def refuse_edited_code(out: Path, config: TrainConfig) -> None:
             )
 
 
-def _tasks(config: TrainConfig) -> dict[str, type[BaseTask]]:
-    """The classes of the tasks that are trained for, by their names in the configuration."""
-    if not objective_class(config.objective).measures:
-        return {}
-    return {str(entry["name"]): task_class(str(entry["name"])) for entry in config.tasks()}
+def _classes(config: TrainConfig) -> dict[str, type]:
+    """The classes of the tasks, the objective and the network, by their names in the configuration."""
+    objective = objective_class(config.objective)
+    named: dict[str, type] = {config.objective: objective}
+    network, _ = config.network_arguments()
+    if network is not None and is_own(network):
+        named[network] = config.network_class()
+    tasks = [str(entry["name"]) for entry in config.tasks()] if objective.measures else []
+    return named | {name: task_class(name) for name in tasks}
