@@ -49,8 +49,7 @@ def look(
     if len(shape) not in ((2, 3, 4) if stack else (2, 3)):
         known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
         hint = "; here a file is one image: save those of a stack one by one, or give the stack itself as a data set"
-        hint = hint if len(shape) == 4 else ""
-        raise ArrayError(f"{path}: an array {shape}; expected {known}{hint}")
+        raise ArrayError(f"{path}: an array {shape}; expected {known}{hint if len(shape) == 4 else ''}")
     if kind.kind in "iub" and kind not in (np.uint8, np.uint16) and value_range is None:
         raise ArrayError(
             f"{path}: {kind} has no range of its own; use value_range to say which values stand for -1 and 1"
