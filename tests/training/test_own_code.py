@@ -1,4 +1,4 @@
-"""The code of a user's own tasks: a run goes on with the same, and what it raises is told as the user's."""
+"""The user's own tasks, networks, objectives: a run goes on with the same, and what they raise is told as theirs."""
 
 import errno
 import json
@@ -205,15 +205,77 @@ def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
     assert place in str(caught.value)
 
 
+TRAINED = """
+import torch
+from firm.training.velocity import Velocity
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Conv2d({width}, 3, 1)
+
+    def forward(self, x, x_t{t}):
+        return self.body(x)
+
+
+class Own(Velocity):
+    def loss(self, net, batch):
+        {loss}
+        return super().loss(net, batch)
+
+    def validate(self, net, images, picture):
+        return {scores}
+"""
+RIGHT = {"width": 3, "t": ", t", "loss": "", "scores": "{}"}
+WRONG = {  # whose it is, the line, what is said, what is wrong
+    "network": ("network Net", 12, "RuntimeError: Given groups=1, weight of size", {"width": 5}),
+    "arguments": ("network Net", 11, "TypeError: Net.forward() takes 3 positional arguments but 4", {"t": ""}),
+    "objective": ("objective Own", 17, "AttributeError: 'Batch' object has no attribute 'x'", {"loss": "batch.x"}),
+    "validation": ("objective Own", 21, "KeyError: 'psnr'", {"scores": "{}['psnr']"}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_of_an_own_network_or_objective_are_told_with_file_and_line(case, config_file, tmp_path):
+    whose, line, message, wrong = WRONG[case]
+    file = tmp_path / f"{case}_wrong.py"
+    file.write_text(TRAINED.format(**{**RIGHT, **wrong}))
+    setting = whose.replace(" ", f"={file}:")
+    told = call("train", config_file, setting, "epochs=1", "warm_epochs=0", f"out={tmp_path / 'run'}")
+    assert told.exit_code == 1
+    assert says(told.output, f"the error is in your {whose}, {file}, line {line}: {message}")
+    assert "Traceback" not in told.output
+
+
+def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_path):
+    file = tmp_path / "both_wrong.py"
+    file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))
+    for option in ([], ["--dry-run"]):
+        told = call("train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}", *option)
+        assert told.exit_code == 1
+        assert says(told.output, f"your objective Own or network Net, {file}, line 12: RuntimeError")
+
+
+def test_an_own_objective_that_cannot_save_is_told(config_file, tmp_path):
+    file = tmp_path / "unsaved.py"
+    file.write_text("from firm.training.velocity import Velocity\nclass Own(Velocity):\n"
+                    "    def save(self, net, card, path):\n        return card['nothing']\n")  # fmt: skip
+    told = call("train", config_file, f"objective={file}:Own", f"out={tmp_path / 'run'}")
+    assert told.exit_code == 1
+    assert says(told.output, f"Error: the error is in your objective Own, {file}, line 4: KeyError: 'nothing'")
+
+
 def test_what_is_not_the_users_fault_passes_as_it_is(own):
     own.write_text(HEAD + "\n    def build(self, values):\n        raise self.error\n")
     kind = task_class(f"{own}:Bad")
-    for error in (OSError(errno.ENOSPC, "no room"), torch.OutOfMemoryError("much"), MemoryError("much")):
+    no_memory = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+    for error in (OSError(errno.ENOSPC, "no room"), torch.OutOfMemoryError("much"), MemoryError("much"), no_memory):
         kind.error = error
         with pytest.raises(type(error)) as caught:
             kind(8).operator()
         assert caught.value is error
-    with pytest.raises(RuntimeError, match="not of the task") as caught, blamed(kind):
+    with pytest.raises(RuntimeError, match="not of the task") as caught, blamed(task=kind):
         raise RuntimeError("not of the task")
     with pytest.raises(ValueError, match=r"^bad: gain"):
         make_task({"name": f"{own}:Bad", "gain": -1}, 8, "fresh")

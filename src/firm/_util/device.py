@@ -39,3 +39,8 @@ def wait(device: torch.device) -> None:
     """Until the device has done all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Whether memory ran out: torch has an exception of its own for the GPU, and none for the CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

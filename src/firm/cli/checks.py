@@ -71,6 +71,7 @@ def in_words(out: Path | None = None) -> Iterator[None]:
     except (ValueError, OSError) as error:
         raise typer.BadParameter(told(error)) from error
     except (MemoryError, RuntimeError) as error:
+        from firm._util.device import lacks_memory
         from firm.evaluation.run import EvaluationError
 
         if isinstance(error, EvaluationError):
@@ -78,10 +79,3 @@ def in_words(out: Path | None = None) -> Iterator[None]:
         if not lacks_memory(error):
             raise
         raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error
-
-
-def lacks_memory(error: Exception) -> bool:
-    """Whether memory ran out: torch has an exception of its own for the GPU, and none for the CPU."""
-    import torch
-
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels, lacks_memory
+from firm.cli.checks import Device, MaxMegapixels
 
 
 def train(
@@ -24,7 +24,7 @@ def train(
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
     from rich.console import Console
 
-    from firm._util.device import DeviceError
+    from firm._util.device import DeviceError, lacks_memory
     from firm._util.distributed import ranks
     from firm.data import ArrayError, PictureError
     from firm.tasks._own import OwnCodeError

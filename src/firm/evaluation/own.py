@@ -24,7 +24,7 @@ def own_method(name: str) -> NamedMethod:
     _require_arguments(own)
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-        with blamed(own):
+        with blamed(method=own):
             x = own.call(op, y.clone(), sigma, generator=generator)  # a copy: the next method has the same y
         _require_images(own, x, y)
         images: Tensor = x.detach().float()
@@ -52,4 +52,4 @@ def _require_images(own: OwnFunction, x: object, y: Tensor) -> None:
 
 
 def _wrong(own: OwnFunction, message: str) -> OwnCodeError:
-    return OwnCodeError(f"{place(own.files[-1], own.line, own)}: {message}")
+    return OwnCodeError(f"{place(own.files[-1], own.line, f'method {own.name}')}: {message}")

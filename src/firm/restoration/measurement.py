@@ -52,7 +52,7 @@ def measured_problem(
         task, op, like = _operator(kind, settings, sides, channels)
         y = _in_axes_of(like, path, task, reading, channels)
         if size is None and y.shape != like.shape:
-            with blamed(kind):
+            with blamed(task=kind):
                 sides = _sides(path, op.A_adjoint(y))
             task, op, like = _operator(kind, settings, sides, channels)
             y = _in_axes_of(like, path, task, reading, channels)
@@ -96,10 +96,10 @@ def _operator(
     kind: type[BaseTask], settings: Mapping[str, Any], sides: Sides, channels: int
 ) -> tuple[BaseTask, LinearOperator, Tensor]:
     """The task for images of these sides, its operator, and what A makes of an image of zeros."""
-    with blamed(kind):
+    with blamed(task=kind):
         task = kind(sides, **settings)
     task.require_values()
-    with blamed(kind):
+    with blamed(task=kind):
         op = task.operator()
         require_operator(task, op, "operator")
         like = op.A(torch.zeros(1, channels, *sides))

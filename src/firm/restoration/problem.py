@@ -96,7 +96,7 @@ def named(path: Path) -> Iterator[None]:
 
 def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
     """The problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
-    with blamed(type(task)):
+    with blamed(task=type(task)):
         adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too

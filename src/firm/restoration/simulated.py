@@ -35,7 +35,7 @@ def simulated_problem(
         kind = task_class(name)
         if kind.colour and channels != 3:
             raise ValueError(f"{kind.name} makes a picture in colour: it takes a model for colour")
-        with blamed(kind):
+        with blamed(task=kind):
             task = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
         if task.settings().get("factor", 1) > max(task.shape):

@@ -1,15 +1,14 @@
-"""What goes wrong in a task or a function of the user's own, told as theirs: file, line and name."""
+"""What goes wrong in a task, a network, or other code of the user's own, told as theirs: file, line and name."""
 
 from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
+from firm._util.device import lacks_memory
 from firm._util.files import is_full
 from firm._util.importing import OwnFunction
 
@@ -19,17 +18,22 @@ class OwnCodeError(ValueError):
 
 
 @contextmanager
-def blamed(own: type | OwnFunction) -> Iterator[None]:
-    """Errors out of the file of a user's own task or method become an `OwnCodeError`; all others pass as they are."""
+def blamed(**own: type | OwnFunction) -> Iterator[None]:
+    """Errors out of the files of the user's own classes or functions become an `OwnCodeError`; all others pass.
+
+    Each has the word for it as its name: ``blamed(task=kind)``.
+    """
     try:
         yield
-    except (OwnCodeError, MemoryError, torch.OutOfMemoryError):
+    except OwnCodeError:
         raise
     except Exception as error:
-        line = _line(own, error)
-        if line is None or is_full(error):
+        line = _line(own.values(), error)
+        if line is None or is_full(error) or lacks_memory(error):
             raise
-        raise OwnCodeError(f"{place(*line, own)}: {type(error).__name__}: {error}") from error
+        here = {what: it for what, it in own.items() if line[0] in _files(it)}  # several where they share a file
+        names = [f"{w} {it.name if isinstance(it, OwnFunction) else it.__name__}" for w, it in here.items()]
+        raise OwnCodeError(f"{place(*line, ' or '.join(names))}: {type(error).__name__}: {error}") from error
 
 
 def require_operator(task: Any, op: Any, method: str) -> None:
@@ -41,28 +45,34 @@ def require_operator(task: Any, op: Any, method: str) -> None:
     code = getattr(inspect.unwrap(getattr(type(task), method)), "__code__", None)
     if code is None:  # no plain function
         raise OwnCodeError(f"the error is in your task {type(task).__name__}: {message}")
-    raise OwnCodeError(f"{place(code.co_filename, code.co_firstlineno, type(task))}: {message}")
+    raise OwnCodeError(f"{place(code.co_filename, code.co_firstlineno, f'task {type(task).__name__}')}: {message}")
 
 
-def place(file: str, line: int, own: type | OwnFunction) -> str:
+def place(file: str, line: int, what: str) -> str:
     """The beginning of a message: whose fault it is, and where."""
-    what = f"method {own.name}" if isinstance(own, OwnFunction) else f"task {own.__name__}"
     return f"the error is in your {what}, {file}, line {line}"
 
 
-def _line(own: type | OwnFunction, error: Exception) -> tuple[str, int] | None:
-    """The last line of the user's that an error came through; None if there is none."""
-    files = set(own.files) if isinstance(own, OwnFunction) else _files(own)
+def _line(own: Collection[type | OwnFunction], error: Exception) -> tuple[str, int] | None:
+    """The last line of the user's that an error came through, or a method that takes other arguments; else None."""
+    files = {file for it in own for file in _files(it)}
     found = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
-    return (found[-1].filename, found[-1].lineno or 0) if found else None
+    if found:
+        return (found[-1].filename, found[-1].lineno or 0)
+    for method in (m for it in own if isinstance(it, type) for _, m in inspect.getmembers(it, inspect.isfunction)):
+        if method.__code__.co_filename in files and str(error).startswith(f"{method.__qualname__}() "):
+            return method.__code__.co_filename, method.__code__.co_firstlineno  # Python says so: it was not entered
+    return None
 
 
-def _files(kind: type) -> set[str]:
-    """The files of a class and of those of the user's that it is derived from."""
+def _files(own: type | OwnFunction) -> set[str]:
+    """Of a class, with those of the user's that it is derived from, or of a function."""
+    if isinstance(own, OwnFunction):
+        return set(own.files)
     files = set()
-    for base in kind.__mro__:
-        if base.__module__.partition(".")[0] == "firm":
-            break  # from here on the library's
+    for base in own.__mro__:
+        if base.__module__.partition(".")[0] in ("firm", "torch"):
+            continue  # not the user's
         try:
             files.add(inspect.getfile(base))
         except (OSError, TypeError):  # typed into a session: there is no file

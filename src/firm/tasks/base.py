@@ -136,7 +136,7 @@ class BaseTask:
 
     def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
         """`build`, whose errors name the user's file and line."""
-        with blamed(type(self)):
+        with blamed(task=type(self)):
             op = self.build(values)
             require_operator(self, op, "build")
         return op
@@ -176,7 +176,7 @@ class BaseTask:
             )
         indices = tuple(range(index, index + len(x)))
         measured = []
-        with blamed(type(self)):
+        with blamed(task=type(self)):
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
@@ -188,7 +188,7 @@ class BaseTask:
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
-        with blamed(type(self)):
+        with blamed(task=type(self)):
             op = self.draw_operator(rows, x.device)
             require_operator(self, op, "draw_operator")
             sigma = self.sample("sigma", rows, x.device)

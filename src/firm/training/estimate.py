@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from firm.tasks._own import blamed
 from firm.training.config import TrainConfig
 from firm.training.objectives import objective_class
 
@@ -18,8 +19,10 @@ BF16, POINTWISE = 1.27, 0.37
 
 def estimate(config: TrainConfig) -> dict[str, Any]:
     """Parameters, FLOP an image, gigabytes and hours of a run."""
-    with torch.device("meta"):
-        objective = objective_class(config.objective)(config)
+    kind = objective_class(config.objective)
+    own = {"objective": kind, "network": config.network_class()}
+    with torch.device("meta"), blamed(**own):
+        objective = kind(config)
         net = objective.build()
         inputs = objective.inputs(1, "meta")
     parameters = sum(p.numel() for p in net.parameters())
@@ -30,7 +33,8 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
             saved[tensor.untyped_storage()._cdata] = tensor.numel() * (2 if config.bf16 else 4)
         return tensor
 
-    with FlopCounterMode(display=False) as counter, torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v):
+    keeping = torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v)
+    with FlopCounterMode(display=False) as counter, keeping, blamed(**own):
         out = net(*inputs)
     activations = sum(saved.values())
     del out

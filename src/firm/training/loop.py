@@ -23,6 +23,7 @@ from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
+from firm.tasks._own import OwnCodeError
 from firm.training.checkpoint import Checkpoints
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
@@ -155,6 +156,8 @@ def _told(problems: list[TrainingError], out: Path) -> Iterator[None]:
         yield
     except TrainingError as error:
         problems.append(error)
+    except OwnCodeError as error:  # of an objective that saves in its own way
+        problems.append(TrainingError(str(error)))
     except OSError as error:
         about = (
             f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: "
@@ -176,6 +179,10 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
         scores = {key: float(value) for key, value in found.items()}
     except (TrainingError, OSError):
         raise
+    except OwnCodeError as error:
+        raise TrainingError(
+            f"validation failed at step {trainer.step}: {error}. The training up to here is saved in {out}"
+        ) from error
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise TrainingError(

@@ -25,7 +25,7 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
     kind = task_class(str(entry["name"]))
     if takes_mask(kind):
         settings["mask"] = instead or settings.get("mask", mask)
-    with blamed(kind):
+    with blamed(task=kind):
         return kind(size, **settings)
 
 

@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 import math
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +52,11 @@ class Trainer:
                 f"({ranks.world} x {config.accumulate})"
             )
         self.config, self.ranks, self.complex = config, ranks, images.complex
-        self.objective = objective_class(config.objective)(config)
-        torch.manual_seed(config.seed)
-        self.net = self.objective.build()
+        kind = objective_class(config.objective)
+        with blamed(objective=kind, network=config.network_class()):
+            self.objective = kind(config)
+            torch.manual_seed(config.seed)
+            self.net = self.objective.build()
         if config.init_from:
             self.net.load_state_dict(_initial_weights(config, self.net))
         self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
@@ -121,7 +124,9 @@ class Trainer:
         c = self.config
         warm = self._before(c.warm_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
-        loss = self.gradients(self.times(), warm, self.feed.ahead(self.step, self.loss.counts))
+        times, read = self.times(), self.feed.ahead(self.step, self.loss.counts)
+        with self._blamed():
+            loss = self.gradients(times, warm, read)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
         self._update(norm)
         targets: list[Tensor] = list(self.average.parameters())
@@ -186,7 +191,8 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write the model with the averaged weights, as it is validated."""
-        self.objective.save(self.average, self.card(), path)
+        with self._blamed():
+            self.objective.save(self.average, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
         """Whether the model in a file is that of this step, to the bit."""
@@ -205,7 +211,12 @@ class Trainer:
 
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """The objective's scores of the averaged weights on held-out images."""
-        return self.objective.validate(self.average, images, picture)
+        with self._blamed():
+            return self.objective.validate(self.average, images, picture)
+
+    def _blamed(self) -> AbstractContextManager[None]:
+        """Errors of the user's own objective and network are told as theirs."""
+        return blamed(objective=type(self.objective), network=type(self.net))
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here; the random numbers follow from seed and step."""
@@ -243,7 +254,7 @@ def _shared(loss: nn.Module, device: torch.device) -> nn.Module:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     try:
-        with blamed(type(task)):
+        with blamed(task=type(task)):
             # validation's: what it refuses shall not wait for the end of the run
             require_operator(task, task.operator(), "operator")
             op = task.draw_operator(Rows(1, 0, 1), device)
