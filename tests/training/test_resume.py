@@ -1,5 +1,6 @@
 """Going on after crashes, damage and full disks: nothing lost, nothing silent."""
 
+import dataclasses
 import os
 import pickle
 import random
@@ -265,6 +266,23 @@ def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_pa
         (tmp_path / "run" / "config.yaml").write_text(text)
         with pytest.raises(ConfigError, match="the settings of the run in this folder, cannot be read"):
             train(config((0, 1), *free), RANK, progress=False)
+
+
+def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path):
+    train(short, RANK, progress=False)
+    path = tmp_path / "run" / "config.yaml"
+    trained = path.read_bytes()
+    for again in (dataclasses.replace(short, data=f"{short.data}/."), dataclasses.replace(short, keep=7)):
+        assert train(again, RANK, progress=False)["steps_now"] == 0
+        assert path.read_bytes() == trained
+    assert train(dataclasses.replace(short, epochs=2, keep=7), RANK, progress=False)["steps_now"] == 4
+    longer = path.read_bytes()
+    assert yaml.safe_load(longer)["epochs"] == 2
+    assert train(short, RANK, progress=False)["steps_now"] == 0
+    assert path.read_bytes() == longer
+    path.unlink()
+    train(short, RANK, progress=False)
+    assert path.read_bytes() == trained  # better than none
 
 
 PROGRAM = """

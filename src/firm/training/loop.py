@@ -142,8 +142,9 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
 def _begin(trainer: Trainer, out: Path) -> Log:
     """Put the folder in order: no leftovers of a killed process, the settings, the checkpoint's model, the log."""
     remove_leftovers([out, out / "checkpoints", out / "validation"])
-    write_atomically(out / "config.yaml", dump_config(trainer.config))
-    write_code(out, trainer.config)
+    if trainer.progress < 1 or not (out / "config.yaml").is_file():  # a finished run keeps those it was trained with
+        write_atomically(out / "config.yaml", dump_config(trainer.config))
+        write_code(out, trainer.config)
     if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
         trainer.save(out / "model.safetensors")
     return Log(out, trainer.step)
