@@ -145,8 +145,8 @@ def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None
     not valid is refused with ValueError; files of older versions have no digest (a note in the log "firm" says so).
 
     The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
-    with a network class of your own: pass the class, or an instance, whose weights are replaced. (A file never says
-    which code to run.)
+    with a network class of your own: pass the class, of the same name, or an instance, of any class, whose weights are
+    replaced. (A file never says which code to run.)
     """
     path = find(name_or_path)
     about, weights = read(path)

@@ -161,11 +161,12 @@ def _is_task(entry: Any) -> bool:
 def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn.Module:
     """A network of the saved kind, or of the user's `own` class; ours without memory for its weights yet."""
     name, config = about["estimator"], about["config"] or {}
+    how = f"load(path, estimator={name}), or --network file.py:{name} on the command line"
     if own is None and name not in NETWORKS:
-        raise ValueError(
-            f"{path} was saved with the network class {name!r}: name it, load(path, estimator={name}), "
-            f"or --network file.py:{name} on the command line"
-        )
+        raise ValueError(f"{path} was saved with the network class {name!r}: name it, {how}")
+    if own is not None and own.__name__ != name:  # its file may be another: it may have been moved
+        wanted = "leave estimator= or --network out" if name in NETWORKS else f"name that one, {how}"
+        raise ValueError(f"{path} was saved with the network class {name!r}, not with {own.__name__!r}: {wanted}")
     try:
         if own is not None:
             return own(**config)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import call, says
+from helpers import call, same, says
 
 import firm
 from firm._util.distributed import Ranks
@@ -103,6 +103,23 @@ def test_an_own_network_evaluates_and_restores_with_its_class_alone(run, picture
         assert refused.exit_code == 2
         assert says(refused.output, "was saved with the network class 'Net'")
         assert says(refused.output, "--network file.py:Net on the command line")
+
+
+def test_a_model_is_loaded_with_the_class_it_was_saved_with(run, pictures, tmp_path):
+    """The weights of another may happen to fit; the same class in a file that was moved is the same."""
+    model, moved = run / "run" / "model.safetensors", tmp_path / "moved.py"
+    moved.write_text(NETS.read_text() + "class Twin(Net):\n    def forward(self, x, x_t, t):\n        return x\n")
+    net, twin = (load_class(f"{moved}:{name}", torch.nn.Module, "network") for name in ("Net", "Twin"))
+    saved = firm.load(model, net).estimator
+    with pytest.raises(ValueError, match=r"saved with the network class 'Net', not with 'Twin': name that one, load"):
+        firm.load(model, twin)
+    assert same(firm.load(model, twin(8)).estimator.state_dict(), saved.state_dict())  # an instance may be of any
+    told = call("restore", pictures / "000.png", "--task", "denoising", "--sigma", 0.1, "--model", model,
+                "--network", f"{moved}:Twin", "--out", tmp_path / "r")  # fmt: skip
+    assert told.exit_code == 2
+    assert says(told.output, "network class 'Net', not with 'Twin'")
+    with pytest.raises(ValueError, match="'ResUNet', not with 'Twin': leave estimator= or --network out"):
+        firm.load("face-128", twin)
 
 
 def test_init_from_an_own_model(run, make, tmp_path):
