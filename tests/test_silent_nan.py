@@ -101,6 +101,14 @@ def test_measurements_of_the_wrong_kind(y):
             call()
 
 
+@pytest.mark.parametrize("op", [lambda x: x, torch.nn.Identity(), torch.eye(4)], ids=["function", "module", "matrix"])
+def test_operators_of_the_wrong_kind(op):
+    for call in both(model(), op, IMAGE, sigma=0.1):
+        with pytest.raises(ValueError, match=r"op must be an operator, with A\(x\) and .*from_functions") as caught:
+            call()
+        assert f"but is of type {type(op).__name__}:" in str(caught.value)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("op", [Identity(), Mask(torch.eye(16)), Blur(gaussian_kernel(5, 1.0))], ids=str)
 def test_other_precisions_become_that_of_the_weights(op, dtype):

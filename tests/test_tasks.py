@@ -119,6 +119,11 @@ def test_wrong_settings(arguments, message):
         firm.Task(**arguments)
 
 
+def test_images_as_a_numpy_array_are_refused():
+    with pytest.raises(ValueError, match=r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"):
+        firm.Task("denoising", 32).measure(images().numpy())
+
+
 def test_images_of_another_size():
     with pytest.raises(ValueError, match=r"images of shape \(3, 3, 32, 32\), expected \(B, C, 64, 64\)"):
         firm.Task("denoising", 64).measure(images())

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._posterior_mean import vector
 from firm._sampling import Method, as_measurement, check_noise_level, noise_like, require_count, require_real, sample
-from firm.operators.base import LinearOperator
+from firm.operators.base import LinearOperator, require_operator
 from firm.operators.repeated import repeated
 from firm.operators.scale import warn_of_scale
 
@@ -73,6 +73,7 @@ def restore(
     require_count("restore: samples", samples)
     if not hasattr(seed, "__index__"):
         raise ValueError(f"restore: seed must be a whole number, got {seed!r}")
+    require_operator(op)
     y = as_measurement(model, y)
     check_noise_level(sigma)
     start = time.perf_counter()

@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean
-from firm.operators.base import LinearOperator, check_measurement
+from firm.operators.base import LinearOperator, check_measurement, require_operator
 from firm.operators.checks import name, require_one_scale, shape
 
 Method = Literal["euler", "midpoint", "heun"]
@@ -59,6 +59,7 @@ def sample(
     require_count("sample: steps", steps)
     if method not in ("euler", "midpoint", "heun"):
         raise ValueError(f'sample: method must be "euler", "midpoint" or "heun", got {method!r}')
+    require_operator(op)
     y = as_measurement(model, y)
     check_noise_level(sigma)
     like = op.A_adjoint(y)

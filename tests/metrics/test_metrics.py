@@ -160,7 +160,9 @@ def test_coverage_needs_a_truth_for_every_image(shape):
     assert coverage(samples, torch.zeros(2, 3, 8, 8)).shape == (2,)
 
 
-def test_complex_images_have_no_psnr_of_their_own():
-    z = torch.zeros(1, 1, 4, 4, dtype=torch.complex64)
-    with pytest.raises(TypeError, match=r"compare the magnitudes, x\.abs\(\)"):
-        psnr(z, z)
+@pytest.mark.parametrize("metric", [psnr, ssim, lpips])
+def test_complex_images_have_no_scores_of_their_own(metric):
+    z = torch.zeros(1, 1, 32, 32, dtype=torch.complex64)
+    for x, truth in ((z, z), (z.real, z), (z, z.real)):
+        with pytest.raises(TypeError, match=rf"{metric.__name__}: images are real.* the magnitudes, x\.abs\(\)"):
+            metric(x, truth)

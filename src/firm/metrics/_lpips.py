@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from firm.metrics._visible import require_real
+
 
 def lpips(x: Tensor, truth: Tensor) -> Tensor:
     """LPIPS of each pair of RGB images, (B,), for images (B, 3, H, W) in [-1, 1]; grey images are repeated to RGB."""
@@ -56,6 +58,7 @@ class Lpips(nn.Module):
                 "lpips: two batches (B, 3, H, W) of at least 31x31 pixels are needed, "
                 f"got {tuple(x.shape)} and {tuple(truth.shape)}"
             )
+        require_real("lpips", x, truth)
         a, b = ((v.expand(-1, 3, -1, -1) - self.mean) / self.std for v in (x, truth))
         distance = x.new_zeros(len(x))
         for layer, head in zip(self.slices, self.heads, strict=True):

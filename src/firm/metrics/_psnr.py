@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from firm.metrics._visible import require_real
+
 
 def psnr(x: Tensor, truth: Tensor) -> Tensor:
     """PSNR in dB of each image, (B,), for images (B, C, H, W) in [-1, 1]; not clamped.
@@ -12,7 +14,6 @@ def psnr(x: Tensor, truth: Tensor) -> Tensor:
     """
     if x.shape != truth.shape:
         raise ValueError(f"psnr: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
-    if x.is_complex() or truth.is_complex():
-        raise TypeError("psnr: images are real here; of complex ones, compare the magnitudes, x.abs()")
+    require_real("psnr", x, truth)
     mse = (x - truth).square().flatten(1).mean(1)
     return 10 * (4 / mse).log10()

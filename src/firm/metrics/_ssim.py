@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from firm.metrics._visible import require_real
+
 C1, C2 = 0.01**2, 0.03**2  # of the definition, for a data range of 1
 WHOLE = 2**19  # pixels of a picture that is taken in one piece
 
@@ -21,6 +23,7 @@ def ssim(x: Tensor, truth: Tensor) -> Tensor:
         raise ValueError(f"ssim: images must have at least 11x11 pixels, got {x.shape[-2]}x{x.shape[-1]}")
     if x.shape != truth.shape:
         raise ValueError(f"ssim: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
+    require_real("ssim", x, truth)
     a, b = (F.pad((v + 1) / 2, (5, 5, 5, 5), mode="reflect") for v in (x, truth.to(x.dtype)))
     offsets = torch.arange(-5.0, 6.0, dtype=x.dtype, device=x.device)
     window = torch.exp(-((offsets / 1.5) ** 2) / 2)

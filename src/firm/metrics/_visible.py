@@ -14,3 +14,9 @@ def visible(x: Tensor, complex_images: bool = False) -> Tensor:
         return x
     real, imaginary = x.chunk(2, dim=1)
     return 2 * (real.square() + imaginary.square()).sqrt() - 1
+
+
+def require_real(metric: str, x: Tensor, truth: Tensor) -> None:
+    """Raise TypeError if images have a complex type."""
+    if x.is_complex() or truth.is_complex():
+        raise TypeError(f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()")

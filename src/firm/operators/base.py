@@ -104,6 +104,15 @@ def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     return value.reshape(-1, *[1] * (x.ndim - 1))
 
 
+def require_operator(op: object) -> None:
+    """Raise ValueError for what has no A and A_adjoint, as a function."""
+    if not (callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None))):
+        raise ValueError(
+            f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
+            "firm.operators.from_functions(A, A_adjoint) makes one of functions"
+        )
+
+
 def check_measurement(op: LinearOperator, x: Tensor, y: Tensor) -> None:
     """Raise ValueError if `y` has values that are not finite, or not one measurement for every image of `x`."""
     if len(y) != len(x):

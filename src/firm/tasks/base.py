@@ -13,6 +13,7 @@ from torch import Tensor
 from firm._util.seeds import generator_for
 from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, Operator
+from firm.operators.checks import require_tensor
 from firm.tasks._own import blamed, require_operator
 from firm.tasks.parameter import Parameter, Range
 from firm.tasks.rows import Rows
@@ -170,6 +171,7 @@ class BaseTask:
         Image i of the batch has the number ``index + i`` in its data set. Its noise (and its mask, if fresh) depend on
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
         """
+        require_tensor(f"{self.name}: x", x)
         if x.ndim != 4 or x.shape[-2:] != self.shape:
             raise ValueError(
                 f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
