@@ -18,6 +18,7 @@ from firm.data import Images
 from firm.metrics import visible
 from firm.operators.complex import to_complex
 from firm.tasks import Rows
+from firm.training import loop
 from firm.training.config import ConfigError, load_config
 from firm.training.feed import Feed
 from firm.training.images import load_sets
@@ -298,6 +299,21 @@ def test_images_that_do_not_fit_the_configuration(overrides, message, tmp_path):
     config = load_config(None, [*common, "val_images=2", *overrides])
     with pytest.raises((ConfigError, firm.data.ArrayError, NotADirectoryError), match=message):
         load_sets(config, False)
+
+
+@pytest.mark.filterwarnings("ignore:.*values reach")
+@pytest.mark.parametrize("wrong", ["data", "val_data"])
+def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "Trainer", lambda *_: pytest.fail("it was about to train"))
+    x = smooth((7, 1, 36, 36))
+    for name in ("data", "val_data"):
+        np.save(tmp_path / f"{name}.npy", 127.5 * (x + 1) if name == wrong else 3 * x)  # the latter has a warning only
+    (tmp_path / "c.yaml").write_text(SETTINGS)
+    sets = [f"{name}={tmp_path / name}.npy" for name in ("data", "val_data")]
+    config = load_config(tmp_path / "c.yaml", [*sets, "dataset=arrays", "channels=1", f"out={tmp_path / 'run'}"])
+    with pytest.raises(ConfigError, match=rf"{wrong}\.npy: the images have values of about 1\d\d .* value_range="):
+        train(config, RANK, progress=False)
+    assert not (tmp_path / "run").exists()
 
 
 def test_settings_of_images_that_are_refused():

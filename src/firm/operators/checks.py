@@ -10,6 +10,8 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from firm.operators.base import LinearOperator
 
+LARGEST = 8  # root mean square of images; those of FIRM are in [-1, 1]
+
 
 def name(op: object) -> str:
     """How messages call an operator: its repr where that is short, else its class."""
@@ -89,7 +91,7 @@ def require_one_scale(op: LinearOperator, Aty: Tensor, y: Tensor, sigma: float |
     size = (c * up.mean(1).sqrt()).nan_to_num(0, 0, 0)  # 0 where A'y is
     noise = 0.0 if sigma is None else (torch.as_tensor(sigma, device=y.device).double() / gain).nan_to_num(0, 0, 0)
     worst = float((size / (1 + noise)).max())
-    if worst > 8:
+    if worst > LARGEST:
         raise ValueError(
             f"{name(op)}: y of shape {shape(y)} belongs to images of a size of {float(size.max()):.3g}: {wanted}"
         )

@@ -10,6 +10,7 @@ from firm.data.celeba import Split
 from firm.data.images import Images
 from firm.data.load import load_images
 from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.operators.checks import LARGEST
 from firm.training.config import ConfigError, TrainConfig
 
 
@@ -51,6 +52,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
             "or name others (val_data=)"
         )
     _check(c, train)
+    for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
+        _check_range(root, images.part(0, 16))  # a few tell
     return train, _centre(held_out, c.size)
 
 
@@ -64,6 +67,16 @@ def _check(c: TrainConfig, images: Images) -> None:
     smallest = c.size / (c.scale[1] if c.scale else 1)
     if c.crop == "random" and smallest >= max(H, W):
         raise ConfigError(f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures")
+
+
+def _check_range(root: str, images: Images) -> None:
+    """Refuse images whose measurements validation would refuse, after minutes of training."""
+    sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
+    if bool((sizes > LARGEST).any()):
+        raise ConfigError(
+            f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square), but FIRM works in "
+            "[-1, 1]: set dataset=arrays and value_range=[low, high], the values that stand for -1 and 1"
+        )
 
 
 def _centre(images: Images, size: int) -> Images:
