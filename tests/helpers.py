@@ -59,6 +59,10 @@ def rand(*size, seed=0):
     return torch.rand(size, generator=torch.Generator().manual_seed(seed))
 
 
+def randn(*size, seed=0, dtype=torch.float64):
+    return torch.randn(size, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
 class Shrink(nn.Module):
     """An estimator that needs no training."""
 

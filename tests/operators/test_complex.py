@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import randn
 from torch.autograd import gradcheck, gradgradcheck
 
 from firm.operators import (
@@ -15,10 +16,6 @@ from firm.operators import (
     to_complex,
     to_real,
 )
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_complex_fourier_equals_a_dense_complex_solve():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import randn
 
 from firm.operators import (
     Blur,
@@ -15,10 +16,6 @@ from firm.operators import (
     from_functions,
     prox_test,
 )
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_compose_reads_like_the_mathematics():

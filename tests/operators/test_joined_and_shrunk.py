@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import dense_solve, relative_error
+from helpers import dense_solve, randn, relative_error
 from torch.autograd import gradcheck, gradgradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -25,10 +25,6 @@ from firm.operators import (
     prox_test,
     random_mask,
 )
-
-
-def randn(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
 
 
 def coils(dtype=torch.complex128):

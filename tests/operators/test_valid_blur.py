@@ -2,12 +2,9 @@
 
 import pytest
 import torch
+from helpers import randn
 
 from firm.operators import Blur, data_consistency
-
-
-def randn(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def test_valid_blur_is_the_inside_of_the_circular_one():
