@@ -9,6 +9,7 @@ from helpers import call, says, tiny_model
 
 import firm
 from firm._util.distributed import Ranks
+from firm._util.importing import load_class
 from firm.data import Images
 from firm.restoration import ProblemError, simulated_problem
 from firm.restoration.advice import advice
@@ -255,6 +256,17 @@ def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_p
         told = call("train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}", *option)
         assert told.exit_code == 1
         assert says(told.output, f"your objective Own or network Net, {file}, line 12: RuntimeError")
+
+
+def test_errors_of_an_own_network_in_an_evaluation_are_told(pictures, tmp_path):
+    file, model = tmp_path / "evaluated.py", tmp_path / "m.safetensors"
+    file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))
+    net = load_class(f"{file}:Net", torch.nn.Module, "network")()
+    firm.Firm(net, None, {"channels": 3, "size": 16}).save(model)
+    told = call("evaluate", model, "--network", f"{file}:Net", "--data", pictures, "--tasks", "denoising",
+                "--limit", 1, "--out", tmp_path / "out")  # fmt: skip
+    assert told.exit_code == 2
+    assert says(told.output, f"the error is in your network Net, {file}, line 12: RuntimeError: Given groups=1")
 
 
 def test_an_own_objective_that_cannot_save_is_told(config_file, tmp_path):

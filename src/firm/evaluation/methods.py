@@ -12,6 +12,7 @@ from firm._model import Firm
 from firm._sampling import Generators, sample
 from firm.operators import LinearOperator, data_consistency
 from firm.tasks import BaseTask
+from firm.tasks._own import blamed
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
 Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
@@ -55,6 +56,7 @@ def firm_method(model: Firm, steps: int, name: str = "FIRM") -> NamedMethod:
     """FIRM with N = `steps`; of several models in a table, `name` tells which."""
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-        return sample(model, op, y, steps, sigma=sigma, generator=generator)
+        with blamed(network=type(model.estimator)):
+            return sample(model, op, y, steps, sigma=sigma, generator=generator)
 
     return NamedMethod(f"{name} N={steps}", run, model.calls(steps), model.fingerprint())
