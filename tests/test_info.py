@@ -41,7 +41,7 @@ def test_models_names_a_task_once_and_says_the_data_in_short():
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
     assert code == 0
-    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       66.8 "):
+    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       85 "):
         assert fact in text
     assert says(text, "weight 0.6, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 
