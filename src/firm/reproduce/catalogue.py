@@ -72,7 +72,7 @@ STUDIES = (
           measured="H200"),
     Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training"),
           trains=True, measured="EPYC"),
-    Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 6.2, FACES, SAMPLES,
+    Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 4.5, FACES, SAMPLES,
           measured="H200"),
     Study("collapse", "beyond", "weights of the times, and large N", "collapse", 0.1, 5, FACES, TRAINED, (), True),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait", 0.2, 0.1, (),
