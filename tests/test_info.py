@@ -25,14 +25,28 @@ def test_models_lists_the_bundled_ones_and_the_baselines():
     line = next(line for line in text.splitlines() if line.split()[:1] == ["face-128"])
     assert "8.20 M" in line
     assert "CelebA" in line
-    assert "non-commercial" in text
+    assert "parameters" in text.splitlines()[0]
     names = {line.split()[0] for line in text.splitlines() if line.split()}
     assert {*firm.bundled(), "face-prior", "face-ista-net-random-inpainting"} <= names
 
 
+def test_models_says_whose_terms_they_are():
+    text = shown("models")[1]
+    assert "face-128:\n    CelebA is for non-commercial research" in text
+    baselines = next(line for line in text.splitlines() if line.endswith("face-prior:"))
+    assert {"face-i2sb", "face-ista-net-deblurring"} <= set(baselines.split(", "))
+    assert text.count("Trained on CelebA: for non-commercial research.") == 1
+
+
+def test_models_fits_80_columns():
+    text = CliRunner().invoke(app, ["models"], env={"COLUMNS": "80"}).output
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_models_names_a_task_once_and_says_the_data_in_short():
     text = CliRunner().invoke(app, ["models"], env={"COLUMNS": "120"}).output
-    rows = text[text.index(" photo ") : text.index(" toy ")]
+    rows = text[text.index("\nphoto ") : text.index("\ntoy ")]
     assert rows.count("super-resolution") == 1
     assert "2600 photographs" in rows
     assert "pixels" not in rows

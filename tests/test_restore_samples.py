@@ -190,6 +190,14 @@ def test_a_restoration_is_shown_in_one_line():
     assert repr(firm.restore(model, Identity(), y, samples=3, sigma=0.1)).startswith(
         "Restoration(image (1, 2, 8, 8), 3 samples, 6 network calls, "
     )
+    one = firm.restore(model, Identity(), torch.cat([y, y]), steps=1, sigma=0.1)
+    assert repr(one).startswith("Restoration(image (2, 2, 8, 8), 1 sample, 1 network call, ")
+
+
+def test_network_calls_are_counted_for_each_image_of_y():
+    model, y = small()
+    one, two = (firm.restore(model, Identity(), batch, samples=3, sigma=0.1) for batch in (y, torch.cat([y, y])))
+    assert one.nfe == two.nfe == 6
 
 
 def test_noise_of_the_same_seed_is_noticed():

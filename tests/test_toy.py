@@ -45,10 +45,10 @@ def test_posterior_mean_and_covariance_equal_brute_force(t):
 
 @pytest.mark.parametrize("t", [0.2, 0.5, 0.8])
 def test_the_posterior_mean_is_the_stationary_point_of_the_variational_objective(t):
-    """Proposition 1 (a). In terms of u_t (eq. proof_sufficient_statistic) the implicit regulariser at m(u) is, after
+    """Proposition 1 (a). In terms of u_t (equation (34)) the implicit regulariser at m(u) is, after
     Gribonval and Machart, phi(m(u)) = -|u - m(u)|^2_M / 2 - log p(u); its gradient must be M (u - m(u))."""
     AtA = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    M = t**2 / (1 - t) ** 2 + AtA / toy.SIGMA**2  # eq. proof_precision, diagonal
+    M = t**2 / (1 - t) ** 2 + AtA / toy.SIGMA**2  # equation (33), diagonal
 
     def m(u):
         """E[x_1 | u_t = u]: the exact mean for any x_t and y with this sufficient statistic."""
@@ -67,7 +67,7 @@ def test_the_posterior_mean_is_the_stationary_point_of_the_variational_objective
     u = u.detach()
     torch.testing.assert_close(M * (m(u) - u) + grad_m, torch.zeros_like(u), rtol=0, atol=1e-8)
 
-    # The same with x_t and y apart: the gradient of both data terms of eq. mmse_variational equals M (x - u).
+    # The same with x_t and y apart: the gradient of both data terms of equation (13) equals M (x - u).
     y, x_t, x = Y.expand(5, 2), states(), states().flip(0)
     u_t = (t / (1 - t) ** 2 * x_t + AtA * y / toy.SIGMA**2) / M
     data = t * (t * x - x_t) / (1 - t) ** 2 + AtA * (x - y) / toy.SIGMA**2
@@ -84,7 +84,7 @@ def test_the_posterior_mean_is_the_stationary_point_of_the_variational_objective
 
 @pytest.mark.parametrize("t", [0.1, 0.5, 0.9])
 def test_the_jacobian_of_the_mean_is_the_scaled_covariance(t):
-    """Lemma "Regularity of the conditional mean", eq. proof_mean_jacobian."""
+    """Lemma "Regularity of the conditional mean", equation (50)."""
     x_t, y = states(), Y.expand(5, 2)
     jacobian = torch.autograd.functional.jacobian(lambda x: FIELD.posterior_mean(OP, x, t, y).sum(0), x_t)
     expected = t / (1 - t) ** 2 * FIELD.covariance(OP, x_t, t, y)

@@ -10,22 +10,22 @@ from torch import Generator, Tensor
 from firm._posterior_mean import PosteriorMean
 from firm.operators.base import LinearOperator, per_sample
 
-T_MIN, T_MAX, TAU_MIN = 1e-3, 0.995, 0.1  # Table "Hyperparameters"
+T_MIN, T_MAX, TAU_MIN = 1e-3, 0.995, 0.1  # Table 7, "Hyperparameters"
 
 
 def interpolate(x_0: Tensor, x_1: Tensor, t: float | Tensor) -> Tensor:
-    """The path x_t = (1 - t) x_0 + t x_1 (equation linear_path); `t` is a float or (B,)."""
+    """The path x_t = (1 - t) x_0 + t x_1 (equation (8)); `t` is a float or (B,)."""
     t = per_sample(t, x_1)
     return (1 - t) * x_0 + t * x_1
 
 
 def tau(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
-    """The stabilised time scale tau_t = max(1 - t, tau_min)."""
+    """The stabilised time scale tau_t = max(1 - t, tau_min) (equation (21))."""
     return (1 - t).clamp(min=tau_min)
 
 
 def omega(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
-    """The paper's weight omega(t) = (1 + tau^3) / tau (equation velocity_loss)."""
+    """The paper's weight omega(t) = (1 + tau^3) / tau (equation (23))."""
     scale = tau(t, tau_min)
     return (1 + scale**3) / scale
 
@@ -89,7 +89,7 @@ def velocity_loss(
     tau_min: float = TAU_MIN,
     balance: Weights | None = None,
 ) -> Tensor:
-    """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation velocity_loss), a scalar.
+    """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
     Parameters
     ----------

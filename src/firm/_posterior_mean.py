@@ -150,7 +150,7 @@ def _estimate(
     context: Sequence[Tensor],
     k: int,
 ) -> Tensor:
-    """R_theta of equation learned_z_update; images first, then a number for each sample."""
+    """R_theta of equation (78), Appendix B.2; images first, then a number for each sample."""
     if output not in ("direct", "correction"):
         raise ValueError(f'output must be "direct" or "correction", got {output!r}')
     images = [x, x_t, *([z] if "previous" in extra else []), *context]

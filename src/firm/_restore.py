@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._posterior_mean import vector
 from firm._sampling import Method, as_measurement, check_noise_level, noise_like, require_count, require_real, sample
+from firm._util.text import counted
 from firm.operators.base import LinearOperator, require_operator
 from firm.operators.repeated import repeated
 from firm.operators.scale import warn_of_scale
@@ -30,13 +31,14 @@ class Restoration:
     mean: Tensor  # (B, C, H, W), mean of the samples
     std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
     samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
-    nfe: int  # network calls in all, each on one image
+    nfe: int  # network calls for each image of y, all samples together
     seconds: float
 
     def __repr__(self) -> str:
         """Shapes, not pixels."""
-        drawn = f"{len(self.samples)} samples" if len(self.samples) else "samples not kept"
-        return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {self.nfe} network calls, {self.seconds:.2f} s)"
+        drawn = counted(len(self.samples), "sample") if len(self.samples) else "samples not kept"
+        calls = counted(self.nfe, "network call")
+        return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s)"
 
 
 def restore(

@@ -30,7 +30,7 @@ def test_the_shipped_configurations_load_and_dry_run(name):
 
 
 def test_the_papers_numbers():
-    """Table "Hyperparameters" and Appendix D, written down again."""
+    """Table 7, "Hyperparameters" and Appendix D, written down again."""
     celeba, afhq = load_config(CONFIGS / "paper/celeba.yaml"), load_config(CONFIGS / "paper/afhq.yaml")
     for c in (celeba, afhq):
         assert (c.K, c.beta, c.rho, c.t_min, c.t_max, c.tau_min, c.strata) == (5, 0.5, 0.01, 1e-3, 0.995, 0.1, 64)

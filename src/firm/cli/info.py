@@ -24,28 +24,31 @@ def models() -> None:
     from rich import box
     from rich.console import Console
     from rich.markup import escape
+    from rich.padding import Padding
     from rich.table import Table
 
     from firm._model import bundled, find
     from firm.baselines.weights import folder
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)  # fits a terminal of 80 columns
-    for column in ("name", "for", "size", "data"):
-        table.add_column(column, justify="right" if column == "size" else "left", no_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)  # fits 80 columns
+    for column in ("name", "for", "parameters", "data"):
+        table.add_column(column, justify="right" if column == "parameters" else "left", no_wrap=True)
     paths = [find(name) for name in bundled()] + sorted(folder().glob("*.safetensors"))
-    notices = set()
+    terms: dict[str, list[str]] = {}  # whom they concern
     for path in paths:
         facts = model_facts(path)
         card = facts["card"]
         millions = f"{facts['parameters'] / 1e6:.2f} M"
         row = (path.stem, _tasks(card), millions, re.split(r",| \(", str(card.get("data", "")))[0])
         table.add_row(*map(escape, row))
-        notices |= {str(card[key]) for key in ("notice", "licence") if card.get(key)}
+        for said in (str(card[key]) for key in ("notice", "licence") if card.get(key)):
+            terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(path.stem)
     console = Console()
-    console.print(table)
-    for notice in sorted(notices):
-        console.print(escape(notice))
-    console.print("firm info NAME shows everything known about one.")
+    console.print(table, "")
+    for said, names in terms.items():
+        console.print(escape(f"{', '.join(names)}:"))
+        console.print(Padding(escape(said), (0, 0, 0, 4)))
+    console.print("firm info NAME shows everything that is known about one of them.")
 
 
 def info(

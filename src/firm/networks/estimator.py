@@ -1,4 +1,4 @@
-"""What the learned estimators R_theta(x^{k+1}, x_t, t) of eq. learned_z_update share: how they are called."""
+"""What the learned estimators R_theta(x^{k+1}, x_t, t) of equation (78) share: how they are called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The learned estimator R_theta(x^{k+1}, x_t, t) of eq. learned_z_update: the paper's U-Net (Appendix D).
+"""The learned estimator R_theta(x^{k+1}, x_t, t) of equation (78): the paper's U-Net (Appendix D).
 
 The layout is that of the flow priors the paper compares with: residual blocks with GroupNorm and Swish, strided
 convolutions down, nearest-neighbour up, single-head attention at chosen resolutions and always in the middle. It
@@ -16,7 +16,7 @@ from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Ups
 from firm.networks.estimator import Estimator, OneImage
 from firm.networks.settings import per_level, whole, wholes
 
-PRESETS: dict[str, dict[str, Any]] = {  # Table "Hyperparameters" of the paper
+PRESETS: dict[str, dict[str, Any]] = {  # Table 7, "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
     "afhq": dict(side=256, ch=32, mult=(1, 2, 4, 8, 8), blocks=6, attention=(32, 16)),  # 59,918,883
     "afhq-deblurring": dict(side=256, ch=64, mult=(1, 2, 4, 8, 8), blocks=6, attention=(32, 16)),  # 239,412,291

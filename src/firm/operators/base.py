@@ -56,7 +56,7 @@ class Operator(nn.Module, ABC):
 
 
 def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor, *, check: bool = True) -> Tensor:
-    """Solve (A'A + rho I) x = A'y + rho z: line 3 of Algorithm 3, the normal equations of Appendix B.1.
+    """Solve (A'A + rho I) x = A'y + rho z: line 3 of Algorithm 3, the normal equations (71) of Appendix B.1.
 
     The only place in FIRM that solves with the operator. Computes in float32 or better, also inside autocast, and
     is differentiable, twice, in z, y and rho.

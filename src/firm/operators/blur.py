@@ -62,7 +62,7 @@ class Blur(Operator):
 
     @property
     def prox_l2(self) -> Prox:
-        """Wiener-like division in the Fourier domain (deblurring_update), for circular boundaries; rho = 1/gamma."""
+        """Wiener-like division in the Fourier domain (equation (83)), for circular boundaries; rho = 1/gamma."""
         if self.boundary == "valid":
             raise AttributeError(f"{name(self)} has no closed form")
         return self._divide

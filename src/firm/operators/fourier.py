@@ -52,7 +52,7 @@ class Fourier(Operator):
         """Divide by w + rho in the Fourier domain, with w(k) = (m(k)^2 + m(-k)^2) / 2 and rho = 1/gamma.
 
         For real images A'A is the filter w. Where the mask is symmetric, w = m^2 and this is the paper's update
-        (cs_update); where it is not, the paper's formula is only approximate and this one exact. For complex images
+        (equation (84)); where it is not, the paper's formula is only approximate and this one exact. For complex images
         w = m^2, whatever the mask: x = F^H[(gamma m y + F z) / (gamma m^2 + 1)].
         """
         require_shape(self, "y", y, shape(z))

@@ -20,6 +20,6 @@ class Identity(Operator):
         return y
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (denoising_update)."""
+        """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (equation (81), Appendix B.4)."""
         require_shape(self, "y", y, shape(z))
         return (gamma * y + z) / (gamma + 1)

@@ -39,7 +39,7 @@ class Mask(Operator):
         return self.A(y)
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (inpainting_update)."""
+        """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (equation (82), Appendix B.4)."""
         require_shape(self, "y", y, shape(z))
         require_broadcast(self, self.mask, z)
         share = 1 / (gamma * self.mask.square() + 1)  # of z; small where one mask serves all channels

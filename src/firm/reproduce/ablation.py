@@ -188,7 +188,7 @@ def _record(
 
 SMALL = (
     "small networks of 4.6 M parameters, one task each, the same number of steps for every row (ablation.yaml); "
-    "the paper's have 34.5 M and days: look at the order of the rows and the gaps, not at the rows"
+    "the paper's have 34.5 M and one to two days on 4 GPUs: look at the order of the rows and the gaps, not at the rows"
 )
 
 

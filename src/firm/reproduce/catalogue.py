@@ -18,7 +18,7 @@ class Study:
     """One item of ``firm reproduce``. Its module has a function ``study(settings, name)`` that runs it."""
 
     name: str
-    paper: str  # which table or figure
+    paper: str  # which table or figure, by its printed number
     title: str
     module: str  # in firm.reproduce
     quick: float  # minutes with --quick, measured on two cores of an AMD EPYC
@@ -49,28 +49,29 @@ FACES, CATS, BOTH = ("celeba",), ("afhq",), ("celeba", "afhq")
 
 STUDIES = (
     Study("celeba", "Table 1", "ten methods beside FIRM in five tasks, CelebA", "comparison", 5.9, 25, FACES, ROWS),
-    Study("celeba-1000", "large table", "1000 faces, standard deviations", "comparison", 5.9, 22, FACES, ROWS),
+    Study("celeba-1000", "Table 11", "1000 faces, standard deviations", "comparison", 5.9, 22, FACES, ROWS),
     Study("afhq", "Table 2", "the comparison on AFHQ-Cat", "comparison", 3, 1, CATS, ROWS, measured="H200"),
-    Study("afhq-400", "large table", "400 cats, with standard deviations", "comparison", 3, 5, CATS, ROWS),
-    Study("cost", "efficiency table", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES,
+    Study("afhq-400", "Table 12", "400 cats, with standard deviations", "comparison", 3, 5, CATS, ROWS),
+    Study("cost", "Table 3", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES,
           without="D-Flow"),
-    Study("pareto", "figure", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost"), measured="EPYC"),
-    Study("steps", "6 figures", "PSNR against LPIPS over the number of steps", "steps", 3.2, 5, BOTH,
+    Study("pareto", "Figure 10", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost"), measured="EPYC"),
+    Study("steps", "Figures 3, 7, 8, 11-13", "PSNR against LPIPS over the number of steps", "steps", 3.2, 5, BOTH,
           ("steps", "limit", "model", "batch", "precision")),
-    Study("ablation-k", "ablation table", "iteration depth K = 3, 5, 7", "ablation", 0.1, 5, FACES, TRAINED, (), True),
-    Study("ablation-beta", "ablation table", "damping beta = 0.25 to 1", "ablation", 0.1, 7, FACES, TRAINED, (), True),
-    Study("ablation-solver", "ablation table", "one call or the solver", "ablation", 0.1, 4, FACES, TRAINED, (), True),
-    Study("mismatch", "2 tables, figure", "other noise and other masks", "mismatch", 0.4, 1.8, FACES, ROWS,
+    Study("ablation-k", "Table 4", "iteration depth K = 3, 5, 7", "ablation", 0.1, 5, FACES, TRAINED, (), True),
+    Study("ablation-beta", "Table 8", "damping beta = 0.25 to 1", "ablation", 0.1, 7, FACES, TRAINED, (), True),
+    Study("ablation-solver", "Table 9", "one call or the solver", "ablation", 0.1, 4, FACES, TRAINED, (), True),
+    Study("mismatch", "Tables 5, 6, Figure 6", "other noise and other masks", "mismatch", 0.4, 1.8, FACES, ROWS,
           measured="H200"),
-    Study("qualitative", "2 figures", "all methods side by side, with zooms", "qualitative", 0.9, 1.2, BOTH, PICTURES,
-          without="D-Flow"),
-    Study("errors", "figure", "error maps in the five tasks", "errors", 1.7, 3.5, FACES, ROWS, measured="H200"),
-    Study("posterior", "2 figures", "samples of one measurement, deviation", "posterior", 0.4, 0.2, FACES, SAMPLES),
-    Study("trajectory", "figure", "the solver's iterates in every step", "trajectory", 0.1, 0.03, FACES,
+    Study("qualitative", "Figures 1, 2", "all methods side by side, with zooms", "qualitative", 0.9, 1.2, BOTH,
+          PICTURES, without="D-Flow"),
+    Study("errors", "Figure 9", "error maps in the five tasks", "errors", 1.7, 3.5, FACES, ROWS, measured="H200"),
+    Study("posterior", "Figures 14, 15", "samples of one measurement, deviation", "posterior", 0.4, 0.2, FACES,
+          SAMPLES),
+    Study("trajectory", "Figure 16", "the solver's iterates in every step", "trajectory", 0.1, 0.03, FACES,
           ("N", "model", "precision"), measured="EPYC"),
-    Study("fourier", "table, figure", "compressed sensing on AFHQ-Cat", "fourier", 0.3, 0.17, CATS, ROWS,
+    Study("fourier", "Table 13, Figure 17", "compressed sensing on AFHQ-Cat", "fourier", 0.3, 0.17, CATS, ROWS,
           measured="H200"),
-    Study("toy", "toy table, 2 figures", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training"),
+    Study("toy", "Table 10, Figures 4, 5", "posterior recovery, known answer", "toy", 0.1, 3, (), ("seed", "training"),
           trains=True, measured="EPYC"),
     Study("calibration", "beyond", "how often samples cover the truth", "calibration", 0.9, 4.5, FACES, SAMPLES,
           measured="H200"),

@@ -1,4 +1,4 @@
-"""The paper's efficiency table: seconds per image, peak memory and network calls of every method, CelebA deblurring."""
+"""The paper's Table 3: seconds per image, peak memory and network calls of every method, CelebA deblurring."""
 
 from __future__ import annotations
 

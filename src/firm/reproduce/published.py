@@ -50,7 +50,7 @@ FIRM_N=10   31.96 .879 .072   28.72 .775 .145   27.75 .777 .115   33.53 .922 .03
 FIRM_N=25   29.69 .776 .081   28.16 .754 .119   26.54 .676 .121   32.91 .912 .030   26.76 .819 .077
 """
 
-# The tables with standard deviations: for each task PSNR, SSIM, LPIPS of these methods.
+# Tables 11 and 12, with standard deviations: for each task PSNR, SSIM, LPIPS of these methods.
 _LARGE = "Degraded OT-ODE PnP-Flow1 PnP-Flow5 Flower1-OT Flower5-OT FIRM_N=2 FIRM_N=4 FIRM_N=10 FIRM_N=25"
 _CELEBA_1000 = """
 20.00±.03 30.48±1.13 31.79±1.21 32.27±1.25 32.25±1.19 33.10±1.21 33.68±1.18 33.25±1.20 32.27±1.23 31.58±1.22
@@ -87,7 +87,7 @@ _AFHQ_400 = """
 .201±.040 .091±.026 .110±.027 .127±.029 .065±.020 .067±.019 .059±.015 .051±.013 .045±.012 .071±.022
 """
 
-# Efficiency table, CelebA deblurring, batch 1, one RTX A6000: seconds, peak memory in MB, NFE (none for D-Flow).
+# Table 3, CelebA deblurring, batch 1, one RTX A6000: seconds, peak memory in MB, NFE (none for D-Flow).
 COST: dict[str, tuple[float, float, int | None]] = {
     "OT-ODE": (6.37, 743, 180),
     "D-Flow": (299.25, 6124, None),
@@ -102,12 +102,12 @@ COST: dict[str, tuple[float, float, int | None]] = {
     "FIRM N=25": (3.13, 331, 125),
 }
 
-# Random inpainting on CelebA, N = 2: PSNR, SSIM, LPIPS. Of K also milliseconds (RTX A6000).
+# Tables 4 (K) and 8 (beta): random inpainting on CelebA, N = 2: PSNR, SSIM, LPIPS. Of K also milliseconds (RTX A6000).
 DEPTH = {3: (34.63, 0.959, 0.020, 137), 5: (35.03, 0.963, 0.018, 223), 7: (35.21, 0.964, 0.019, 322)}
 DAMPING = {
     0.25: (35.30, 0.965, 0.018), 0.5: (35.03, 0.963, 0.018), 0.75: (35.17, 0.964, 0.018), 1.0: (34.70, 0.961, 0.020)
 }  # fmt: skip
-# Without retraining: masks that miss another share of the pixels, and other noise.
+# Tables 6 and 5, without retraining: masks that miss another share of the pixels, and other noise.
 MISSING = {
     0.5: (38.26, 0.978, 0.008), 0.6: (36.95, 0.973, 0.012), 0.7: (35.03, 0.963, 0.018), 0.8: (32.10, 0.936, 0.034)
 }  # fmt: skip
@@ -115,7 +115,7 @@ NOISE = {
     "Flower5-OT": {0.005: (34.02, 0.954, 0.019), 0.02: (33.65, 0.947, 0.024)},
     "FIRM N=2": {0.005: (35.19, 0.965, 0.018), 0.02: (34.57, 0.954, 0.020)},
 }
-# The solver against one network call on [A'y, x_t]: task -> N -> (flow-only, with the solver).
+# Table 9, the solver against one network call on [A'y, x_t]: task -> N -> (flow-only, with the solver).
 SOLVER = {
     "random-inpainting": {
         2: ((34.54, 0.955, 0.0186), (35.03, 0.963, 0.0189)),
@@ -130,7 +130,7 @@ SOLVER = {
         25: ((34.03, 0.934, 0.0174), (31.46, 0.848, 0.0265)),
     },
 }
-# Fourier lines on AFHQ-Cat, 21.88 %, noise 0.002.
+# Table 13, Fourier lines on AFHQ-Cat, 21.88 %, noise 0.002.
 FOURIER = {
     "Degraded": (25.62, 0.725, 0.343), "Flower1-OT": (31.17, 0.870, 0.062), "FIRM N=2": (32.06, 0.892, 0.074),
     "FIRM N=4": (31.71, 0.885, 0.064), "FIRM N=10": (31.06, 0.869, 0.054),
@@ -148,12 +148,12 @@ def afhq() -> Scores:
 
 
 def celeba_1000() -> Scores:
-    """The table of 1000 faces."""
+    """Table 11, of 1000 faces."""
     return _by_metric(_CELEBA_1000)
 
 
 def afhq_400() -> Scores:
-    """The table of 400 cats."""
+    """Table 12, of 400 cats."""
     return _by_metric(_AFHQ_400)
 
 

@@ -33,7 +33,7 @@ SAMPLES = 4000
 TABLE_STEPS = (1, 2, 4, 50)
 FIGURE_STEPS = (1, 2, 3, 4, 6, 8, 10, 15, 25, 50)
 
-PAPER: dict[int, dict[str, Any]] = {  # Table "Posterior recovery versus N"
+PAPER: dict[int, dict[str, Any]] = {  # Table 10, "Posterior recovery versus N"
     1: {"w1": 1.44, "valley": 1.00, "weights": None, "modes": [0.0]},
     2: {"w1": 0.44, "valley": 0.23, "weights": [0.50, 0.50], "modes": [-1.26, 1.26]},
     4: {"w1": 0.13, "valley": 0.07, "weights": [0.52, 0.48], "modes": [-1.45, 1.45]},

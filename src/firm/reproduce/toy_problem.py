@@ -39,7 +39,7 @@ def measure(x: Tensor, generator: Generator | None = None) -> Tensor:
 class ExactField:
     """The exact E[x_1 | x_t, y], its covariance and the exact posterior; takes the place of a model in `firm.sample`.
 
-    With M_t = t^2/(1-t)^2 I + A'A/sigma^2 (equation proof_precision) and h = t/(1-t)^2 x_t + A'y/sigma^2, component j
+    With M_t = t^2/(1-t)^2 I + A'A/sigma^2 (equation (33)) and h = t/(1-t)^2 x_t + A'y/sigma^2, component j
     of p(x_1 | x_t, y) is Gaussian with precision P = I/s^2 + M_t, mean m_j = P^-1 (mu_j/s^2 + h) and weight
     proportional to exp((m_j' P m_j - |mu_j|^2/s^2) / 2). All matrices are diagonal. At t = 0 this is p(x_1 | y).
     """
@@ -79,7 +79,7 @@ class ExactField:
         return between + torch.diag_embed(variance[:, 0])
 
     def velocity(self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor) -> Tensor:
-        """The exact velocity (equation conditional_velocity)."""
+        """The exact velocity (equation (14))."""
         return (self.posterior_mean(op, x_t, t, y) - x_t) / (1 - per_sample(t, x_t))
 
 

@@ -28,7 +28,7 @@ from firm.training.overrides import ALIASES, override
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 5)."""
+    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 7)."""
 
     # What is learned
     task: str = "random-inpainting"  # a task's name, or your own, file.py:Class; the paper trains one model per task

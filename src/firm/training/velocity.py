@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Velocity(Objective):
-    """E |v - (x_1 - x_t) / tau|^2 (equation velocity_loss); weighted by omega(t) or balanced over the times."""
+    """E |v - (x_1 - x_t) / tau|^2 (equation (23)); weighted by omega(t) or balanced over the times."""
 
     kind = "firm"
 
