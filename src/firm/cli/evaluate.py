@@ -133,7 +133,7 @@ def evaluate(
                 if not_done:
                     console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
             for task in chosen if images else ():
-                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png")
+                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png", batch=batch)
     took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
     console.print(f"{took}; results are in {folder}", soft_wrap=True)
 
