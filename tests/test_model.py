@@ -48,6 +48,15 @@ def test_saves_and_loads_everything(tmp_path):
     assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("load", [firm.load, firm.load_network])
+def test_a_model_is_loaded_where_one_asks_for_it(saved, load):
+    for device, where in ((None, "cpu"), ("cpu", "cpu"), ("meta", "meta"), (torch.device("meta"), "meta")):
+        model = load(saved, device=device)
+        assert {p.device.type for p in (*model.parameters(), *model.buffers())} == {where}
+    own = load(saved, firm.UNet(1, **TINY).to("meta"))  # None is the CPU, wherever one's own network was
+    assert {p.device.type for p in own.parameters()} == {"cpu"}
+
+
 def test_half_precision_files_are_half_as_large(tmp_path):
     model = tiny_model()
     model.save(tmp_path / "full.safetensors")

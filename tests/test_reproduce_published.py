@@ -1,5 +1,9 @@
 """The paper's numbers: some entries, and sums over the paper's source, which notice a slip in any other."""
 
+import json
+import runpy
+from pathlib import Path
+
 import pytest
 
 from firm.reproduce import published
@@ -114,3 +118,14 @@ def test_the_ablations():
     for task, rows in SOLVER.items():
         for N, (_, (psnr, ssim, _lpips)) in rows.items():
             assert (psnr, ssim) == (firm[f"FIRM N={N}"][task]["psnr"], firm[f"FIRM N={N}"][task]["ssim"])
+
+
+def test_the_table_of_the_bundled_model_has_the_papers_rows():
+    folder = Path(__file__).parents[1] / "experiments" / "face_128"
+    table = runpy.run_path(str(folder / "run.py"))["table"]
+    lines = table(json.loads((folder / "results.json").read_text())["summary"]).splitlines()
+    assert [line.split(" | ")[0] for line in lines if "paper:" in line] == [
+        "| paper: Degraded", "| paper: PnP-Flow1", "| paper: Flower5-OT", "| paper: FIRM N=2"
+    ]  # fmt: skip
+    shown = (folder / "README.md").read_text().splitlines()
+    assert [line for line in lines[2:] if line not in shown and "data-consistency" not in line] == []

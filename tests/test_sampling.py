@@ -106,3 +106,13 @@ def test_wrong_arguments():
         firm.sample(model, Identity(), y, x_0=torch.zeros(1, 1, 8, 8))
     with pytest.raises(ValueError, match=r"Mask\(16x16\): 256 values of y"):
         firm.sample(model, Mask(torch.ones(16, 16)), torch.full_like(y, float("nan")))
+
+
+@pytest.mark.parametrize("draw", [firm.sample, firm.restore])
+def test_a_model_elsewhere_than_the_measurement_is_told_in_a_sentence(draw):
+    y = torch.zeros(1, 1, 16, 16)
+    message = r'measurement is on cpu, the model on meta: move one of them, y.to\("meta"\) or model.to\("cpu"\)'
+    with pytest.raises(ValueError, match=message):
+        draw(tiny_model().to("meta"), Identity(), y)
+    with pytest.raises(ValueError, match="measurement is on meta, the model on cpu"):
+        draw(tiny_model(), Identity(), y.to("meta"))

@@ -6,6 +6,7 @@ import torch
 import firm
 from firm.operators import dot_test
 from firm.tasks import built_in
+from firm.tasks.rows import Rows
 
 NAMES = pytest.mark.parametrize("name", list(built_in()))
 
@@ -78,6 +79,17 @@ def test_fresh_masks_differ_between_images_and_shared_ones_do_not():
     assert not torch.equal(fresh.mask[0], fresh.mask[1])
     shared, _ = firm.Task("random-inpainting", 32).measure(x, seed=7, index=3)
     assert torch.equal(shared.mask, firm.Task("random-inpainting", 32).operator().mask)
+
+
+def test_fourier_masks_of_training_keep_the_lowest_frequencies():
+    """As those of the protocol: 8 % of the columns, zero frequency in their middle, whatever else is drawn."""
+    torch.manual_seed(0)
+    task = firm.Task("fourier", 64, mask="fresh", lines=[6, 30])
+    columns = task.draw_operator(Rows(200, 0, 200), torch.device("cpu")).mask[:, 0, 0]
+    assert columns[:, [0, 1, 2, -1, -2]].all()  # int(0.08 * 64) = 5 of them
+    assert torch.equal(columns[:, 1:], columns[:, 1:].flip(1))  # symmetric: k and -k
+    assert {6, 30} <= set(columns.sum(1).int().tolist()) <= set(range(6, 31))
+    assert columns[:, 3:32].mean(0).max() < 0.5  # none of the others is favoured
 
 
 def test_every_parameter_is_open():

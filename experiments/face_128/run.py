@@ -29,17 +29,12 @@ from firm.evaluation.names import folder_name
 from firm.evaluation.report import summarise
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr
+from firm.reproduce import published
 from firm.tasks import Task, tables
 
 HERE = Path(__file__).parent
 TASKS = tables()
-# Table 1 of the paper, CelebA, 100 images: PSNR, SSIM, LPIPS of each task in the order of TASKS.
-PAPER = {
-    "Degraded": "20.00 .348 .371   27.81 .740 .125   10.25 .183 .827   11.95 .196 1.041   22.26 .743 .213",
-    "PnP-Flow1": "31.75 .904 .044   34.48 .936 .039   31.04 .901 .045   33.02 .944 .018   30.45 .933 .037",
-    "Flower5-OT": "33.07 .925 .038   35.65 .954 .031   33.03 .931 .039   33.92 .953 .020   31.85 .952 .023",
-    "FIRM N=2": "33.67 .932 .034   36.04 .957 .029   34.39 .949 .028   35.03 .963 .018   33.25 .960 .022",
-}
+PAPER = ("Degraded", "PnP-Flow1", "Flower5-OT", "FIRM N=2")  # rows of its Table 1
 
 
 def main(
@@ -78,22 +73,15 @@ def folders(name: str, model: Firm, out: Path | None, work: Path | None) -> tupl
     return out or (HERE if bundled else own), work or own
 
 
-def paper_row(name: str) -> list[tuple[float, float, float]]:
-    """(PSNR, SSIM, LPIPS) of each task."""
-    v = [float(word) for word in PAPER[name].split()]
-    return list(zip(v[::3], v[1::3], v[2::3], strict=True))
-
-
 def table(summary: dict[str, Any]) -> str:
     """PSNR / SSIM / LPIPS: the paper's rows and ours, in Markdown."""
     lines = ["| method | " + " | ".join(TASKS) + " |", "|---" * (len(TASKS) + 1) + "|"]
-    for name in PAPER:
-        values = " | ".join(f"{p:.2f} / {s:.3f} / {q:.3f}" for p, s, q in paper_row(name))
-        lines.append(f"| paper: {name} | {values} |")
-    for method in summary[TASKS[0]]:
-        cells = [summary[task][method] for task in TASKS]
+    rows = {f"paper: {name}": published.celeba()[name] for name in PAPER}
+    rows |= {f"ours: {name}": {task: summary[task][name] for task in TASKS} for name in summary[TASKS[0]]}
+    for name, row in rows.items():
+        cells = [row[task] for task in TASKS]
         values = " | ".join(f"{c['psnr']:.2f} / {c['ssim']:.3f} / {c['lpips']:.3f}" for c in cells)
-        lines.append(f"| ours: {method} | {values} |")
+        lines.append(f"| {name} | {values} |")
     return "\n".join(lines) + "\n"
 
 
@@ -104,7 +92,7 @@ def draw(summary: dict[str, Any], path: Path) -> None:
 
     figure = Figure(figsize=(3.1 * len(TASKS), 3.4), layout="constrained")
     FigureCanvasAgg(figure)
-    for axis, (i, task) in zip(figure.subplots(1, len(TASKS)), enumerate(TASKS), strict=True):
+    for axis, task in zip(figure.subplots(1, len(TASKS)), TASKS, strict=True):
         ours = [(m, v) for m, v in summary[task].items() if m.startswith("FIRM")]
         axis.plot([v["lpips"] for _, v in ours], [v["psnr"] for _, v in ours], "o-", label="face-128")
         for method, v in ours:
@@ -113,8 +101,8 @@ def draw(summary: dict[str, Any], path: Path) -> None:
             place = (v["lpips"], v["psnr"])
             axis.annotate(method.split()[-1], place, offset, textcoords="offset points", fontsize=7, ha=side)
         for name, marker in (("PnP-Flow1", "s"), ("Flower5-OT", "^"), ("FIRM N=2", "*")):
-            p, _, q = paper_row(name)[i]
-            axis.plot([q], [p], marker, ms=7, label=f"paper: {name}", alpha=0.8)
+            row = published.celeba()[name][task]
+            axis.plot([row["lpips"]], [row["psnr"]], marker, ms=7, label=f"paper: {name}", alpha=0.8)
         axis.set_title(task, fontsize=10)
         axis.set_xlabel("LPIPS")
         axis.locator_params(axis="x", nbins=5)

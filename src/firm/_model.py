@@ -137,16 +137,20 @@ def save_network(
     write(path, net, {"kind": kind, "card": card}, dtype)
 
 
-def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> Firm:
+def load(
+    name_or_path: str | Path,
+    estimator: nn.Module | type[nn.Module] | None = None,
+    device: str | torch.device | None = None,
+) -> Firm:
     """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
     or a `Path`. A file that is damaged (its digest does not fit), has weights that are not finite, or settings that are
     not valid is refused with ValueError; files of older versions have no digest (a note in the log "firm" says so).
 
-    The weights come back as float32 on the CPU, in evaluation mode. `estimator` is needed only for a model saved
-    with a network class of your own: pass the class, of the same name, or an instance, of any class, whose weights are
-    replaced. (A file never says which code to run.)
+    The weights come back as float32 in evaluation mode, on the CPU or on `device`, such as "cuda". `estimator` is
+    needed only for a model saved with a network class of your own: pass the class, of the same name, or an instance, of
+    any class, whose weights are replaced. (A file never says which code to run.)
     """
     path = find(name_or_path)
     about, weights = read(path)
@@ -154,16 +158,20 @@ def load(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None
         raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
     solver = _solver(path, about["solver"])
     model = Firm(network(path, about, weights, estimator), solver, about["card"])
-    return model.requires_grad_(False).eval()
+    return model.requires_grad_(False).eval().to(device or "cpu")
 
 
-def load_network(name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None) -> nn.Module:
-    """Load the network of any saved model, for example a prior v(x, t). Its card is the attribute ``card``."""
+def load_network(
+    name_or_path: str | Path,
+    estimator: nn.Module | type[nn.Module] | None = None,
+    device: str | torch.device | None = None,
+) -> nn.Module:
+    """Load the network of any saved model, for example a prior v(x, t), as `load` does; its attribute ``card`` too."""
     path = find(name_or_path)
     about, weights = read(path)
     net = network(path, about, weights, estimator)
     net.card = about["card"]
-    return net.requires_grad_(False).eval()
+    return net.requires_grad_(False).eval().to(device or "cpu")
 
 
 def _solver(path: Path, settings: dict[str, Any]) -> Solver:

@@ -97,9 +97,9 @@ def sample(
 
 
 def as_measurement(model: object, y: Tensor) -> Tensor:
-    """Measurements as `model` takes them: in the precision of its weights, float32 at least; ValueError if no floats.
+    """Measurements as `model` takes them: in the precision of its weights, float32 at least.
 
-    A model without weights takes float32 and float64 as they are.
+    A model without weights takes float32 and float64 as they are. ValueError if they are no floats, or elsewhere.
     """
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
@@ -107,6 +107,11 @@ def as_measurement(model: object, y: Tensor) -> Tensor:
     if y.numel() == 0:
         raise ValueError(f"y holds no measurements: its shape is {tuple(y.shape)}")
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
+    if weight is not None and weight.device != y.device:
+        raise ValueError(
+            f"the measurement is on {y.device}, the model on {weight.device}: move one of them, "
+            f'y.to("{weight.device}") or model.to("{y.device}"); the operator must be there too'
+        )
     given = y.dtype if weight is None or not weight.is_floating_point() else weight.dtype
     double = given in (torch.float64, torch.complex128)
     if y.is_complex():

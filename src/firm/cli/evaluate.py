@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
-from firm.cli.choices import Convention, Dataset, Precision, Split
+from firm.cli.choices import Convention, Dataset, Method, Precision, Split
 from firm.cli.settings import task_names
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ def evaluate(
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    method: Annotated[
+        Method,
+        typer.Option(
+            help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each."
+        ),
+    ] = "euler",
     methods: Annotated[
         str,
         typer.Option(
@@ -97,7 +103,9 @@ def evaluate(
         counts, given = numbers(steps), settings(own or [])
         classes = task_classes(tasks, given)  # before anything is read
         images_of = "cat" if dataset == "afhq" else "face"  # whose networks the baselines take
-        rows = rows_for(given_names, counts, Loading(where, precision, network, weights, images_of))
+        rows = rows_for(given_names, counts, method, Loading(where, precision, network, weights, images_of))
+        if method != "euler" and not rows.models:
+            raise ValueError(f"--method {method} is for models, and none is named; baselines are given with --methods")
         side = rows.shared(
             lambda model: side_for(size, dataset, model.card), side_for(size, dataset, {}), "the side of their images",
             "give --size",
@@ -133,7 +141,7 @@ def evaluate(
                 if not_done:
                     console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
             for task in chosen if images else ():
-                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png")
+                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png", batch=batch)
     took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
     console.print(f"{took}; results are in {folder}", soft_wrap=True)
 

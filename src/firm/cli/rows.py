@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from firm._model import Firm
-    from firm.cli.choices import Precision
+    from firm.cli.choices import Method, Precision
     from firm.evaluation import NamedMethod
 
 T = TypeVar("T")
@@ -59,8 +59,11 @@ class Rows:
         return [f"{where}: {'; '.join(sentences)}" for where, sentences in found if sentences]
 
 
-def rows_for(names: Sequence[str], steps: Sequence[int], how: Loading) -> Rows:
-    """The rows for what was named: first the two that every table begins with, then baselines, functions, models."""
+def rows_for(names: Sequence[str], steps: Sequence[int], method: Method, how: Loading) -> Rows:
+    """The rows for what was named: first the two that every table begins with, then baselines, functions, models.
+
+    Models have one for each number of `steps` of the `method`.
+    """
     from firm._util.importing import is_own
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.evaluation import firm_method, plain_methods
@@ -80,7 +83,8 @@ def rows_for(names: Sequence[str], steps: Sequence[int], how: Loading) -> Rows:
     about = list(zip(files, prints, [model.card for model in loaded], strict=True))
     models = dict(zip(told_apart([names_of_model(*each) for each in about]), loaded, strict=True))
     rows += functions
-    rows += [firm_method(m, N, *([name] if len(models) > 1 else [])) for name, m in models.items() for N in steps]
+    shown = {name if len(models) > 1 else "FIRM": model for name, model in models.items()}
+    rows += [firm_method(model, N, name, method) for name, model in shown.items() for N in steps]
     parts = [*(folder_name(*each) for each in about), *known, *(f.label.replace(":", "_") for f in functions)]
     return Rows(rows, models, joined(parts or names))
 

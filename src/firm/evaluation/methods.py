@@ -10,6 +10,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._sampling import Generators, sample
+from firm._sampling import Method as Integrator
 from firm.operators import LinearOperator, data_consistency
 from firm.tasks import BaseTask
 from firm.tasks._own import blamed
@@ -52,11 +53,14 @@ def plain_methods() -> list[NamedMethod]:
     return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
 
 
-def firm_method(model: Firm, steps: int, name: str = "FIRM") -> NamedMethod:
-    """FIRM with N = `steps`; of several models in a table, `name` tells which."""
+def firm_method(model: Firm, steps: int, name: str = "FIRM", method: Integrator = "euler") -> NamedMethod:
+    """FIRM with N = `steps` of a `method`, as in `firm.sample`; of several models in a table, `name` tells which."""
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
         with blamed(network=type(model.estimator)):
-            return sample(model, op, y, steps, sigma=sigma, generator=generator)
+            return sample(model, op, y, steps, sigma=sigma, generator=generator, method=method)
 
-    return NamedMethod(f"{name} N={steps}", run, model.calls(steps), model.fingerprint())
+    label, fingerprint = f"{name} N={steps}", model.fingerprint()
+    if method != "euler":  # which is the paper's: its rows are called as they were
+        label, fingerprint = f"{label} {method}", f"{fingerprint}-{method}"
+    return NamedMethod(label, run, model.calls(steps, method), fingerprint)

@@ -20,7 +20,7 @@ from firm._util.machine import describe_machine
 from firm._util.text import counted
 from firm.evaluation.folder import Row
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.evaluation.run import Evaluation, restore_chunk, score_image
+from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_image
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
@@ -92,41 +92,55 @@ def write_results(
     write_atomically(out / "results.json", json.dumps(results, indent=1))
 
 
-def comparison(evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMethod], count: int, path: Path) -> None:
-    """A picture of the first `count` images: truth, each method, and the error of the last; metrics below."""
+def comparison(
+    evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMethod], count: int, path: Path, *, batch: int = 8
+) -> None:
+    """A picture of the first `count` images: truth, each method, and the error of the last; metrics below.
+
+    As in `evaluate`, `batch` images are restored at once on a GPU, and one on the CPU.
+    """
     import matplotlib.pyplot as plt
 
-    chunk = range(min(count, len(evaluation.files)))
+    rows = range(min(count, len(evaluation.files)))
     methods = [settled for method in methods if (settled := method.on(task)) is not None]
-    results = [restore_chunk(evaluation, task, method, chunk) for method in methods]
     columns = len(methods) + 2
     figure, axes = plt.subplots(
-        len(chunk), columns, figsize=(2.1 * columns, 2.35 * len(chunk)), squeeze=False, layout="constrained"
+        len(rows), columns, figsize=(2.1 * columns, 2.35 * len(rows)), squeeze=False, layout="constrained"
     )
-    for k in chunk:
-        truth = results[0].truth[k]
-        _show(axes[k, 0], visible(truth[None], evaluation.images.complex)[0], Path(evaluation.files[k]).name)
-        for column, (method, restored) in enumerate(zip(methods, results, strict=True), start=1):
-            score = score_image(evaluation, task, method, restored, k)
-            digits = {"psnr": 2, "ssim": 3, "lpips": 3}
-            label = " / ".join(f"{value:.{digits[key]}f}" for key, value in score.items())
-            _show(axes[k, column], visible(restored.x[k : k + 1], evaluation.images.complex)[0], label)
-            if k == 0:
-                seen = restored.y.shape == restored.x.shape  # else it is shown as A'y
-                name = ("measurement" if seen else "A'y") if method.run is degraded else method.label
-                axes[0, column].set_title(textwrap.fill(name, TITLE), fontsize=9)
-        error = (results[-1].x[k] - truth).abs().mean(0).cpu()
-        shown = axes[k, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
-        axes[k, -1].set(xticks=[], yticks=[])
-        axes[k, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
-    axes[0, 0].set_title("truth", fontsize=9)
-    axes[0, -1].set_title(textwrap.fill(f"|error| of {methods[-1].label}", TITLE), fontsize=9)
-    figure.colorbar(shown, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
+    for chunk in chunks(evaluation, rows, batch):
+        measured = measure_chunk(evaluation, task, chunk)
+        results = [restore_chunk(evaluation, task, method, chunk, measured) for method in methods]
+        for k, i in enumerate(chunk):
+            truth = visible(measured.truth[k : k + 1], evaluation.images.complex)[0]
+            _show(axes[i, 0], truth, Path(evaluation.files[i]).name)
+            for axis, method, restored in zip(axes[i, 1:-1], methods, results, strict=True):
+                score = score_image(evaluation, task, method, restored, k)
+                _show(axis, visible(restored.x[k : k + 1], evaluation.images.complex)[0], _in_words(score))
+            errors = _show_error(axes[i, -1], results[-1].x[k], measured.truth[k])
+    seen = measured.y.shape == measured.truth.shape  # else it is shown as A'y
+    names = [("measurement" if seen else "A'y") if m.run is degraded else m.label for m in methods]
+    for axis, title in zip(axes[0], ["truth", *names, f"|error| of {methods[-1].label}"], strict=True):
+        axis.set_title(textwrap.fill(title, TITLE), fontsize=9)
+    figure.colorbar(errors, ax=axes[:, -1].tolist(), shrink=0.8, aspect=30)
     figure.suptitle(f"{task.name}: PSNR / SSIM / LPIPS (convention {evaluation.convention})", fontsize=10)
     picture = io.BytesIO()
     figure.savefig(picture, dpi=110, format="png")
     plt.close(figure)
     write_atomically(path, picture.getvalue())
+
+
+def _in_words(score: dict[str, float]) -> str:
+    digits = {"psnr": 2, "ssim": 3, "lpips": 3}
+    return " / ".join(f"{value:.{digits[key]}f}" for key, value in score.items())
+
+
+def _show_error(axis: Any, x: torch.Tensor, truth: torch.Tensor) -> Any:
+    """The mean of |x - truth| over the channels; returns what a colour bar is made of."""
+    error = (x - truth).abs().mean(0).cpu()
+    shown = axis.imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
+    axis.set(xticks=[], yticks=[])
+    axis.set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
+    return shown
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:

@@ -85,7 +85,6 @@ def evaluate(
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
-    batch = batch if evaluation.device.type == "cuda" else 1
     out = Path(out)
     claim(out, evaluation)
     table = out / "images.csv"
@@ -96,7 +95,7 @@ def evaluate(
     work: list[tuple[BaseTask, NamedMethod, range]] = []
     for task, method in pairs:
         todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, method.fingerprint, i) not in done]
-        work += [(task, method, chunk) for chunk in _chunks(todo, batch)]
+        work += [(task, method, chunk) for chunk in chunks(evaluation, todo, batch)]
     place = {task.name: number for number, task in enumerate(evaluation.tasks)}
     work.sort(key=lambda item: (place[item[0].name], item[2].start))  # every method on a chunk before the next chunk
     total = len(pairs) * len(evaluation.files)
@@ -121,6 +120,16 @@ def evaluate(
             bar.update(len(chunk))
     wanted = {(task.name, method.label, method.fingerprint) for task, method in pairs}
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
+
+
+def chunks(evaluation: Evaluation, indices: Sequence[int], batch: int) -> Iterator[range]:
+    """Runs of consecutive images that are restored at once: at most `batch` on a GPU, one elsewhere."""
+    batch = batch if evaluation.device.type == "cuda" else 1
+    start = 0
+    for end in range(1, len(indices) + 1):
+        if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == batch:
+            yield range(indices[start], indices[end - 1] + 1)
+            start = end
 
 
 def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measured:
@@ -212,12 +221,3 @@ def _evaluate_chunk(
         }
         for i, score in zip(chunk, every, strict=True)
     ]
-
-
-def _chunks(indices: list[int], batch: int) -> Iterator[range]:
-    """Runs of consecutive indices, at most `batch` long."""
-    start = 0
-    for end in range(1, len(indices) + 1):
-        if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == batch:
-            yield range(indices[start], indices[end - 1] + 1)
-            start = end

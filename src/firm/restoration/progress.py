@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from tqdm import tqdm
 
 from firm._model import Firm
+from firm._sampling import Method
 from firm.restoration.tiling import Tiled
 
 PATIENCE = 2.0  # seconds before a bar appears
 
 
 @contextmanager
-def tile_bar(model: Firm, size: tuple[int, int], steps: int, batches: list[int]) -> Iterator[None]:
+def tile_bar(
+    model: Firm, size: tuple[int, int], steps: int, batches: list[int], method: Method = "euler"
+) -> Iterator[None]:
     """A bar over all network calls on all tiles of a picture, with the step and the time left, on a terminal.
 
     Parameters
@@ -23,19 +26,20 @@ def tile_bar(model: Firm, size: tuple[int, int], steps: int, batches: list[int])
         With a `Tiled` estimator; of another nothing is shown.
     size
         Height and width of the image that is restored.
-    steps, batches
-        N, and how many samples are drawn at a time.
+    steps, batches, method
+        N, how many samples are drawn at a time, and how the flow is integrated.
     """
     estimator = model.estimator
     if not isinstance(estimator, Tiled):
         yield
         return
-    tiles, calls = estimator.count(*size), model.calls(steps)
+    tiles, calls = estimator.count(*size), model.calls(steps, method)
+    of_a_step = model.calls(2, method) - model.calls(1, method)  # Heun's last step has fewer
     total = tiles * calls * len(batches)
 
     def advance() -> None:
         batch, call = divmod(int(bar.n) // tiles, calls)
-        step = f"step {call * steps // calls + 1} of {steps}"
+        step = f"step {call // of_a_step + 1} of {steps}"
         drawn = f"sample {sum(batches[:batch]) + 1} of {sum(batches)}, " if sum(batches) > 1 else ""
         bar.set_description(drawn + step, refresh=False)
         bar.update()

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
+from firm._sampling import Method
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
@@ -69,6 +70,7 @@ class Job:
     inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
+    method: Method = "euler"  # of the steps, as in `firm.sample`
     bars: bool = False  # show the time left on one picture
 
 
@@ -183,11 +185,11 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         with _bar(job, problem):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
-                sigma=problem.sigma, keep=False, on_sample=files.sample if job.samples > 1 else None,
+                sigma=problem.sigma, method=job.method, keep=False, on_sample=files.sample if job.samples > 1 else None,
             )  # fmt: skip
     row: Row = {
-        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "samples": job.samples,
-        "nfe": result.nfe, "seconds": round(result.seconds, 3),
+        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "method": job.method,
+        "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*problem.notes, *_as_given(warned, problem), *advice(job.model, problem, options=True)],
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
@@ -215,7 +217,7 @@ def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
         return nullcontext()
     like = problem.op.A_adjoint(problem.y)
     H, W = like.shape[-2:]
-    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples))
+    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples), job.method)
 
 
 class Files:
@@ -242,8 +244,9 @@ class Files:
         def seen(x: Tensor) -> Tensor:
             return visible(x[None], problem.complex)[0]
 
+        how = f"N = {job.steps}" + ("" if job.method == "euler" else f" {job.method}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
-        panels = [("measurement", problem.shown[0]), (f"restored, N = {job.steps}{score}", seen(image))]
+        panels = [("measurement", problem.shown[0]), (f"restored, {how}{score}", seen(image))]
         if result.std is not None:
             std = problem.spread(result.std)[0]
             if problem.array:
