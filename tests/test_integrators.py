@@ -1,4 +1,4 @@
-"""``--method``: the commands integrate the flow as `firm.sample` does, count its network calls, and record it."""
+"""``--integrator``: the commands integrate the flow as `firm.sample` does, count its network calls, and record it."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def test_a_restored_picture_is_the_sample_of_this_method(place, tmp_path):
     pictures = []
     for method, calls in CALLS.items():
         out = tmp_path / method
-        result = restore(place, out, *([] if method == "euler" else ["--method", method]))
+        result = restore(place, out, *([] if method == "euler" else ["--integrator", method]))
         assert result.exit_code == 0, result.output
         x = firm.sample(
             model, problem.op, problem.y, 3, sigma=problem.sigma, method=method,
@@ -50,19 +50,19 @@ def test_a_restored_picture_is_the_sample_of_this_method(place, tmp_path):
         wanted = ((problem.finish(x)[0] + 1) / 2).permute(1, 2, 0)
         np.testing.assert_allclose(pictures[-1], wanted.numpy(), atol=1e-5)
         row = json.loads((out / "restore.json").read_text())[0]
-        assert (row["N"], row["method"], row["nfe"]) == (3, method, calls)
+        assert (row["N"], row["integrator"], row["nfe"]) == (3, method, calls)
     assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(pictures, [*pictures[1:], pictures[0]], strict=True))
 
 
 def test_a_result_of_another_method_is_another_result(place, tmp_path):
-    assert restore(place, tmp_path / "out", "--method", "heun").exit_code == 0
-    assert says(restore(place, tmp_path / "out", "--method", "heun").output, "nothing to do")
+    assert restore(place, tmp_path / "out", "--integrator", "heun").exit_code == 0
+    assert says(restore(place, tmp_path / "out", "--integrator", "heun").output, "nothing to do")
     other = restore(place, tmp_path / "out")
     assert (other.exit_code, says(other.output, "of a run with other settings")) == (2, True)
 
 
 def test_a_calibration_is_one_of_euler_steps(place, tmp_path):
-    more = ["--samples", 2, "--calibration", tmp_path / "c.json", "--method", "heun"]
+    more = ["--samples", 2, "--calibration", tmp_path / "c.json", "--integrator", "heun"]
     result = restore(place, tmp_path, *more)
     assert (result.exit_code, says(result.output, "--calibration holds for Euler steps")) == (2, True)
 
@@ -73,7 +73,7 @@ def test_rows_of_an_evaluation_are_the_samples_of_this_method(place, tmp_path):
     images = load_images("folder", place / "pictures", size=SIZE, progress=False)
     common = ["--data", place / "pictures", "--tasks", "random-inpainting", "--steps", 3, "--out", tmp_path]
     for method in CALLS:
-        result = call("evaluate", place / "model.safetensors", *common, "--method", method)
+        result = call("evaluate", place / "model.safetensors", *common, "--integrator", method)
         assert result.exit_code == 0, result.output
     lines = csv.DictReader((tmp_path / "images.csv").read_text().splitlines())
     rows = {(row["method"], int(row["index"])): row for row in lines}
@@ -92,5 +92,5 @@ def test_rows_of_an_evaluation_are_the_samples_of_this_method(place, tmp_path):
 
 
 def test_a_method_without_a_model_is_refused(place, tmp_path):
-    result = call("evaluate", "degraded", "--data", place / "pictures", "--out", tmp_path, "--method", "heun")
-    assert (result.exit_code, says(result.output, "--method heun is for models, and none is named")) == (2, True)
+    result = call("evaluate", "degraded", "--data", place / "pictures", "--out", tmp_path, "--integrator", "heun")
+    assert (result.exit_code, says(result.output, "--integrator heun is for models, and none is named")) == (2, True)

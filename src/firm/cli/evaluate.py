@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
-from firm.cli.choices import Convention, Dataset, Method, Precision, Split
+from firm.cli.choices import Convention, Dataset, Integrator, Precision, Split
 from firm.cli.settings import task_names
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def evaluate(
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
-    method: Annotated[
-        Method,
+    integrator: Annotated[
+        Integrator,
         typer.Option(
             help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each."
         ),
@@ -103,9 +103,11 @@ def evaluate(
         counts, given = numbers(steps), settings(own or [])
         classes = task_classes(tasks, given)  # before anything is read
         images_of = "cat" if dataset == "afhq" else "face"  # whose networks the baselines take
-        rows = rows_for(given_names, counts, method, Loading(where, precision, network, weights, images_of))
-        if method != "euler" and not rows.models:
-            raise ValueError(f"--method {method} is for models, and none is named; baselines are given with --methods")
+        rows = rows_for(given_names, counts, integrator, Loading(where, precision, network, weights, images_of))
+        if integrator != "euler" and not rows.models:
+            raise ValueError(
+                f"--integrator {integrator} is for models, and none is named; baselines are given with --methods"
+            )
         side = rows.shared(
             lambda model: side_for(size, dataset, model.card), side_for(size, dataset, {}), "the side of their images",
             "give --size",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm.cli.checks import Device, MaxMegapixels, told, whole_number
-from firm.cli.choices import Format, Method, Precision
+from firm.cli.choices import Format, Integrator, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
 
@@ -117,8 +117,8 @@ def restore(
             parser=whole_number(1), metavar="<int>", help="Euler steps N: few for least error, more for detail."
         ),
     ] = 2,
-    method: Annotated[
-        Method,
+    integrator: Annotated[
+        Integrator,
         typer.Option(help="Of the steps: the paper's euler; midpoint and heun evaluate the velocity twice in each."),
     ] = "euler",
     samples: Annotated[
@@ -171,8 +171,10 @@ def restore(
     refuse_others_options(task, simulate, own, size, mask, value_range)
     if calibration is not None and samples < 2:
         raise typer.BadParameter("--calibration is for standard deviations: give --samples 2 or more")
-    if calibration is not None and method != "euler":
-        raise typer.BadParameter("--calibration holds for Euler steps, with which it was fitted: leave --method out")
+    if calibration is not None and integrator != "euler":
+        raise typer.BadParameter(
+            "--calibration holds for Euler steps, with which it was fitted: leave --integrator out"
+        )
     try:
         what = Degradation(
             task, simulate, None if sigma is None else noise_level(sigma), mask, keep_known, kernel,
@@ -190,7 +192,8 @@ def restore(
                 **what.about(), "model": chosen.fingerprint(), "value_range": values, "steps": steps,
                 "samples": samples, "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
                 **given({"calibration": None if scale is None else scale.scale}),
-                **({} if method == "euler" else {"method": method}),  # earlier results, all of Euler's, count as done
+                # of Euler's nothing: earlier results count as done
+                **({} if integrator == "euler" else {"integrator": integrator}),
             }  # fmt: skip
 
             def problem(path: Path) -> Problem:
@@ -199,7 +202,7 @@ def restore(
 
             job = Job(
                 tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, settings=about,
-                inputs=lambda path: what.inputs(path, found.root), force=force, calibration=scale, method=method,
+                inputs=lambda path: what.inputs(path, found.root), force=force, calibration=scale, method=integrator,
             )  # fmt: skip
             rows = restore_files(job, found.files, found.root, r)
     except (ProblemError, ValueError, OSError) as error:

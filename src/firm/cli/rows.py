@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
     from firm._model import Firm
-    from firm.cli.choices import Method, Precision
+    from firm.cli.choices import Integrator, Precision
     from firm.evaluation import NamedMethod
 
 T = TypeVar("T")
@@ -59,10 +59,10 @@ class Rows:
         return [f"{where}: {'; '.join(sentences)}" for where, sentences in found if sentences]
 
 
-def rows_for(names: Sequence[str], steps: Sequence[int], method: Method, how: Loading) -> Rows:
+def rows_for(names: Sequence[str], steps: Sequence[int], integrator: Integrator, how: Loading) -> Rows:
     """The rows for what was named: first the two that every table begins with, then baselines, functions, models.
 
-    Models have one for each number of `steps` of the `method`.
+    Models have one for each number of `steps` of the `integrator`.
     """
     from firm._util.importing import is_own
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
@@ -84,7 +84,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], method: Method, how: Lo
     models = dict(zip(told_apart([names_of_model(*each) for each in about]), loaded, strict=True))
     rows += functions
     shown = {name if len(models) > 1 else "FIRM": model for name, model in models.items()}
-    rows += [firm_method(model, N, name, method) for name, model in shown.items() for N in steps]
+    rows += [firm_method(model, N, name, integrator) for name, model in shown.items() for N in steps]
     parts = [*(folder_name(*each) for each in about), *known, *(f.label.replace(":", "_") for f in functions)]
     return Rows(rows, models, joined(parts or names))
 

@@ -188,7 +188,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
                 sigma=problem.sigma, method=job.method, keep=False, on_sample=files.sample if job.samples > 1 else None,
             )  # fmt: skip
     row: Row = {
-        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "method": job.method,
+        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "integrator": job.method,
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*problem.notes, *_as_given(warned, problem), *advice(job.model, problem, options=True)],
     }  # fmt: skip
