@@ -144,6 +144,13 @@ def test_damaged_and_foreign_checkpoints_are_passed_over(make, tmp_path):
     assert result["steps_now"] == 5  # from step 25 on
 
 
+def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch):
+    """Without a device it would be that of a GPU, where there is one, also with --device cpu."""
+    monkeypatch.setattr("firm.training.loop.peak_megabytes", lambda device=None: str(device))
+    train(short, RANK, progress=False)
+    assert {row["peak_mb"] for row in read_log(tmp_path / "run")} == {"cpu"}
+
+
 def run_two_processes(config, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]

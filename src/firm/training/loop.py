@@ -83,7 +83,7 @@ def train(
                 row = {
                     "step": trainer.step, "loss": mean, "norm": norm.item(),
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
-                    "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
+                    "peak_mb": peak_megabytes(ranks.device), "skipped": int(trainer.skipped),
                 }  # fmt: skip
                 if trainer.loss.balance is not None:
                     row["error"] = trainer.loss.balance.mean_error()
