@@ -52,6 +52,10 @@ def check(c: TrainConfig) -> None:
     need(c.batch % c.accumulate == 0, f"batch ({c.batch}) must be a multiple of accumulate ({c.accumulate})")
     need(bool(c.val_steps) and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}")
     need(not c.deterministic or not c.compile, "deterministic=true needs compile=false")
+    need(
+        c.recompute != "pointwise" or c.compile,
+        "recompute=pointwise is for compiled blocks: set compile=true, or recompute=calls, which works without",
+    )
     _check_images(c, need)
     try:
         objective = objective_class(c.objective)
