@@ -61,11 +61,28 @@ def check(c: TrainConfig) -> None:
         objective = objective_class(c.objective)
     except ValueError as error:
         raise ConfigError(f"{error}{did_you_mean(c.objective, NAMED)}") from error
-    pairs = c.objective == "prior" or is_own(c.objective)
-    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
     _check_network(c, need, objective.network_class, objective.fits)
+    _check_use(c, need, objective)
     if objective.measures:
         _check_tasks(c, need, objective)
+
+
+def _check_use(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
+    """Refuse settings that the objective does not look at; one of the user's own may look at any."""
+
+    def changed(*keys: str) -> list[str]:
+        return [key for key in keys if getattr(c, key) != getattr(type(c), key)]
+
+    own = is_own(c.objective)
+    pairs = c.objective == "prior" or own
+    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
+    solves = c.objective in ("paper", "balanced") or own
+    for key in changed("output", "coupling"):
+        about = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, which have a solver"
+        need(solves, f"{about}: objective={c.objective} does not look at it")
+    for key in changed("task", "mixture", "mask"):
+        about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
+        need(objective.measures, f"{about}; leave it out")
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
@@ -83,6 +100,10 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(
         not c.mapped or c.dataset == "arrays" or bool(c.cache),
         "mapped=true needs cache=FOLDER for the decoded pictures",
+    )
+    need(
+        not c.val_data or c.dataset in ("folder", "arrays"),
+        f"val_data is for dataset=folder and arrays; {c.dataset} has a val split of its own, in data=",
     )
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
