@@ -29,7 +29,7 @@ from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
-from firm.training.own_code import refuse_edited_code, write_code
+from firm.training.own_code import refuse_edited_code, ways_on, write_code
 from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
 
@@ -180,16 +180,14 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
         scores = {key: float(value) for key, value in found.items()}
     except (TrainingError, OSError):
         raise
-    except OwnCodeError as error:
-        raise TrainingError(
-            f"validation failed at step {trainer.step}: {error}. The training up to here is saved in {out}"
-        ) from error
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise TrainingError(
-            f"validation failed at step {trainer.step}, {place.filename}, line {place.lineno}: "
-            f"{type(error).__name__}: {error}. The training up to here is saved in {out}"
-        ) from error
+        where, what = "", str(error)
+        if not isinstance(error, OwnCodeError):  # which names its place
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
+        mended = f". Once your code is mended: {ways_on(out)}" if ways_on(out) else ""
+        saved = f"The training up to here is saved in {out}{mended}"
+        raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
     if log is not None and scores:
         log.write({"step": trainer.step, **scores})
     main = next(iter(scores.values()), -math.inf)
