@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import yaml
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._util.distributed import Ranks, average, largest
 from firm._util.files import remove_leftovers, write_atomically
@@ -30,6 +29,7 @@ from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
 from firm.training.own_code import refuse_edited_code, ways_on, write_code
+from firm.training.progress import Progress
 from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
 
@@ -67,7 +67,7 @@ def train(
         contextlib.closing(trainer.feed),
         contextlib.closing(log) if log is not None else contextlib.nullcontext(),
         _signals() as stop,
-        _bar(config, trainer, progress and ranks.main) as bar,
+        contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
     ):
         while trainer.progress < 1:
             loss, norm = trainer.advance()
@@ -91,14 +91,15 @@ def train(
                 if log is not None:
                     with _told(problems, out):
                         log.write(row)
-                told = "error" if "error" in row else "loss"
-                bar.set_postfix({told: f"{row[told]:.4f}", "img_s": f"{speed:.0f}"}, refresh=False)
+                shown.numbers(row)
                 result |= row
-            bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
+            shown.advance()
             due = config.validate_every and trainer.step % config.validate_every == 0
             if ranks.main and len(held_out) and (done or due):
                 with _told(problems, out):
-                    result |= _validate(trainer, out, held_out, log)
+                    scores = _validate(trainer, out, held_out, log)
+                    shown.scores(scores)
+                    result |= scores
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
@@ -240,9 +241,3 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _bar(config: TrainConfig, trainer: Trainer, shown: bool) -> Any:
-    if config.max_minutes:
-        return tqdm(total=round(60 * config.max_minutes), initial=int(trainer.elapsed), unit="s", disable=not shown)
-    return tqdm(total=config.total_steps, initial=trainer.step, unit="step", disable=not shown)
