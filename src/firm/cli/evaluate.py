@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
+from firm.cli.checks import SEED, Device, Key, MaxMegapixels, in_words
 from firm.cli.choices import Convention, Dataset, Precision, Split
 from firm.cli.settings import task_names
 
@@ -70,6 +70,7 @@ def evaluate(
     value_range: Annotated[
         str | None, typer.Option(help="Arrays: the values low,high that become -1 and 1 (default: as in training).")
     ] = None,
+    key: Key = None,
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
     ] = None,
@@ -119,7 +120,7 @@ def evaluate(
         with folder_lock(folder):
             pictures = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
-                broken="skip" if skip_broken else "refuse", value_range=values, max_megapixels=max_megapixels,
+                broken="skip" if skip_broken else "refuse", value_range=values, key=key, max_megapixels=max_megapixels,
             )  # fmt: skip
             chosen = [task_for(kind, pictures.shape[1:], given) for kind in classes]
             for note in (*rows.notes(chosen), *_without_effect(rows, steps, weights)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels, told, whole_number
+from firm.cli.checks import Device, Key, MaxMegapixels, told, whole_number
 from firm.cli.choices import Format, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
@@ -113,6 +113,7 @@ def restore(
             "than 8 bits: black,white (default: 0,65535; of floats 0,1)."
         ),
     ] = None,
+    key: Key = None,
     steps: Annotated[
         int,
         typer.Option(
@@ -177,15 +178,15 @@ def restore(
 
     def problem(path: Path, channels: int, values: tuple[float, float] | None) -> Problem:
         if task is not None and measured:
-            return measured_problem(path, task, degradation, sides, channels, max_megapixels)
+            return measured_problem(path, task, degradation, sides, channels, max_megapixels, key)
         values = values if value_range is not None or is_array_file(path) else None  # that of training is for arrays
         if task is not None:
             return picture_problem(
                 path, task, sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel, channels=channels,
-                value_range=values, max_megapixels=max_megapixels, **given(settings),
+                value_range=values, max_megapixels=max_megapixels, key=key, **given(settings),
             )  # fmt: skip
         assert simulate is not None
-        return simulated_problem(path, simulate, degradation, seed, channels, values, max_megapixels)
+        return simulated_problem(path, simulate, degradation, seed, channels, values, max_megapixels, key)
 
     def mask_of(path: Path) -> Path | None:
         if mask is None or not mask.is_dir():
@@ -227,6 +228,7 @@ def restore(
                 "precision": precision,
             }  # fmt: skip
             about |= {} if sides is None else {"size": sides}
+            about |= {} if key is None else {"key": key}
             about |= {"surroundings": "unknown"} if task == "deblurring" else {}  # once they were mirrored
             kind_of_task = str(task) if named is None else task_class(named).name
             scale = None if calibration is None else _scale(calibration, kind_of_task, model, network, steps, samples)

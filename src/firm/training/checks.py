@@ -105,6 +105,10 @@ def _check_images(c: TrainConfig, need: Any) -> None:
         not c.val_data or c.dataset in ("folder", "arrays"),
         f"val_data is for dataset=folder and arrays; {c.dataset} has a val split of its own, in data=",
     )
+    need(
+        not c.key or c.dataset in ("folder", "arrays"),
+        f"key names an array in files that hold several; dataset={c.dataset} has pictures",
+    )
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 
 
