@@ -52,11 +52,14 @@ class Constant:
         return self.z
 
 
-def test_the_loss_is_the_papers():
+@pytest.mark.parametrize("tau_min", [0.1, 0.25])
+def test_the_loss_is_the_papers(tau_min):
+    """The floor of the time scale is that of the velocity and of its weight."""
     x_1, x_0, z = torch.randn(3, 2, 1, 4, 4)
     t = torch.tensor([0.3, 0.97])
-    loss = firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t)
-    tau = torch.tensor([0.7, 0.1])
+    given = {} if tau_min == 0.1 else {"tau_min": tau_min}
+    loss = firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t, **given)
+    tau = torch.tensor([0.7, tau_min])
     error = ((z - x_1) ** 2).mean((1, 2, 3)) / tau**2
     torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())
 

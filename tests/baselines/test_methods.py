@@ -201,6 +201,14 @@ def test_unknown_names(pictures, weights, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_options_that_no_method_looks_at_are_noted(pictures, weights, tmp_path):
+    words = ("--tasks", "denoising", "--limit", "1")
+    told = run(pictures, weights, tmp_path / "out", "degraded", *words, "--steps", "3")
+    assert says(told, "note: --steps is for models, and had no effect here")
+    assert says(told, "note: --weights is for baselines, and had no effect here")
+    assert "no effect" not in run(pictures, weights, tmp_path / "out", "ot-ode", *words)
+
+
 def test_a_baseline_is_settled_for_a_task_first(weights):
     networks = Networks("cpu", where=weights)
     (method,) = baseline_methods("ot-ode", networks)

@@ -27,7 +27,10 @@ def several(path):
 @pytest.mark.parametrize("suffix", [".npz", ".pt", ".h5"])
 def test_files_of_several_arrays_need_a_key(suffix, tmp_path):
     path = several(tmp_path / f"x{suffix}")
-    with pytest.raises(ArrayError, match=rf"x\{suffix}: holds several arrays \(first, second\): choose one with key="):
+    several_of_them = (
+        rf"x\{suffix}: holds several arrays \(first, second\): choose one with key=NAME \(--key NAME in firm"
+    )
+    with pytest.raises(ArrayError, match=several_of_them):
         load(path)
     assert len(load(path, key="second")) == 3
     assert read_image(path, key="first")[0].shape == (2, 8, 8)

@@ -34,7 +34,7 @@ class Bar:
 @pytest.fixture
 def bars(monkeypatch):
     made = []
-    monkeypatch.setattr(progress, "tqdm", lambda **options: made.append(Bar(**options)) or made[-1])
+    monkeypatch.setattr(progress, "progress_bar", lambda **options: made.append(Bar(**options)) or made[-1])
     return made
 
 

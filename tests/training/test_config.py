@@ -80,6 +80,12 @@ def test_a_dump_loads_again(tmp_path):
         ("task=denosing", "did you mean 'denoising'"),
         ("task={name: denoising, sigma: 0.1}", "a task with settings goes into mixture"),
         ("pairing=optimal", "pairing=optimal belongs to objective=prior"),
+        (("objective=prior", "output=correction"), "output=correction belongs to objective=paper and balanced"),
+        (("objective=bridge", "coupling=noise"), "coupling=noise belongs to objective=paper and balanced"),
+        (("objective=prior", "task=deblurring"), "task is for objectives with measurements: objective=prior learns"),
+        (("objective=prior", "mixture=[{name: denoising}]"), "mixture is for objectives with measurements"),
+        (("objective=prior", "mask=shared"), "mask is for objectives with measurements"),
+        (("dataset=celeba", "val_data=faces"), "val_data is for dataset=folder and arrays; celeba has a val split"),
         ("mixture=denoising", "mixture must be a list"),
         ("mixture=[{weight: 1}]", "needs a name"),
         ("mixture=[{name: denoising, factor: 2}]", "denoising has no setting 'factor'"),
@@ -97,6 +103,7 @@ def test_a_dump_loads_again(tmp_path):
         ("val_steps=[0]", "val_steps"),
         ("channels=0", "channels must be at least 1"),
         ("deterministic=true", "needs compile=false"),
+        (("recompute=pointwise", "compile=false"), "recompute=pointwise is for compiled blocks: set compile=true"),
         ("val_steps=[", "not valid YAML"),
         ("network={mult: 3}", "mult must be a list of 1 to 12 whole numbers"),
         ("network={mult: []}", "mult must be a list"),
@@ -126,7 +133,7 @@ def test_a_dump_loads_again(tmp_path):
 )
 def test_wrong_settings_are_refused_with_a_hint(override, message):
     with pytest.raises(ConfigError, match=message):
-        load_config(None, [override])
+        load_config(None, [override] if isinstance(override, str) else override)
 
 
 def test_wrong_files(tmp_path):
@@ -268,16 +275,26 @@ def test_a_run_needs_a_folder(given, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), MemoryError(), RuntimeError("other")])
-def test_training_without_enough_memory_says_what_needs_less(monkeypatch, tmp_path, error):
+@pytest.mark.parametrize(
+    ("gpu", "more", "hint"),
+    [
+        (True, [], "recompute=pointwise needs less, then accumulate=4"),
+        (True, ["compile=false"], "accumulate=4 needs less, then recompute=calls"),
+        (True, ["--device", "cpu"], "accumulate=4 needs less, then recompute=calls"),
+        (False, [], "accumulate=4 needs less, then recompute=calls"),
+    ],
+)
+def test_training_without_enough_memory_says_what_needs_less(monkeypatch, tmp_path, error, gpu, more, hint):
+    """What is of use there: nothing is compiled on a CPU."""
+
     def fails(*_, **__):
         raise error
 
     monkeypatch.setattr("firm.training.loop.train", fails)
-    result = call("train", CONFIGS / "compact.yaml", f"data={tmp_path}", f"out={tmp_path / 'run'}")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
+    result = call("train", CONFIGS / "compact.yaml", f"data={tmp_path}", f"out={tmp_path / 'run'}", *more)
     if "other" in str(error):
         assert result.exception is error  # a mistake of the program stays one
     else:
         assert result.exit_code == 2
-        assert says(
-            result.output, "there is not enough memory for this: recompute=pointwise needs less, then accumulate=4"
-        )
+        assert says(result.output, f"there is not enough memory for this: {hint}")

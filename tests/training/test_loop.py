@@ -3,11 +3,13 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,32 @@ def test_damaged_and_foreign_checkpoints_are_passed_over(make, tmp_path):
     assert result["steps_now"] == 5  # from step 25 on
 
 
+@pytest.mark.parametrize("minutes", [0, 0.03])
+def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch, minutes):
+    """One when it begins to log and then one every few minutes, and what validations found."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    config = make("epochs=1", "log_every=2", "validate_every=5", f"max_minutes={minutes}")
+    train(config, RANK)
+    told = capsys.readouterr().err.splitlines()
+    first = r"step 2, 0\.\d of 0.03 minutes" if minutes else r"step 2 of 10, 0\.\d minutes"
+    assert re.fullmatch(rf"{first}: loss \d+\.\d{{4}}, \d+ images/s", told[0])
+    assert re.fullmatch(r"validation at step 5: psnr N=2 -?\d+\.\d\d", told[1])
+    assert not [line for line in told[1:] if line.startswith("step")]
+    assert "|" not in "".join(told)
+    monkeypatch.setattr("firm.training.progress.EVERY", 0)
+    train(replace(config, epochs=2, max_minutes=2 * minutes), RANK)
+    assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]) >= 5
+    train(replace(config, epochs=3, max_minutes=3 * minutes), RANK, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch):
+    """Without a device it would be that of a GPU, where there is one, also with --device cpu."""
+    monkeypatch.setattr("firm.training.loop.peak_megabytes", lambda device=None: str(device))
+    train(short, RANK, progress=False)
+    assert {row["peak_mb"] for row in read_log(tmp_path / "run")} == {"cpu"}
+
+
 def run_two_processes(config, tmp_path):
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
     local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
@@ -278,7 +306,8 @@ def test_bench_measures_and_writes(config_file, tmp_path):
     assert "images/s" in result.output
     errors = [row["gradient error"] for row in results["rows"] if row["mode"] == "fast"]
     assert all(0 < error < 0.05 for error in errors)  # bfloat16 against float32, and nothing else
-    plain = bench(config_file, ["bf16=false"], [4], naive=True, seconds=0.1, out=None)["rows"]
+    settings = ["bf16=false", "recompute=pointwise"]  # the latter is for compiled blocks, not for the naive mode
+    plain = bench(config_file, settings, [4], naive=True, seconds=0.1, out=None)["rows"]
     assert plain[1]["gradient error"] < 1e-5  # without it, rounding of float32
 
 

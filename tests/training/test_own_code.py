@@ -249,6 +249,33 @@ def test_errors_of_an_own_network_or_objective_are_told_with_file_and_line(case,
     assert "Traceback" not in told.output
 
 
+def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(config_file, tmp_path):
+    """An own `validate` fails after hours: they are not lost, and both messages name the ways on."""
+    file, mended, out = tmp_path / "mended_later.py", tmp_path / "mended", tmp_path / "run"
+    file.write_text("from pathlib import Path\nfrom firm.training.velocity import Velocity\nclass Own(Velocity):\n"
+                    "    def validate(self, net, images, picture):\n"
+                    f"        return {{'score': len(Path({str(mended)!r}).read_text())}}\n"
+                    )  # fmt: skip
+    words = ["train", config_file, f"objective={file}:Own", "epochs=1", "warm_epochs=0", "validate_every=2"]
+    ways = (f"init_from={out / 'model.safetensors'} and another out=", f"delete {out / 'code.json'} and give the same")
+    told = call(*words, f"out={out}")
+    assert told.exit_code == 1
+    assert all(says(told.output, way) for way in ("is saved in", "Once your code is mended", *ways)), told.output
+    file.write_text(file.read_text() + "# mended\n")
+    mended.write_text("good")
+    told = call(*words, f"out={out}")
+    assert told.exit_code == 2
+    assert all(says(told.output, way) for way in ("has been edited since", *ways)), told.output
+    told = call(*words, f"init_from={out / 'model.safetensors'}", f"out={tmp_path / 'another'}")
+    assert says(told.output, "done after 10 steps"), told.output
+    (out / "code.json").unlink()
+    told = call(*words, f"out={out}")
+    assert says(told.output, "done after 10 steps"), told.output
+    steps = [row["step"] for row in map(json.loads, (out / "metrics.jsonl").read_text().splitlines())]
+    assert steps == sorted(steps)  # it went on, and did not begin again
+    assert (out / "code.json").is_file()
+
+
 def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_path):
     file = tmp_path / "both_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))

@@ -49,11 +49,6 @@ def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make, tmp_p
         p.data += 0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
     sizes = []
     trainer.average.register_forward_hook(lambda net, inputs, out: sizes.append(len(inputs[-1])))
-
-    def nowhere_else(*_):
-        raise AssertionError("measured where evaluation measures, not on the network's device")
-
-    monkeypatch.setattr("firm.evaluation.run.measure_chunk", nowhere_else)
     scores = trainer.validate(images, tmp_path / "grid.png")
     assert max(sizes) <= 16
     assert (tmp_path / "grid.png").is_file()
@@ -65,14 +60,38 @@ def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make, tmp_p
 
 
 def test_the_images_are_measured_on_the_device_of_the_network(make, monkeypatch):
-    """Told by a device that holds no numbers."""
-    config = make("task=denoising")
-    seen = []
-    monkeypatch.setattr(validation, "restore_chunk", lambda *a: seen.append(a[-1].truth.device.type))
+    """Told by a device that holds no numbers: nothing may go to the default, a GPU where there is one."""
+    real, seen = validation.restore_chunk, []
+
+    def restore_chunk(evaluation, *rest):
+        seen.append(evaluation.device)
+        return real(evaluation, *rest)
+
+    def method(op, y, sigma, generator):
+        seen.append(y.device)
+        raise InterruptedError
+
+    monkeypatch.setattr(validation, "restore_chunk", restore_chunk)
     monkeypatch.setattr("firm.tasks.base.BaseTask.measure", lambda self, x, *_: (None, x))
-    evaluation = validation.Evaluation(Images(torch.zeros(3, 3, 16, 16), ["x"] * 3), config.make_tasks())
-    list(validation.restored_chunks(evaluation, config.make_tasks()[0], None, torch.device("meta")))
-    assert seen == ["meta"]
+    images, meta = Images(torch.zeros(3, 3, 16, 16), ["x"] * 3), torch.device("meta")
+    with pytest.raises(InterruptedError):
+        validation.scored(validation.NamedMethod("method", method), make("task=denoising"), images, meta, None)
+    assert seen == [meta, meta]
+
+
+def test_random_masks_are_the_protocols(make):
+    """One mask for all images, and the same at every validation, whatever training draws."""
+    images, masks = Images(torch.ones(3, 3, 16, 16), ["x"] * 3), []
+
+    def method(op, y, sigma, generator):
+        masks.append(op.A(torch.ones(3, 3, 16, 16)))
+        return y
+
+    for _ in range(2):
+        validation.scored(validation.NamedMethod("method", method), make("mask=fresh"), images, RANK.device, None)
+    first = masks[0][0]
+    assert 0 < float(first.mean()) < 1
+    assert all(torch.equal(mask, first) for batch in masks for mask in batch)
 
 
 def test_a_range_without_the_papers_value_is_validated_at_its_nearest_end(make):

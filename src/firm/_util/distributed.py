@@ -6,12 +6,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from firm._util.device import DeviceError, choose_device
+
+# Ranks wait for the validation of the main one, or for large pictures of another: NCCL would give up after 10 minutes.
+PATIENCE = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ def ranks(device_name: str | None = None) -> Iterator[Ranks]:
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
     if cuda:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if cuda else "gloo")
+    dist.init_process_group("nccl" if cuda else "gloo", timeout=PATIENCE)
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), device)
         dist.barrier()  # the others may leave only when the main process has validated and saved

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firm.cli.checks import SEED, Device, in_words, whole_number
+from firm.cli.checks import SEED, Device, Key, in_words, whole_number
 from firm.cli.choices import Dataset, Precision
 from firm.cli.settings import task_names
 
@@ -45,6 +45,7 @@ def calibrate(
         int | None,
         typer.Option(min=1, help="Side of the pictures (default: celeba 128, afhq 256, otherwise the model's)."),
     ] = None,
+    key: Key = None,
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
     ] = None,
@@ -70,7 +71,7 @@ def calibrate(
         side = side_for(size, dataset, chosen.card)
         pictures = load_images(
             dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
-            value_range=range_of(None, chosen.card, data),
+            value_range=range_of(None, chosen.card, data), key=key,
         )  # fmt: skip
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)

@@ -44,6 +44,7 @@ Device = Annotated[
 MaxMegapixels = Annotated[
     float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
 ]
+Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
 SEED = _seed  # callbacks of options
 SECONDS = _seconds
 

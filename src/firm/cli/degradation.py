@@ -35,6 +35,7 @@ class Degradation:
     own: Mapping[str, Any]  # of the user's own task, --set
     seed: int
     max_megapixels: float
+    key: str | None  # the array of a file that has several
 
     @property
     def named(self) -> str | None:
@@ -65,15 +66,15 @@ class Degradation:
         """The inverse problem of one picture below `root`, with the `values` that stand for -1 and 1."""
         if self.simulate is not None:
             return simulated_problem(
-                path, self.simulate, self.settings, self.seed, channels, values, self.max_megapixels
+                path, self.simulate, self.settings, self.seed, channels, values, self.max_megapixels, self.key
             )
         assert self.task is not None
         if self.named is not None:
-            return measured_problem(path, self.task, self.settings, self.size, channels, self.max_megapixels)
+            return measured_problem(path, self.task, self.settings, self.size, channels, self.max_megapixels, self.key)
         return picture_problem(
             path, self.task, sigma=self.sigma, mask=self._mask_of(path, root), keep_known=self.keep_known,
             kernel=self.kernel, channels=channels, value_range=values, max_megapixels=self.max_megapixels,
-            **self.options,
+            key=self.key, **self.options,
         )  # fmt: skip
 
     def inputs(self, path: Path, root: Path) -> list[Path]:
@@ -98,6 +99,7 @@ class Degradation:
         code = "" if self.named is None else code_digest(task_class(self.named))
         later = {  # only where there is something to tell: earlier results count as done
             "size": self.size,
+            "key": self.key,
             "surroundings": "unknown" if self.task == "deblurring" else None,  # once they were mirrored
             "code": code or None,  # of the library's tasks nothing
         }

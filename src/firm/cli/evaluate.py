@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, MaxMegapixels, in_words
+from firm.cli.checks import SEED, Device, Key, MaxMegapixels, in_words
 from firm.cli.choices import Convention, Dataset, Integrator, Precision, Split
 from firm.cli.settings import task_names
 
 if TYPE_CHECKING:
+    from firm.cli.rows import Rows
     from firm.data import Images
+
+STEPS = "1,2,4,10,25"  # the paper's
 
 
 def evaluate(
@@ -38,7 +41,7 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
-    steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    steps: Annotated[str, typer.Option(help="Models: numbers of Euler steps N, comma-separated.")] = STEPS,
     integrator: Annotated[
         Integrator,
         typer.Option(
@@ -73,6 +76,7 @@ def evaluate(
     value_range: Annotated[
         str | None, typer.Option(help="Arrays: the values low,high that become -1 and 1 (default: as in training).")
     ] = None,
+    key: Key = None,
     network: Annotated[
         str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
     ] = None,
@@ -126,10 +130,10 @@ def evaluate(
         with folder_lock(folder):
             pictures = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
-                broken="skip" if skip_broken else "refuse", value_range=values, max_megapixels=max_megapixels,
+                broken="skip" if skip_broken else "refuse", value_range=values, key=key, max_megapixels=max_megapixels,
             )  # fmt: skip
             chosen = [task_for(kind, pictures.shape[1:], given) for kind in classes]
-            for note in rows.notes(chosen):
+            for note in (*rows.notes(chosen), *_without_effect(rows, steps, weights)):
                 typer.echo(f"note: {note}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
             evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
@@ -146,6 +150,16 @@ def evaluate(
                 comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png", batch=batch)
     took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
     console.print(f"{took}; results are in {folder}", soft_wrap=True)
+
+
+def _without_effect(rows: Rows, steps: str, weights: Path | None) -> list[str]:
+    """A sentence for each option that was given and that none of the methods looks at."""
+    notes = []
+    if steps != STEPS and not rows.models:
+        notes.append("--steps is for models, and had no effect here: other methods have steps of their own, or none")
+    if weights is not None and all(row.settle is None for row in rows.methods):
+        notes.append("--weights is for baselines, and had no effect here")
+    return notes
 
 
 def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int | None, **reading: Any) -> Images:

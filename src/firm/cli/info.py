@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import MaxMegapixels
+from firm.cli.checks import Key, MaxMegapixels
 from firm.cli.complete import model_names
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def info(
             autocompletion=model_names,
         ),
     ],
+    key: Key = None,
     max_megapixels: MaxMegapixels = 64,
 ) -> None:
     """Show what is known about a picture, a model, or the folder that another command wrote."""
@@ -69,8 +70,11 @@ def info(
     from firm._model import find
     from firm.baselines.weights import weights_file
     from firm.cli.picture_facts import picture_facts
+    from firm.data.array_file import is_array_file
 
     path = Path(what)
+    if key is not None and not is_array_file(path):
+        raise typer.BadParameter(f"--key names an array in a file that holds several, and {what} is no such file")
     try:
         if path.is_dir():
             facts = _facts_or_damage(path)
@@ -78,7 +82,7 @@ def info(
             network = weights_file(what)  # of a baseline, as `firm models` lists them
             facts = model_facts(network if what == path.name and network.is_file() else find(what))
         else:
-            facts = picture_facts(path, max_megapixels)
+            facts = picture_facts(path, max_megapixels, key)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
     Console().print(_table(facts))

@@ -11,16 +11,19 @@ from torch import Tensor
 Facts = dict[str, Any]
 
 
-def picture_facts(path: Path, max_megapixels: float) -> Facts:
-    """Format, size and depth of a picture, how noisy, blurred and compressed it looks; of an array, what it holds."""
+def picture_facts(path: Path, max_megapixels: float, key: str | None = None) -> Facts:
+    """Format, size and depth of a picture, how noisy, blurred and compressed it looks; of an array, what it holds.
+
+    `key` names the array in a file that holds several.
+    """
     from firm.data.alpha import has_alpha
     from firm.data.array_file import is_array_file
     from firm.data.picture import is_deep, open_picture, top
     from firm.restoration.jpeg import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 
-    if is_array_file(path) and not is_saved_picture(path):
-        return array_facts(path, max_megapixels)
+    if is_array_file(path) and (key is not None or not is_saved_picture(path)):
+        return array_facts(path, max_megapixels, key)
     image = read(path, max_megapixels=max_megapixels).image
     facts: Facts = {"picture": str(path), "width": image.shape[-1], "height": image.shape[-2]}
     if is_array_file(path):
@@ -61,14 +64,14 @@ def _seen(image: Tensor) -> Facts:
     return facts
 
 
-def array_facts(path: Path, max_megapixels: float) -> Facts:
+def array_facts(path: Path, max_megapixels: float, key: str | None = None) -> Facts:
     """Shape, type and values of an array; of a stack, those of the whole of it."""
     import numpy as np
 
     from firm.data.array_file import open_array
     from firm.data.array_values import check_size
 
-    with open_array(path) as array:
+    with open_array(path, key) as array:
         H, W = (1, 1, *array.shape)[-2:]
         check_size(path, 1, H, W, max_megapixels)
         values = np.abs(array[...]) if array.dtype.kind == "c" else np.asarray(array[...])

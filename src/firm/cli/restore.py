@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels, told, whole_number
+from firm.cli.checks import Device, Key, MaxMegapixels, told, whole_number
 from firm.cli.choices import Format, Integrator, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
@@ -111,6 +111,7 @@ def restore(
             "than 8 bits: black,white (default: 0,65535; of floats 0,1)."
         ),
     ] = None,
+    key: Key = None,
     steps: Annotated[
         int,
         typer.Option(
@@ -179,6 +180,7 @@ def restore(
         what = Degradation(
             task, simulate, None if sigma is None else noise_level(sigma), mask, keep_known, kernel,
             None if size is None else image_size(size), given(settings), parse(own or []), seed, max_megapixels,
+            key,
         )  # fmt: skip
         what.check()
         if out.exists() and not out.is_dir():

@@ -22,6 +22,7 @@ def train(
     device: Device = None,
 ) -> None:
     """Train a model. The same command continues a run that was stopped; torchrun spreads it over GPUs and nodes."""
+    import torch
     from rich.console import Console
 
     from firm._util.device import DeviceError, lacks_memory
@@ -34,8 +35,10 @@ def train(
     from firm.training.loop import train as run
 
     console = Console()
+    compiled = False
     try:
         resolved = load_config(config, overrides or [])
+        compiled = resolved.compile and device != "cpu" and torch.cuda.is_available()
         if dry_run:
             console.print(dump_config(resolved), highlight=False, end="")
             for key, value in estimate(resolved).items():
@@ -59,7 +62,8 @@ def train(
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        hint = "recompute=pointwise needs less, then accumulate=4, then a smaller batch"
+        ways = ("recompute=pointwise", "accumulate=4") if compiled else ("accumulate=4", "recompute=calls")
+        hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch"
         raise typer.BadParameter(f"there is not enough memory for this: {hint}") from error
     if not r.main:
         return

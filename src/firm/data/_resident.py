@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
+from firm._util.progress import progress_bar
 from firm.data.cache import Blocks, collect, fingerprint
 from firm.data.picture import MAX_MEGAPIXELS, PictureError, decode_array
 
@@ -80,7 +80,7 @@ def _decode_all(
     waiting: deque[Future[NDArray[np.uint8] | PictureError]] = deque()
     with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
         warnings.simplefilter("ignore")  # of Pillow, in the threads
-        bar = tqdm(range(len(files)), desc="decoding", unit="img", disable=not progress)
+        bar = progress_bar(range(len(files)), desc="decoding", unit="img", shown=progress)
         try:
             for i in bar:
                 while len(waiting) < 2 * workers and i + len(waiting) < len(files):

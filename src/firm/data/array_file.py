@@ -26,6 +26,10 @@ class ArrayError(ValueError):
     """A file that cannot be read as an array of images; the message names it and says why, and what to do."""
 
 
+class SeveralArraysError(ArrayError):
+    """A file that holds more than one array, and nothing says which."""
+
+
 def is_array_file(path: str | Path) -> bool:
     """Whether the name ends like that of an array file."""
     return Path(path).suffix.lower() in ARRAY_EXTENSIONS
@@ -198,8 +202,12 @@ def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
     """The array called `key`, or the only one."""
     names = list(arrays)
     if key is None and len(names) != 1:
-        found = f"several arrays ({', '.join(names)}): choose one with key=NAME" if names else "no arrays"
-        raise ArrayError(f"{path}: holds {found}")
+        if not names:
+            raise ArrayError(f"{path}: holds no arrays")
+        raise SeveralArraysError(
+            f"{path}: holds several arrays ({', '.join(names)}): choose one with key=NAME (--key NAME in firm restore, "
+            "evaluate, calibrate and info)"
+        )
     if key is not None and key.strip("/") not in names:
         raise ArrayError(f"{path}: no array {key!r} in it; there are {', '.join(names) or 'none'}")
     with _damaged(path):

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from firm._util.files import write_atomically
+from firm._util.progress import progress_bar
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.array_values import Layout, Range, check_range, look, to_values, warn_if_large
 from firm.data.cache import Blocks, cache_key, collect, fingerprint, map_npy
@@ -87,7 +87,7 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
 
         def blocks() -> Iterator[tuple[range, NDArray[Any]]]:
             largest = 0.0
-            with tqdm(total=n, desc=f"reading {path.name}", unit="img", disable=not o.progress) as bar:
+            with progress_bar(total=n, desc=f"reading {path.name}", unit="img", shown=o.progress) as bar:
                 for start in range(0, n, layout.per_block):
                     stop = min(start + layout.per_block, n)
                     values, peak = to_values(path, layout.read(array, start, stop), o.value_range, start)
@@ -114,7 +114,7 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
 
     def blocks() -> Iterator[tuple[list[int], NDArray[Any]]]:
         largest, readable = 0.0, 0
-        bar = tqdm(files, desc=f"reading {root.name}", unit="img", disable=not o.progress)
+        bar = progress_bar(files, desc=f"reading {root.name}", unit="img", shown=o.progress)
         for i, path in enumerate(bar):
             try:
                 values, peak, _ = _read_one(path, o, expected)

@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._util.device import default_device, wait
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
+from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.data.images import Images
 from firm.evaluation.folder import COLUMNS, Row, claim, read_rows
@@ -102,7 +102,7 @@ def evaluate(
     left = sum(len(chunk) for _, _, chunk in work)
     with (
         open(table, "a", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        tqdm(total=total, initial=total - left, unit="img", disable=not progress) as bar,
+        progress_bar(total=total, initial=total - left, unit="img", shown=progress) as bar,
     ):
         writer = csv.DictWriter(file, COLUMNS)
         if file.tell() == 0:

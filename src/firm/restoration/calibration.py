@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._model import Firm
 from firm._restore import restore
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
+from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.acceleration._fast import Precision, fast
 from firm.data.images import Images
@@ -92,7 +92,7 @@ def fit(
     for task in tasks:
         task.require_values()
         ratios = []
-        for i in tqdm(range(len(images)), desc=task.name, unit="image", disable=not progress):
+        for i in progress_bar(range(len(images)), desc=task.name, unit="image", shown=progress):
             x = images.batch(range(i, i + 1)).to(device)
             op, y = task.measure(x, seed, i)
             start = generator_for(seed, i, "method").initial_seed()

@@ -37,6 +37,7 @@ def picture_problem(
     channels: int = 3,
     value_range: Range | None = None,
     max_megapixels: float = MAX_MEGAPIXELS,
+    key: str | None = None,
     **settings: Any,
 ) -> Problem:
     """A degraded picture to restore as it is.
@@ -67,13 +68,15 @@ def picture_problem(
         grey picture of more than 8 bits: black and white; 0 and 65535, or of floats 0 and 1, if not given.
     max_megapixels
         Larger pictures, and masks, are refused from their header.
+    key
+        The name of the array in a file that holds several.
     settings
         Of the task: `blur` (standard deviation in pixels) for deblurring; `scale` (2 if not given) and `filter`
         ("bicubic" if not given, "box" or "stride") for super-resolution.
     """
     kind = picture_task(task)
     given = _own_settings(task, sigma, mask, keep_known, kernel, settings)
-    reading = read(path, channels, value_range, max_megapixels)
+    reading = read(path, channels, value_range, max_megapixels, key)
     with named(path):
         seen = None if mask is None else read_mask(mask, reading.image, max_megapixels)
     scaled = None

@@ -9,14 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firm.data.array_file import is_array_file, open_array
+from firm.data.array_file import SeveralArraysError, is_array_file, open_array
 from firm.data.picture import read_picture, stored_values
 from firm.restoration.reading import ProblemError
 
 
 def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
     """The kernel (h, w), at least 0 and with the sum 1; and, where its values had to be scaled for that, a note."""
-    values = _from_array(path, max_megapixels) if is_array_file(path) else _from_picture(path, max_megapixels)
+    try:
+        values = _from_array(path, max_megapixels) if is_array_file(path) else _from_picture(path, max_megapixels)
+    except SeveralArraysError as error:  # a key is for the images
+        raise ProblemError(f"the kernel {path} is in a file with other arrays: save it alone, as .npy") from error
     total = float(values.sum())
     if not math.isfinite(total):
         raise ProblemError(f"the kernel {path} has values that are NaN or infinite")

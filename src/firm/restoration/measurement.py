@@ -30,6 +30,7 @@ def measured_problem(
     size: Sides | None = None,
     channels: int = 3,
     max_megapixels: float = MAX_MEGAPIXELS,
+    key: str | None = None,
 ) -> Problem:
     """A measurement to restore with the task `name`, ``file.py:Class``: its code is run.
 
@@ -44,9 +45,11 @@ def measured_problem(
         Height and width of the image. If None, those of y or, where A makes another y of such an image, those of A'y.
     channels
         That the model's images have.
+    key
+        The name of y in a file that holds several arrays.
     """
     kind, array = task_class(name), is_array_file(path)
-    reading = read_measurement(path, max_megapixels) if array else read(path, channels, None, max_megapixels)
+    reading = read_measurement(path, max_megapixels, key) if array else read(path, channels, None, max_megapixels, key)
     sides = _sides(path, reading.image) if size is None else size
     try:
         task, op, like = _operator(kind, settings, sides, channels)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tqdm import tqdm
-
 from firm._model import Firm
 from firm._sampling import Method
+from firm._util.progress import progress_bar
 from firm.restoration.tiling import Tiled
 
 PATIENCE = 2.0  # seconds before a bar appears
@@ -44,7 +43,7 @@ def tile_bar(
         bar.set_description(drawn + step, refresh=False)
         bar.update()
 
-    with tqdm(total=total, unit="tile", delay=PATIENCE, leave=False, disable=None) as bar:
+    with progress_bar(total=total, unit="tile", delay=PATIENCE, leave=False) as bar:
         estimator.on_tile = advance
         try:
             yield

@@ -34,16 +34,24 @@ class Reading:
 
 
 def read(
-    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS
+    path: Path,
+    channels: int = 3,
+    value_range: Range | None = None,
+    max_megapixels: float = MAX_MEGAPIXELS,
+    key: str | None = None,
 ) -> Reading:
     """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes.
 
     `value_range` is what stands for -1 and 1, in an array or in a grey picture of more than 8 bits; other pictures have
-    a range of their own.
+    a range of their own. `key` names the array in a file that holds several.
     """
     check_range(value_range)
-    if is_array_file(path) and (value_range is not None or not is_saved_picture(path, channels)):
-        image, complex_image = read_image(path, channels, value_range=value_range, max_megapixels=max_megapixels)
+    if key is not None and not is_array_file(path):
+        raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
+    if is_array_file(path) and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
+        image, complex_image = read_image(
+            path, channels, value_range=value_range, key=key, max_megapixels=max_megapixels
+        )
         return Reading(image[None], complex=complex_image, array=True)
     if channels not in (1, 3):
         raise ProblemError(
@@ -85,9 +93,9 @@ def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> 
     return tuple(notes)
 
 
-def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> Reading:
+def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None) -> Reading:
     """An array file that holds a measurement: floats, real or complex, of any shape and as they are."""
-    with open_array(path, max_bytes=48e6 * max_megapixels) as array:
+    with open_array(path, key, max_bytes=48e6 * max_megapixels) as array:
         if array.dtype.kind not in "fc":
             raise ProblemError(
                 f"{path}: holds {array.dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
@@ -22,6 +21,7 @@ from firm._sampling import Method
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
+from firm._util.progress import progress_bar
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import visible
@@ -93,7 +93,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"), kept)
     rows: list[Row] = []
     try:
-        for name, path in tqdm(mine, unit="picture", disable=not job.bars or len(mine) < 2):
+        for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
             rows.append({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
             report.add(rows[-1])
             if name in before.replaced:

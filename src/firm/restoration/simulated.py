@@ -24,12 +24,13 @@ def simulated_problem(
     channels: int = 3,
     value_range: Range | None = None,
     max_megapixels: float = MAX_MEGAPIXELS,
+    key: str | None = None,
 ) -> Problem:
     """A clean picture or array, degraded as in the task `name`, of any size; `settings` change the task's own.
 
-    `name` may be a task of your own, ``file.py:Class``: its code is run.
+    `name` may be a task of your own, ``file.py:Class``: its code is run. `key` names the array in a file with several.
     """
-    reading = read(path, channels, value_range, max_megapixels)
+    reading = read(path, channels, value_range, max_megapixels, key)
     truth = reading.image
     with named(path):
         kind = task_class(name)

@@ -52,16 +52,37 @@ def check(c: TrainConfig) -> None:
     need(c.batch % c.accumulate == 0, f"batch ({c.batch}) must be a multiple of accumulate ({c.accumulate})")
     need(bool(c.val_steps) and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}")
     need(not c.deterministic or not c.compile, "deterministic=true needs compile=false")
+    need(
+        c.recompute != "pointwise" or c.compile,
+        "recompute=pointwise is for compiled blocks: set compile=true, or recompute=calls, which works without",
+    )
     _check_images(c, need)
     try:
         objective = objective_class(c.objective)
     except ValueError as error:
         raise ConfigError(f"{error}{did_you_mean(c.objective, NAMED)}") from error
-    pairs = c.objective == "prior" or is_own(c.objective)
-    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
     _check_network(c, need, objective.network_class, objective.fits)
+    _check_use(c, need, objective)
     if objective.measures:
         _check_tasks(c, need, objective)
+
+
+def _check_use(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
+    """Refuse settings that the objective does not look at; one of the user's own may look at any."""
+
+    def changed(*keys: str) -> list[str]:
+        return [key for key in keys if getattr(c, key) != getattr(type(c), key)]
+
+    own = is_own(c.objective)
+    pairs = c.objective == "prior" or own
+    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
+    solves = c.objective in ("paper", "balanced") or own
+    for key in changed("output", "coupling"):
+        about = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, which have a solver"
+        need(solves, f"{about}: objective={c.objective} does not look at it")
+    for key in changed("task", "mixture", "mask"):
+        about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
+        need(objective.measures, f"{about}; leave it out")
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
@@ -79,6 +100,14 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(
         not c.mapped or c.dataset == "arrays" or bool(c.cache),
         "mapped=true needs cache=FOLDER for the decoded pictures",
+    )
+    need(
+        not c.val_data or c.dataset in ("folder", "arrays"),
+        f"val_data is for dataset=folder and arrays; {c.dataset} has a val split of its own, in data=",
+    )
+    need(
+        not c.key or c.dataset in ("folder", "arrays"),
+        f"key names an array in files that hold several; dataset={c.dataset} has pictures",
     )
     need(c.dataset == "arrays" or not c.value_range, "value_range is for dataset=arrays; pictures have their own range")
 

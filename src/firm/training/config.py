@@ -38,6 +38,7 @@ class TrainConfig:
     dataset: Literal["celeba", "afhq", "folder", "arrays"] = "folder"
     data: str = ""  # folder of the data set, or a file of arrays
     val_data: str = ""  # validation images, for dataset=folder and arrays (celeba and afhq have a val split)
+    key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
     value_range: tuple[

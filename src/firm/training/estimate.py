@@ -41,7 +41,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
     calls = objective.calls()
     flop = counter.get_total_flops() * calls * 3  # the backward pass costs twice the forward pass
     kept: float = 1 if config.recompute == "calls" else calls
-    if config.recompute == "pointwise" and config.compile:
+    if config.recompute == "pointwise":
         kept *= POINTWISE
     elif config.bf16:
         kept *= BF16

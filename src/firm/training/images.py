@@ -32,7 +32,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
         try:
             return load_images(
                 c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
-                mapped=c.mapped, value_range=value_range, progress=progress, max_megapixels=max_megapixels,
+                mapped=c.mapped, value_range=value_range, key=c.key or None, progress=progress,
+                max_megapixels=max_megapixels,
             )  # fmt: skip
         except ChannelsError as error:
             raise ConfigError(f"{error}: set channels={error.found}") from error

@@ -15,7 +15,6 @@ from typing import Any
 import torch
 import yaml
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._util.distributed import Ranks, average, largest
 from firm._util.files import remove_leftovers, write_atomically
@@ -29,7 +28,8 @@ from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
-from firm.training.own_code import refuse_edited_code, write_code
+from firm.training.own_code import refuse_edited_code, ways_on, write_code
+from firm.training.progress import Progress
 from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
 
@@ -67,7 +67,7 @@ def train(
         contextlib.closing(trainer.feed),
         contextlib.closing(log) if log is not None else contextlib.nullcontext(),
         _signals() as stop,
-        _bar(config, trainer, progress and ranks.main) as bar,
+        contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
     ):
         while trainer.progress < 1:
             loss, norm = trainer.advance()
@@ -83,7 +83,7 @@ def train(
                 row = {
                     "step": trainer.step, "loss": mean, "norm": norm.item(),
                     "rate": trainer.rate(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
-                    "peak_mb": peak_megabytes(), "skipped": int(trainer.skipped),
+                    "peak_mb": peak_megabytes(ranks.device), "skipped": int(trainer.skipped),
                 }  # fmt: skip
                 if trainer.loss.balance is not None:
                     row["error"] = trainer.loss.balance.mean_error()
@@ -91,14 +91,15 @@ def train(
                 if log is not None:
                     with _told(problems, out):
                         log.write(row)
-                told = "error" if "error" in row else "loss"
-                bar.set_postfix({told: f"{row[told]:.4f}", "img_s": f"{speed:.0f}"}, refresh=False)
+                shown.numbers(row)
                 result |= row
-            bar.update((trainer.step if not config.max_minutes else int(trainer.elapsed)) - bar.n)
+            shown.advance()
             due = config.validate_every and trainer.step % config.validate_every == 0
             if ranks.main and len(held_out) and (done or due):
                 with _told(problems, out):
-                    result |= _validate(trainer, out, held_out, log)
+                    scores = _validate(trainer, out, held_out, log)
+                    shown.scores(scores)
+                    result |= scores
             late = now - last_save > 60 * config.checkpoint_minutes > 0
             every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
             if ranks.main and (done or stopping or late or every):
@@ -180,16 +181,14 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
         scores = {key: float(value) for key, value in found.items()}
     except (TrainingError, OSError):
         raise
-    except OwnCodeError as error:
-        raise TrainingError(
-            f"validation failed at step {trainer.step}: {error}. The training up to here is saved in {out}"
-        ) from error
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
-        raise TrainingError(
-            f"validation failed at step {trainer.step}, {place.filename}, line {place.lineno}: "
-            f"{type(error).__name__}: {error}. The training up to here is saved in {out}"
-        ) from error
+        where, what = "", str(error)
+        if not isinstance(error, OwnCodeError):  # which names its place
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
+        mended = f". Once your code is mended: {ways_on(out)}" if ways_on(out) else ""
+        saved = f"The training up to here is saved in {out}{mended}"
+        raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
     if log is not None and scores:
         log.write({"step": trainer.step, **scores})
     main = next(iter(scores.values()), -math.inf)
@@ -242,9 +241,3 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for number, old in before.items():
             signal.signal(number, old)
-
-
-def _bar(config: TrainConfig, trainer: Trainer, shown: bool) -> Any:
-    if config.max_minutes:
-        return tqdm(total=round(60 * config.max_minutes), initial=int(trainer.elapsed), unit="s", disable=not shown)
-    return tqdm(total=config.total_steps, initial=trainer.step, unit="step", disable=not shown)

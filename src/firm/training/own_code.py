@@ -42,8 +42,21 @@ def refuse_edited_code(out: Path, config: TrainConfig) -> None:
         if name in before and before[name] != code_digest(kind):
             raise ConfigError(
                 f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
-                "undo the edit to go on, or choose another out= to train with the code as it is now"
+                f"undo the edit to go on, or choose another out= to train with the code as it is now. {ways_on(out)}"
             )
+
+
+def ways_on(out: Path) -> str:
+    """What to do with the training in a folder once its code has been mended; nothing where it has none of one's own.
+
+    The state of a run knows its steps and weights, not its code: without the hashes it goes on with that of now.
+    """
+    if not (out / FILE).is_file():
+        return ""
+    return (
+        f"init_from={out / 'model.safetensors'} and another out= start from its weights; if the edit does not change "
+        f"what is trained, as in a validation that is mended, delete {out / FILE} and give the same command again"
+    )
 
 
 def _classes(config: TrainConfig) -> dict[str, type]:

@@ -15,7 +15,7 @@ from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
-from firm.evaluation.run import Measured, Restored, restore_chunk
+from firm.evaluation.run import Restored, restore_chunk
 from firm.metrics import psnr, visible
 from firm.tasks import BaseTask
 
@@ -51,11 +51,12 @@ def scored(
     A row of the picture is truth, measurement, restoration.
     """
     tasks = config.make_tasks(mask="shared")
+    evaluation = Evaluation(images, tasks, device=device)
     values: dict[str, float] = {}
     rows: list[list[Panel]] = []
     for name, task in zip(task_names(tasks), tasks, strict=True):
         scores: list[Tensor] = []
-        for restored in restored_chunks(Evaluation(images, tasks), task, method, device):
+        for restored in restored_chunks(evaluation, task, method):
             truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
             if not scores:
                 given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
@@ -81,15 +82,11 @@ def mean(values: dict[str, float]) -> float:
     return round(sum(values.values()) / len(values), 4)
 
 
-def restored_chunks(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, device: torch.device
-) -> Iterator[Restored]:
-    """The images of an evaluation restored by a method, `CHUNK` at a time, on the device of the network."""
+def restored_chunks(evaluation: Evaluation, task: BaseTask, method: NamedMethod) -> Iterator[Restored]:
+    """The images of an evaluation restored by a method, `CHUNK` at a time, on its device."""
     for first in range(0, len(evaluation.images), CHUNK):
         chunk = range(first, min(first + CHUNK, len(evaluation.images)))
-        truth = evaluation.images.batch(chunk).to(device)
-        measured = Measured(truth, *task.measure(truth, evaluation.seed, first))
-        yield restore_chunk(evaluation, task, method, chunk, measured)
+        yield restore_chunk(evaluation, task, method, chunk)
 
 
 def task_names(tasks: Sequence[BaseTask]) -> list[str]:
