@@ -82,7 +82,7 @@ def _check_use(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
         need(solves, f"{about}: objective={c.objective} does not look at it")
     for key in changed("task", "mixture", "mask"):
         about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
-        need(objective.measures, f"{about}; leave it out")
+        need(objective.measures or own, f"{about}; leave it out")
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:
