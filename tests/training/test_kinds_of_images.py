@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -314,6 +315,13 @@ def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_p
     with pytest.raises(ConfigError, match=rf"{wrong}\.npy: the images have values of about 1\d\d .* value_range="):
         train(config, RANK, progress=False)
     assert not (tmp_path / "run").exists()
+    scaled = replace(config, value_range=(0.0, 2.0))
+    with pytest.raises(ConfigError, match=r"of about 1\d\d \(root mean square\) with value_range=\[0, 2\], but"):
+        load_sets(scaled, False)
+    own = "from firm.training.objectives import Objective\nclass Own(Objective):\n    measures = False\n"
+    (tmp_path / "own.py").write_text(own)
+    for changed in ({"val_images": 0, "val_data": ""}, {"objective": f"{tmp_path / 'own.py'}:Own"}):
+        assert len(load_sets(replace(config, **changed), False)[0])  # nothing is measured, or nothing validated
 
 
 def test_settings_of_images_that_are_refused():

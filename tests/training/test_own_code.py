@@ -249,18 +249,19 @@ def test_errors_of_an_own_network_or_objective_are_told_with_file_and_line(case,
     assert "Traceback" not in told.output
 
 
-def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(config_file, tmp_path):
-    """An own `validate` fails after hours: they are not lost, and both messages name the ways on."""
+@pytest.mark.parametrize("every", [2, 0])
+def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(every, config_file, tmp_path):
+    """An own `validate` fails after hours: they are not lost, and both messages name the ways on; at the end, too."""
     file, mended, out = tmp_path / "mended_later.py", tmp_path / "mended", tmp_path / "run"
     file.write_text("from pathlib import Path\nfrom firm.training.velocity import Velocity\nclass Own(Velocity):\n"
                     "    def validate(self, net, images, picture):\n"
                     f"        return {{'score': len(Path({str(mended)!r}).read_text())}}\n"
                     )  # fmt: skip
-    words = ["train", config_file, f"objective={file}:Own", "epochs=1", "warm_epochs=0", "validate_every=2"]
+    words = ["train", config_file, f"objective={file}:Own", "epochs=1", "warm_epochs=0", f"validate_every={every}"]
     ways = (f"init_from={out / 'model.safetensors'} and another out=", f"delete {out / 'code.json'} and give the same")
     told = call(*words, f"out={out}")
     assert told.exit_code == 1
-    assert all(says(told.output, way) for way in ("is saved in", "Once your code is mended", *ways)), told.output
+    assert all(says(told.output, way) for way in ("is saved in", "Once it is mended", *ways)), told.output
     file.write_text(file.read_text() + "# mended\n")
     mended.write_text("good")
     told = call(*words, f"out={out}")
@@ -271,8 +272,10 @@ def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(config_fi
     (out / "code.json").unlink()
     told = call(*words, f"out={out}")
     assert says(told.output, "done after 10 steps"), told.output
-    steps = [row["step"] for row in map(json.loads, (out / "metrics.jsonl").read_text().splitlines())]
-    assert steps == sorted(steps)  # it went on, and did not begin again
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == sorted(row["step"] for row in rows)  # it went on, and did not begin again
+    assert [row["step"] for row in rows if "score" in row] == ([4, 6, 8, 10] if every else [10])
+    assert (out / "best.safetensors").is_file()
     assert (out / "code.json").is_file()
 
 
@@ -285,15 +288,54 @@ def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_p
         assert says(told.output, f"your objective Own or network Net, {file}, line 12: RuntimeError")
 
 
-def test_errors_of_an_own_network_in_an_evaluation_are_told(pictures, tmp_path):
-    file, model = tmp_path / "evaluated.py", tmp_path / "m.safetensors"
-    file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))
-    net = load_class(f"{file}:Net", torch.nn.Module, "network")()
+OURS = """
+from firm import UNet
+
+
+class Net(UNet):
+    def forward(self, *inputs):
+        return super().forward(*inputs)[:, 9]
+"""
+
+
+@pytest.mark.parametrize("kind", ["own", "ours"])
+@pytest.mark.parametrize("command", ["evaluate", "restore", "calibrate"])
+def test_errors_of_an_own_network_are_told_by_all_commands(command, kind, pictures, tmp_path):
+    """Also where it is inside of what makes it fast, as a network derived from ours is, and any size."""
+    file, model = tmp_path / f"{command}_{kind}.py", tmp_path / "m.safetensors"
+    file.write_text(OURS if kind == "ours" else TRAINED.format(**{**RIGHT, "width": 5}))
+    small = {"channels": 3, "ch": 8, "mult": (1, 1), "blocks": 1, "attention": (), "groups": 4}
+    net = load_class(f"{file}:Net", torch.nn.Module, "network")(**(small if kind == "ours" else {}))
     firm.Firm(net, None, {"channels": 3, "size": 16}).save(model)
-    told = call("evaluate", model, "--network", f"{file}:Net", "--data", pictures, "--tasks", "denoising",
-                "--limit", 1, "--out", tmp_path / "out")  # fmt: skip
-    assert told.exit_code == 2
-    assert says(told.output, f"the error is in your network Net, {file}, line 12: RuntimeError: Given groups=1")
+    words = {
+        "evaluate": [model, "--data", pictures, "--tasks", "denoising", "--limit", 1, "--out", tmp_path / "out"],
+        "restore": [pictures / "000.png", "--task", "denoising", "--model", model, "--out", tmp_path / "out"],
+        "calibrate": [model, "--data", pictures, "--tasks", "denoising", "--limit", 2, "--out", tmp_path / "c.json"],
+    }[command]
+    told = call(command, *words, "--network", f"{file}:Net")
+    assert told.exit_code != 0
+    line, error = (7, "IndexError") if kind == "ours" else (12, "RuntimeError: Given groups=1")
+    assert says(told.output, f"the error is in your network Net, {file}, line {line}: {error}")
+    assert "Traceback" not in told.output
+
+
+@pytest.mark.parametrize("command", ["train", "evaluate"])
+def test_errors_of_an_own_operator_inside_the_solver_are_told(command, config_file, pictures, tmp_path):
+    """The check before a training has one image, and measuring needs no adjoint."""
+    file = tmp_path / f"solved_{command}.py"
+    file.write_text(HEAD + "\n    def build(self, values):\n        return Half()\n"
+                    "class Half:\n    def A(self, x):\n        return x\n    def A_adjoint(self, y):\n"
+                    f"        assert {'len(y) == 1' if command == 'train' else 'False'}, 'too many'\n"
+                    "        return y\n")  # fmt: skip
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
+    words = {
+        "train": [config_file, f"task={file}:Bad", "warm_epochs=0", f"out={tmp_path / 'run'}"],
+        "evaluate": [model, "--data", pictures, "--tasks", f"{file}:Bad", "--limit", 1, "--out", tmp_path / "out"],
+    }[command]
+    told = call(command, *words)
+    assert told.exit_code != 0
+    assert says(told.output, f"the error is in your task Bad, {file}, line 16: AssertionError: too many"), told.output
+    assert "Traceback" not in told.output
 
 
 def test_an_own_objective_that_cannot_save_is_told(config_file, tmp_path):

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 from rich.table import Table
-from tqdm import tqdm
 
 from firm._model import Firm, load
 from firm._sampling import sample
 from firm._util.device import default_device, wait
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
+from firm._util.progress import progress_bar
 from firm.acceleration._fast import Precision, fast
 from firm.tasks import BaseTask, Task
 
@@ -54,7 +54,7 @@ def bench_sampling(
     modes = {"naive": model} if naive else {}
     modes["fast"] = fast(model, precision)
     total = len(modes) * (len(BATCHES[device.type]) + 2 * len(steps))
-    with tqdm(total=total) as bar:
+    with progress_bar(total=total) as bar:
         for mode, chosen in modes.items():
             found: dict[int, float] = {}
             for batch in BATCHES[device.type]:

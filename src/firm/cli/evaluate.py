@@ -41,11 +41,11 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
-    steps: Annotated[str, typer.Option(help="Models: numbers of Euler steps N, comma-separated.")] = STEPS,
+    steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
     integrator: Annotated[
         Integrator,
         typer.Option(
-            help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each."
+            help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
         ),
     ] = "euler",
     methods: Annotated[

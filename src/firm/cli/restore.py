@@ -114,13 +114,11 @@ def restore(
     key: Key = None,
     steps: Annotated[
         int,
-        typer.Option(
-            parser=whole_number(1), metavar="<int>", help="Euler steps N: few for least error, more for detail."
-        ),
+        typer.Option(parser=whole_number(1), metavar="<int>", help="Steps N: few for least error, more for detail."),
     ] = 2,
     integrator: Annotated[
         Integrator,
-        typer.Option(help="Of the steps: the paper's euler; midpoint and heun evaluate the velocity twice in each."),
+        typer.Option(help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."),
     ] = "euler",
     samples: Annotated[
         int,
@@ -186,6 +184,8 @@ def restore(
         if out.exists() and not out.is_dir():
             raise ValueError(f"--out {out} is a file; results need a folder")
         found = find_pictures(pictures, out, [place for place in (mask, kernel) if place is not None])
+        if key is not None and not any(is_array_file(file) for file in found.files):
+            raise ValueError("--key is for files that hold several arrays, and these are pictures: leave it out")
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             channels, values = channels_of(chosen), _range(value_range, chosen.card, found.files)

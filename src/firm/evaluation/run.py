@@ -24,6 +24,7 @@ from firm.evaluation.methods import NamedMethod, degraded
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
+from firm.tasks._own import blamed
 
 
 class EvaluationError(RuntimeError):
@@ -146,7 +147,7 @@ def restore_chunk(
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
     wait(evaluation.device)
     start = time.perf_counter()
-    with torch.no_grad():
+    with torch.no_grad(), blamed(task=type(task)):
         x = method.run(m.op, m.y, task.sigma, generators)
     wait(evaluation.device)
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._model import load
 from firm._restore import restore
+from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.data.images import Images
 from firm.metrics import coverage
@@ -121,7 +121,7 @@ def count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: S
     model = firm_model(settings, CELEBA)
     tallies: dict[tuple[str, int], Tally] = {}
     work = [(kind, N, i) for kind in tasks for N in steps for i in range(len(images))]
-    for kind, N, i in tqdm(work, unit="image"):
+    for kind, N, i in progress_bar(work, unit="image"):
         task, x = Task(kind, CELEBA.size), images.batch(range(i, i + 1)).to(settings.device)
         op, y = task.measure(x, SEED, i)
         start = generator_for(SEED, i, "method").initial_seed()

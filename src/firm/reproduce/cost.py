@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from firm._model import load
 from firm._util.device import wait
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes
+from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.acceleration._fast import fast
 from firm.acceleration.graphs import eagerly
@@ -65,7 +65,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
     work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in modes for N in settings.steps or STEPS]
     work += [(mode, row, 0) for mode in modes for row in names if mode == "fast" or row not in skipped]
-    for mode, row, N in tqdm(work, unit="row"):
+    for mode, row, N in progress_bar(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(mode, row, N, model, settings.weights, task, device)
             found: dict[str, Any] = {"method": method.label, "mode": mode, **_calls(calls)}

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from tqdm import tqdm
-
+from firm._util.progress import progress_bar
 from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation import Evaluation
@@ -59,7 +58,7 @@ def absolute_errors(
     batch = settings.batch if settings.device.type == "cuda" else 1  # as in the tables
     found: Mae = {}
     grid: Rows = []
-    for task in tqdm(tasks, unit="task"):
+    for task in progress_bar(tasks, unit="task"):
         found[task.name] = {}
         pictures, maps = [Panel(images.batch(range(1))[0])], [Panel(None)]
         for method in rows:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._model import load
 from firm._restore import restore
+from firm._util.progress import progress_bar
 from firm.acceleration._fast import fast
 from firm.data import portrait
 from firm.evaluation.methods import degraded
@@ -32,7 +32,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     truth = portrait().to(device)
     rows: list[list[tuple[str, Tensor]]] = []
     lines, numbers = [], dict[str, Any]()
-    for kind in tqdm(tables(), unit="task"):
+    for kind in progress_bar(tables(), unit="task"):
         task = Task(kind, CELEBA.size)
         op, y = task.measure(truth, seed)
         shown = degraded(op, y, task.sigma, None)

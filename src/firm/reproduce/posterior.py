@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from firm._model import Firm
 from firm._restore import restore
+from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.data import portrait
 from firm.evaluation.methods import degraded
@@ -52,7 +52,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     model, steps = firm_model(settings, CELEBA), settings.steps or (QUICK_STEPS if settings.quick else STEPS)
     faces = test_images(settings, CELEBA, settings.limit or (1 if settings.quick else FACES))
     pictures = [faces.batch(range(i, i + 1)) for i in range(len(faces))]
-    found = [draw(model, x.to(settings.device), i, steps, S) for i, x in enumerate(tqdm(pictures, unit="face"))]
+    found = [draw(model, x.to(settings.device), i, steps, S) for i, x in enumerate(progress_bar(pictures, unit="face"))]
     person = draw(model, portrait().to(settings.device), 0, steps, S)
     out, figures = settings.folder(name), []
     for who, drawn, free in (("faces", found, False), ("portrait", [person], True)):

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tqdm import tqdm
-
+from firm._util.progress import progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce.evaluations import methods, test_images
@@ -70,6 +69,6 @@ def draw(
     """A row a task: truth, measurement, every method, each with a zoom."""
     grid = [
         (task.name, panels(settings, images, task, rows, number % len(images)))
-        for number, task in enumerate(tqdm(tasks, desc=file, unit="task"))
+        for number, task in enumerate(progress_bar(tasks, desc=file, unit="task"))
     ]
     save_grid(settings.folder(name) / file, heads(rows), grid, zoom=True)

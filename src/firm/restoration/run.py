@@ -48,9 +48,11 @@ from firm.restoration.output import (
     write_picture,
     write_side_by_side,
 )
+from firm.restoration.own_network import network_class
 from firm.restoration.problem import Problem, ProblemError
 from firm.restoration.progress import tile_bar
 from firm.restoration.warned import warnings_as_notes
+from firm.tasks._own import OwnCodeError, blamed
 
 Row = dict[str, Any]
 
@@ -171,6 +173,8 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
         return restore_file(job, path, name, device)
     except (PictureError, ArrayError, ProblemError) as error:
         return {"error": str(error)}
+    except OwnCodeError as error:
+        return {"error": f"{path}: {error}"}
     except Exception as error:
         if is_full(error):
             raise  # the others would find no room either
@@ -182,7 +186,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     with warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
         files = Files(job, problem, name)
-        with _bar(job, problem):
+        with _bar(job, problem), blamed(network=network_class(job.model)):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
                 sigma=problem.sigma, method=job.method, keep=False, on_sample=files.sample if job.samples > 1 else None,

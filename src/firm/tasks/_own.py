@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,28 +12,32 @@ from firm._util.device import lacks_memory
 from firm._util.files import is_full
 from firm._util.importing import OwnFunction
 
+Own = type | OwnFunction
+
 
 class OwnCodeError(ValueError):
     """The user's own code has failed; the message says where, and how."""
 
 
 @contextmanager
-def blamed(**own: type | OwnFunction) -> Iterator[None]:
+def blamed(**own: Own | Sequence[Own]) -> Iterator[None]:
     """Errors out of the files of the user's own classes or functions become an `OwnCodeError`; all others pass.
 
-    Each has the word for it as its name: ``blamed(task=kind)``.
+    Each has the word for it as its name: ``blamed(task=kind)``, ``blamed(network=kind, task=[kind, other])``.
     """
+    named = [(word, it) for word, given in own.items() for it in (given if isinstance(given, Sequence) else [given])]
     try:
         yield
     except OwnCodeError:
         raise
     except Exception as error:
-        line = _line(own.values(), error)
+        line = _line([it for _, it in named], error)
         if line is None or is_full(error) or lacks_memory(error):
             raise
-        here = {what: it for what, it in own.items() if line[0] in _files(it)}  # several where they share a file
-        names = [f"{w} {it.name if isinstance(it, OwnFunction) else it.__name__}" for w, it in here.items()]
-        raise OwnCodeError(f"{place(*line, ' or '.join(names))}: {type(error).__name__}: {error}") from error
+        here = [(word, it) for word, it in named if line[0] in _files(it)]  # several where they share a file
+        names = [f"{word} {it.name if isinstance(it, OwnFunction) else it.__name__}" for word, it in here]
+        whose = " or ".join(dict.fromkeys(names))
+        raise OwnCodeError(f"{place(*line, whose)}: {type(error).__name__}: {error}") from error
 
 
 def require_operator(task: Any, op: Any, method: str) -> None:
@@ -53,7 +57,7 @@ def place(file: str, line: int, what: str) -> str:
     return f"the error is in your {what}, {file}, line {line}"
 
 
-def _line(own: Collection[type | OwnFunction], error: Exception) -> tuple[str, int] | None:
+def _line(own: Collection[Own], error: Exception) -> tuple[str, int] | None:
     """The last line of the user's that an error came through, or a method that takes other arguments; else None."""
     files = {file for it in own for file in _files(it)}
     found = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
@@ -65,7 +69,7 @@ def _line(own: Collection[type | OwnFunction], error: Exception) -> tuple[str, i
     return None
 
 
-def _files(own: type | OwnFunction) -> set[str]:
+def _files(own: Own) -> set[str]:
     """Of a class, with those of the user's that it is derived from, or of a function."""
     if isinstance(own, OwnFunction):
         return set(own.files)

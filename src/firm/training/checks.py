@@ -62,27 +62,28 @@ def check(c: TrainConfig) -> None:
     except ValueError as error:
         raise ConfigError(f"{error}{did_you_mean(c.objective, NAMED)}") from error
     _check_network(c, need, objective.network_class, objective.fits)
-    _check_use(c, need, objective)
+    for key, why in unused(c).items():
+        need(getattr(c, key) == getattr(type(c), key), why)
     if objective.measures:
         _check_tasks(c, need, objective)
 
 
-def _check_use(c: TrainConfig, need: Any, objective: type[Objective]) -> None:
-    """Refuse settings that the objective does not look at; one of the user's own may look at any."""
-
-    def changed(*keys: str) -> list[str]:
-        return [key for key in keys if getattr(c, key) != getattr(type(c), key)]
-
-    own = is_own(c.objective)
-    pairs = c.objective == "prior" or own
-    need(c.pairing == "independent" or pairs, "pairing=optimal belongs to objective=prior: no other one looks at it")
-    solves = c.objective in ("paper", "balanced") or own
-    for key in changed("output", "coupling"):
-        about = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, which have a solver"
-        need(solves, f"{about}: objective={c.objective} does not look at it")
-    for key in changed("task", "mixture", "mask"):
-        about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
-        need(objective.measures or own, f"{about}; leave it out")
+def unused(c: TrainConfig) -> dict[str, str]:
+    """The settings that the objective does not look at, and why; one of the user's own may look at any."""
+    if is_own(c.objective):
+        return {}
+    found = {}
+    if c.objective != "prior":
+        found["pairing"] = "pairing=optimal belongs to objective=prior: no other one looks at it"
+    if c.objective not in ("paper", "balanced"):
+        for key in ("output", "coupling"):
+            about = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, which have a solver"
+            found[key] = f"{about}: objective={c.objective} does not look at it"
+    if not objective_class(c.objective).measures:
+        for key in ("task", "mixture", "mask"):
+            about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
+            found[key] = f"{about}; leave it out"
+    return found
 
 
 def _check_images(c: TrainConfig, need: Any) -> None:

@@ -12,6 +12,7 @@ from firm.data.load import load_images
 from firm.data.picture import MAX_MEGAPIXELS, PictureError
 from firm.operators.checks import LARGEST
 from firm.training.config import ConfigError, TrainConfig
+from firm.training.objectives import objective_class
 
 
 def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
@@ -53,8 +54,9 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
             "or name others (val_data=)"
         )
     _check(c, train)
-    for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
-        _check_range(root, images.part(0, 16))  # a few tell
+    if len(held_out) and objective_class(c.objective).measures:
+        for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
+            _check_range(c, root, images.part(0, 16))  # a few tell
     return train, _centre(held_out, c.size)
 
 
@@ -70,13 +72,15 @@ def _check(c: TrainConfig, images: Images) -> None:
         raise ConfigError(f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures")
 
 
-def _check_range(root: str, images: Images) -> None:
+def _check_range(c: TrainConfig, root: str, images: Images) -> None:
     """Refuse images whose measurements validation would refuse, after minutes of training."""
     sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
     if bool((sizes > LARGEST).any()):
+        scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
         raise ConfigError(
-            f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square), but FIRM works in "
-            "[-1, 1]: set dataset=arrays and value_range=[low, high], the values that stand for -1 and 1"
+            f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
+            "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
+            "-1 and 1"
         )
 
 

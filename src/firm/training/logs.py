@@ -16,7 +16,7 @@ class Log:
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / "metrics.jsonl"
+        self._folder, path = folder, folder / "metrics.jsonl"
         kept = [row for row in read_log(folder) if row["step"] <= step]  # a resumed run repeats the rest
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open as long as the run)
@@ -41,6 +41,10 @@ class Log:
             for key, value in row.items():
                 if key != "step" and isinstance(value, int | float):
                     self._board.add_scalar(key, value, row["step"])
+
+    def has_scores(self, step: int) -> bool:
+        """Whether a validation at this step is recorded; a row of the training has a loss."""
+        return any(row["step"] == step and "loss" not in row for row in read_log(self._folder))
 
     def close(self) -> None:
         """Close the files."""

@@ -24,11 +24,12 @@ from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.tasks._own import OwnCodeError
 from firm.training.checkpoint import Checkpoints
+from firm.training.checks import unused
 from firm.training.config import ConfigError, TrainConfig, dump_config
 from firm.training.errors import TrainingError
 from firm.training.images import load_sets
 from firm.training.logs import Log
-from firm.training.own_code import refuse_edited_code, ways_on, write_code
+from firm.training.own_code import CODE, refuse_edited_code, ways_on, write_code
 from firm.training.progress import Progress
 from firm.training.trainer import Trainer
 from firm.training.workers import compile_beforehand
@@ -69,6 +70,9 @@ def train(
         _signals() as stop,
         contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
     ):
+        if log is not None and len(held_out) and trainer.progress >= 1 and not log.has_scores(trainer.step):
+            with _told(problems, out):  # its last validation failed, and may be mended now
+                result |= _validate(trainer, out, held_out, log)
         while trainer.progress < 1:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
@@ -145,6 +149,7 @@ def _begin(trainer: Trainer, out: Path) -> Log:
     remove_leftovers([out, out / "checkpoints", out / "validation"])
     if trainer.progress < 1 or not (out / "config.yaml").is_file():  # a finished run keeps those it was trained with
         write_atomically(out / "config.yaml", dump_config(trainer.config))
+    if trainer.progress < 1 or not (out / CODE).is_file():
         write_code(out, trainer.config)
     if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
         trainer.save(out / "model.safetensors")
@@ -182,12 +187,12 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
     except (TrainingError, OSError):
         raise
     except Exception as error:
-        where, what = "", str(error)
-        if not isinstance(error, OwnCodeError):  # which names its place
+        where, what, saved = "", str(error), f"The training up to here is saved in {out}"
+        if isinstance(error, OwnCodeError):  # which names its place
+            saved += f". Once it is mended: {ways_on(out)}"
+        else:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
-        mended = f". Once your code is mended: {ways_on(out)}" if ways_on(out) else ""
-        saved = f"The training up to here is saved in {out}{mended}"
         raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
     if log is not None and scores:
         log.write({"step": trainer.step, **scores})
@@ -217,7 +222,8 @@ def _refuse_another_run(out: Path, config: TrainConfig) -> None:
     # what an older version did not know had the default's effect
     before = {**yaml.safe_load(dump_config(TrainConfig())), **known}
     now = yaml.safe_load(dump_config(config))
-    changed = sorted(key for key in {*before, *now} - {*free} if before.get(key) != now.get(key))
+    looked_at = {*before, *now} - {*free} - {*unused(config)}
+    changed = sorted(key for key in looked_at if before.get(key) != now.get(key))
     if changed:
         raise ConfigError(
             f"{out} holds a run with other settings ({', '.join(changed)}): "

@@ -13,7 +13,7 @@ from firm.training.config import TrainConfig
 from firm.training.errors import ConfigError
 from firm.training.objectives import objective_class
 
-FILE = "code.json"  # beside config.yaml: for each class of the user's own a hash of its file
+CODE = "code.json"  # beside config.yaml: for each class of the user's own a hash of its file
 
 
 def write_code(out: Path, config: TrainConfig) -> None:
@@ -21,12 +21,12 @@ def write_code(out: Path, config: TrainConfig) -> None:
     digests = {name: code_digest(kind) for name, kind in _classes(config).items()}
     own = {name: digest for name, digest in digests.items() if digest}
     if own:
-        write_atomically(out / FILE, json.dumps(own, indent=1))
+        write_atomically(out / CODE, json.dumps(own, indent=1))
 
 
 def refuse_edited_code(out: Path, config: TrainConfig) -> None:
     """Check that the code is that of the run in this folder; one from before there was this file goes on."""
-    path = out / FILE
+    path = out / CODE
     if not path.is_file():
         return
     try:
@@ -42,20 +42,19 @@ def refuse_edited_code(out: Path, config: TrainConfig) -> None:
         if name in before and before[name] != code_digest(kind):
             raise ConfigError(
                 f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
-                f"undo the edit to go on, or choose another out= to train with the code as it is now. {ways_on(out)}"
+                f"undo the edit to go on, or {ways_on(out)}"
             )
 
 
 def ways_on(out: Path) -> str:
-    """What to do with the training in a folder once its code has been mended; nothing where it has none of one's own.
+    """What to do with the training in a folder once its code has been mended.
 
     The state of a run knows its steps and weights, not its code: without the hashes it goes on with that of now.
     """
-    if not (out / FILE).is_file():
-        return ""
     return (
-        f"init_from={out / 'model.safetensors'} and another out= start from its weights; if the edit does not change "
-        f"what is trained, as in a validation that is mended, delete {out / FILE} and give the same command again"
+        f"start from its weights with init_from={out / 'model.safetensors'} and another out=; or, if the edit does not "
+        "change what is trained, as in a validation that is mended, "
+        f"delete {out / CODE} and give the same command again"
     )
 
 

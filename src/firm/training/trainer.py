@@ -215,8 +215,9 @@ class Trainer:
             return self.objective.validate(self.average, images, picture)
 
     def _blamed(self) -> AbstractContextManager[None]:
-        """Errors of the user's own objective and network are told as theirs."""
-        return blamed(objective=type(self.objective), network=type(self.net))
+        """Errors of the user's own objective, network and operators are told as theirs."""
+        tasks = [type(task) for task in self.loss.tasks]
+        return blamed(objective=type(self.objective), network=type(self.net), task=tasks)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here; the random numbers follow from seed and step."""
