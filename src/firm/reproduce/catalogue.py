@@ -54,7 +54,7 @@ STUDIES = (
     Study("afhq-400", "Table 12", "400 cats, with standard deviations", "comparison", 3, 5, CATS, ROWS),
     Study("cost", "Table 3", "seconds, memory, calls of every method", "cost", 0.8, 4.4, FACES, TIMES,
           without="D-Flow"),
-    Study("pareto", "Figure 10", "quality against time", "pareto", 0.1, 0.1, after=("celeba", "cost"), measured="EPYC"),
+    Study("pareto", "Figure 10", "quality against time", "pareto", 0.1, 0.08, after=("celeba", "cost"), measured="EPYC"),
     Study("steps", "Figures 3, 7, 8, 11-13", "PSNR against LPIPS over the number of steps", "steps", 3.2, 5, BOTH,
           ("steps", "limit", "model", "batch", "precision")),
     Study("ablation-k", "Table 4", "iteration depth K = 3, 5, 7", "ablation", 0.1, 5, FACES, TRAINED, (), True),
