@@ -344,6 +344,7 @@ MUTATIONS = [
     Mutation("models: another class of the same weights is taken", "_model_file.py",
              "if own is not None and own.__name__ != name:", "if False:", "training/test_own_classes.py"),
     Mutation("bars: TQDM_DISABLE is overruled", "_util/progress.py",
-             '{} if shown and on_terminal() else', '{"disable": False} if shown and on_terminal() else',
+             "= {} if shown else", '= {"disable": False} if shown else', "util/test_progress.py"),
+    Mutation("bars: logs are filled", "_util/progress.py", "if not on_terminal():", "if False:",
              "util/test_progress.py"),
 ]  # fmt: skip

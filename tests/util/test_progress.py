@@ -1,4 +1,4 @@
-"""Bars: on a terminal and in notebooks, unless TQDM_DISABLE=1 says no, and never in pipes and logs."""
+"""Bars: on a terminal and in notebooks, now and then in pipes and logs, unless TQDM_DISABLE=1 says no."""
 
 import os
 import pty
@@ -8,29 +8,45 @@ import sys
 import pytest
 
 ASK = "from firm._util.progress import progress_bar as bar; print(bar([1]).disable, bar([1], shown=False).disable)"
+USUAL = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
 
 
-@pytest.mark.parametrize(
-    ("terminal", "environment", "disabled"),
-    [(True, {}, "False"), (True, {"TQDM_DISABLE": "1"}, "True"), (False, {}, "True")],
-)
-def test_a_bar_is_for_a_terminal_and_may_be_switched_off(terminal, environment, disabled):
+@pytest.mark.parametrize(("environment", "disabled"), [({}, "False"), ({"TQDM_DISABLE": "1"}, "True")])
+def test_a_bar_on_a_terminal_may_be_switched_off(environment, disabled):
     ours, theirs = pty.openpty()
-    usual = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
     done = subprocess.run(
-        [sys.executable, "-c", ASK], stdout=subprocess.PIPE, stderr=theirs if terminal else subprocess.PIPE, text=True,
-        env=usual | environment, check=True,
+        [sys.executable, "-c", ASK], stdout=subprocess.PIPE, stderr=theirs, text=True, env=USUAL | environment,
+        check=True,
     )  # fmt: skip
     os.close(ours)
     os.close(theirs)
     assert done.stdout.split() == [disabled, "True"]
-    assert terminal or done.stderr == ""
 
 
-@pytest.mark.parametrize(("modules", "disabled"), [("", "True"), ("sys.modules['ipykernel'] = sys;", "False")])
-def test_a_notebook_has_bars_although_its_stream_is_no_terminal(modules, disabled):
-    usual = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
+WORK = """
+import sys, time
+import firm._util.progress as progress
+{before}
+start = time.monotonic()
+for _ in progress.progress_bar(range(20), delay=0):
+    time.sleep(0.02)
+print(time.monotonic() - start)
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "environment", "least"),
+    [
+        ("", {}, 0),  # quick work: nothing in the log
+        ("progress.EVERY = 0.2", {}, 1),  # a sign of life now and then
+        ("progress.EVERY = 0.2", {"TQDM_DISABLE": "1"}, 0),
+        ("sys.modules['ipykernel'] = sys", {}, 3),  # a notebook's stream is no terminal, but somebody looks
+    ],
+)
+def test_in_a_log_a_bar_moves_now_and_then(before, environment, least):
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys; {modules} {ASK}"], capture_output=True, text=True, env=usual, check=True
-    )
-    assert done.stdout.split() == [disabled, "True"]
+        [sys.executable, "-c", WORK.format(before=before)], capture_output=True, text=True, env=USUAL | environment,
+        check=True,
+    )  # fmt: skip
+    shown, most = done.stderr.count("it/s"), float(done.stdout) / (0.1 if least == 3 else 0.2) + 2
+    assert least <= shown <= (most if least else 0), done.stderr

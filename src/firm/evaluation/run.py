@@ -16,7 +16,7 @@ from torch import Tensor
 from firm._util.device import default_device, wait
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
-from firm._util.progress import progress_bar
+from firm._util.progress import on_terminal, progress_bar
 from firm._util.seeds import generator_for
 from firm.data.images import Images
 from firm.evaluation.folder import COLUMNS, Row, claim, read_rows
@@ -110,7 +110,7 @@ def evaluate(
             writer.writeheader()
         key, measured = None, None  # of the current chunk: one measurement serves all methods
         for task, method, chunk in work:
-            bar.set_description(f"{task.name}, {method.label}")
+            bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
             if measured is None or key != (task.name, chunk):
                 key, measured = (task.name, chunk), measure_chunk(evaluation, task, chunk)
             new = _evaluate_chunk(evaluation, task, method, chunk, measured)

@@ -25,7 +25,7 @@ class Progress:
             total, done, unit = round(60 * config.max_minutes), int(trainer.elapsed), "s"
         else:
             total, done, unit = config.total_steps, trainer.step, "step"
-        self._bar = progress_bar(total=total, initial=done, unit=unit, shown=shown)
+        self._bar = progress_bar(total=total, initial=done, unit=unit, shown=shown and on_terminal())
 
     def advance(self) -> None:
         """Move the bar to where the training is."""
