@@ -16,7 +16,7 @@ from helpers import says
 from typer.testing import CliRunner
 
 import firm
-from firm._util.importing import load_class
+from firm._util.custom import load_class
 from firm.cli import app
 from firm.restoration import simulated_problem
 from firm.restoration.advice import advice

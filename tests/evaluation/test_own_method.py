@@ -9,7 +9,7 @@ import torch
 from helpers import call, save_pictures, says, tiny_model
 
 import firm
-from firm._util.importing import load_function
+from firm._util.custom import load_function
 from firm._util.seeds import generator_for
 from firm.data import load_images
 from firm.evaluation.own import own_method

@@ -11,8 +11,8 @@ import torch
 from helpers import call, same, says
 
 import firm
+from firm._util.custom import load_class
 from firm._util.distributed import Ranks
-from firm._util.importing import load_class
 from firm.data import Images
 from firm.tasks import BaseTask
 from firm.training.checkpoint import Checkpoints

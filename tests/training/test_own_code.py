@@ -8,13 +8,12 @@ import torch
 from helpers import call, says, tiny_model
 
 import firm
+from firm._util.custom import custom_code, load_class
 from firm._util.distributed import Ranks
-from firm._util.importing import load_class
 from firm.data import Images
 from firm.restoration import ProblemError, simulated_problem
 from firm.restoration.advice import advice
 from firm.tasks import task_class
-from firm.tasks._own import blamed
 from firm.training.config import ConfigError
 from firm.training.loop import train
 from firm.training.measurements import make_task
@@ -356,7 +355,7 @@ def test_what_is_not_the_users_fault_passes_as_it_is(own):
         with pytest.raises(type(error)) as caught:
             kind(8).operator()
         assert caught.value is error
-    with pytest.raises(RuntimeError, match="not of the task") as caught, blamed(task=kind):
+    with pytest.raises(RuntimeError, match="not of the task") as caught, custom_code(task=kind):
         raise RuntimeError("not of the task")
     with pytest.raises(ValueError, match=r"^bad: gain"):
         make_task({"name": f"{own}:Bad", "gain": -1}, 8, "fresh")

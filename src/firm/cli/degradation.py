@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from firm._util.importing import code_digest, is_own
+from firm._util.custom import code_digest, is_custom
 from firm.cli.settings import given
 from firm.restoration import Problem, ProblemError, measured_problem, picture_problem, simulated_problem
 from firm.restoration.degraded import check_picture_settings, picture_tasks
@@ -40,7 +40,7 @@ class Degradation:
     @property
     def named(self) -> str | None:
         """The task whose class makes the operator; None for real pictures, whose operator depends on their files."""
-        return self.task if self.task is not None and is_own(self.task) else self.simulate
+        return self.task if self.task is not None and is_custom(self.task) else self.simulate
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def refuse_others_options(
     value_range: str | None,
 ) -> None:  # fmt: skip
     """Options of tasks of the user's own without one, and the other way round."""
-    measured = task is not None and is_own(task)
+    measured = task is not None and is_custom(task)
     if own and simulate is None and not measured:
         raise typer.BadParameter("--set belongs to --simulate, and to --task with a task of your own, file.py:Class")
     if size is not None and not measured:

@@ -23,7 +23,7 @@ def load_plain(name: str, network: str | None = None) -> Firm:
     from torch import nn
 
     from firm import load
-    from firm._util.importing import load_class
+    from firm._util.custom import load_class
 
     own = None if network is None else load_class(network, nn.Module, "network")
     try:

@@ -64,7 +64,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], integrator: Integrator,
 
     Models have one for each number of `steps` of the `integrator`.
     """
-    from firm._util.importing import is_own
+    from firm._util.custom import is_custom
     from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
     from firm.evaluation import firm_method, plain_methods
     from firm.evaluation.names import folder_name, joined, names_of_model, told_apart
@@ -72,7 +72,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], integrator: Integrator,
     names = list(dict.fromkeys(names))
     rows = plain_methods()
     known = [name for name in names if name in BASELINES or name in GROUPS]
-    own = [name for name in names if name.endswith(".py") or (is_own(name) and not Path(name).exists())]
+    own = [name for name in names if name.endswith(".py") or (is_custom(name) and not Path(name).exists())]
     files = [name for name in names if name not in (*known, *own, *(row.label for row in rows))]
     if known:
         rows += baseline_methods(",".join(known), Networks(how.device, how.precision, how.weights, how.images))

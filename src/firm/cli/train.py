@@ -25,10 +25,10 @@ def train(
     import torch
     from rich.console import Console
 
+    from firm._util.custom import CustomCodeError
     from firm._util.device import DeviceError, lacks_memory
     from firm._util.distributed import ranks
     from firm.data import ArrayError, PictureError
-    from firm.tasks._own import OwnCodeError
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.errors import TrainingError
     from firm.training.estimate import estimate
@@ -56,7 +56,7 @@ def train(
         PermissionError,
     ) as error:
         raise typer.BadParameter(str(error)) from error
-    except (TrainingError, OwnCodeError) as error:  # the latter may come at any step, with the values drawn for it
+    except (TrainingError, CustomCodeError) as error:  # the latter may come at any step, with the values drawn for it
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from error
     except (MemoryError, RuntimeError) as error:

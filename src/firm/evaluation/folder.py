@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from firm._util.custom import code_digest
 from firm._util.files import remove_leftovers, write_atomically
-from firm._util.importing import code_digest
 from firm.tasks import BaseTask
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from torch import Tensor
 from firm._model import Firm
 from firm._sampling import Generators, sample
 from firm._sampling import Method as Integrator
+from firm._util.custom import custom_code
 from firm.operators import LinearOperator, data_consistency
 from firm.restoration.own_network import network_class
 from firm.tasks import BaseTask
-from firm.tasks._own import blamed
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
 Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
@@ -58,7 +58,7 @@ def firm_method(model: Firm, steps: int, name: str = "FIRM", method: Integrator 
     """FIRM with N = `steps` of a `method`, as in `firm.sample`; of several models in a table, `name` tells which."""
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-        with blamed(network=network_class(model)):
+        with custom_code(network=network_class(model)):
             return sample(model, op, y, steps, sigma=sigma, generator=generator, method=method)
 
     label, fingerprint = f"{name} N={steps}", model.fingerprint()

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from firm._model import fingerprint
 from firm._sampling import Generators
-from firm._util.importing import OwnFunction, load_function
+from firm._util.custom import CustomCodeError, CustomFunction, custom_code, load_function, place
 from firm.evaluation.methods import NamedMethod
 from firm.operators import LinearOperator
-from firm.tasks._own import OwnCodeError, blamed, place
 
 
 def own_method(name: str) -> NamedMethod:
@@ -24,7 +23,7 @@ def own_method(name: str) -> NamedMethod:
     _require_arguments(own)
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-        with blamed(method=own):
+        with custom_code(method=own):
             x = own.call(op, y.clone(), sigma, generator=generator)  # a copy: the next method has the same y
         _require_images(own, x, y)
         images: Tensor = x.detach().float()
@@ -33,14 +32,14 @@ def own_method(name: str) -> NamedMethod:
     return NamedMethod(own.name, run, None, fingerprint(None, f"own method {own.name} {own.digest()}"))
 
 
-def _require_arguments(own: OwnFunction) -> None:
+def _require_arguments(own: CustomFunction) -> None:
     try:
         inspect.signature(own.call).bind(None, None, 0.0, generator=None)
     except TypeError as error:
         raise _wrong(own, f"it is called as {own.name}(op, y, sigma, generator=...): {error}") from error
 
 
-def _require_images(own: OwnFunction, x: object, y: Tensor) -> None:
+def _require_images(own: CustomFunction, x: object, y: Tensor) -> None:
     """Refuse what is no tensor of real numbers where y is; whoever evaluates it looks at its shape and values."""
     if not isinstance(x, Tensor):
         what = "None" if x is None else f"something of type {type(x).__name__}"
@@ -51,5 +50,5 @@ def _require_images(own: OwnFunction, x: object, y: Tensor) -> None:
         raise _wrong(own, f"it returned images on {x.device}; they must be where y is, on {y.device}")
 
 
-def _wrong(own: OwnFunction, message: str) -> OwnCodeError:
-    return OwnCodeError(f"{place(own.files[-1], own.line, f'method {own.name}')}: {message}")
+def _wrong(own: CustomFunction, message: str) -> CustomCodeError:
+    return CustomCodeError(f"{place(own.files[-1], own.line, f'method {own.name}')}: {message}")

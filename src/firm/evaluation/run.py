@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.custom import custom_code
 from firm._util.device import default_device, wait
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
@@ -24,7 +25,6 @@ from firm.evaluation.methods import NamedMethod, degraded
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
-from firm.tasks._own import blamed
 
 
 class EvaluationError(RuntimeError):
@@ -147,7 +147,7 @@ def restore_chunk(
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
     wait(evaluation.device)
     start = time.perf_counter()
-    with torch.no_grad(), blamed(task=type(task)):
+    with torch.no_grad(), custom_code(task=type(task)):
         x = method.run(m.op, m.y, task.sigma, generators)
     wait(evaluation.device)
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from firm._model import Firm
-from firm._util.importing import is_own
+from firm._util.custom import is_custom
 from firm.restoration.noise import SMALLEST
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, built_in, option_of
@@ -57,7 +57,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         value = values[key] if isinstance(values[key], str) else f"{values[key]:.3g}"
         elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
         hint = _options(problem) if options and key == "sigma" and isinstance(problem, Problem) else ""
-        called = option_of(key) if options and not is_own(str(settings["task"])) else key  # own ones have --set
+        called = option_of(key) if options and not is_custom(str(settings["task"])) else key  # own ones have --set
         out.append(f"{called} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
     return out
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
+from firm._util.custom import custom_code
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm._util.progress import progress_bar
@@ -28,7 +29,6 @@ from firm.operators import LinearOperator
 from firm.restoration.degraded import picture_tasks
 from firm.restoration.problem import ProblemError
 from firm.tasks import BaseTask
-from firm.tasks._own import blamed
 
 LEVEL = 0.9
 WIDTH = math.sqrt(2) * float(torch.erfinv(torch.tensor(LEVEL, dtype=torch.float64)))  # 1.645: mean +- this times std
@@ -97,7 +97,7 @@ def fit(
             x = images.batch(range(i, i + 1)).to(device)
             op, y = task.measure(x, seed, i)
             start = generator_for(seed, i, "method").initial_seed()
-            with blamed(network=type(model.estimator), task=type(task)):
+            with custom_code(network=type(model.estimator), task=type(task)):
                 r = restore(quick, op, y, steps, samples, start, sigma=task.sigma, keep=False)
             assert r.std is not None
             ratios.append(_ratios(x, r.mean, r.std, op))

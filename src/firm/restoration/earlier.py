@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from firm._util.custom import is_custom
 from firm._util.files import write_atomically
-from firm._util.importing import is_own
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
@@ -82,7 +82,7 @@ def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
     first, path, row = clashes[0]
     more = f", and those of {len(clashes) - 1} more pictures" if len(clashes) > 1 else ""
     made, task = row.get("picture"), str(row.get("task", ""))
-    other = f"other settings, or with {task} as it was before an edit" if is_own(task) else "other settings"
+    other = f"other settings, or with {task} as it was before an edit" if is_custom(task) else "other settings"
     why = f"made from {made}" if made and made != str(path) else f"of a run with {other}"
     return (
         f"{first} is a result {why}{more}: nothing was done. Choose another folder with --out, or give --force to "

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.custom import custom_code, require_operator
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.operators import LinearOperator
@@ -18,7 +19,6 @@ from firm.operators.complex import AsReal
 from firm.restoration.problem import Problem, check_sigma, fitted, posed
 from firm.restoration.reading import ProblemError, Reading, read, read_measurement
 from firm.tasks import BaseTask, task_class
-from firm.tasks._own import blamed, require_operator
 
 Sides = tuple[int, int]  # height and width
 
@@ -55,7 +55,7 @@ def measured_problem(
         task, op, like = _operator(kind, settings, sides, channels)
         y = _in_axes_of(like, path, task, reading, channels)
         if size is None and y.shape != like.shape:
-            with blamed(task=kind):
+            with custom_code(task=kind):
                 sides = _sides(path, op.A_adjoint(y))
             task, op, like = _operator(kind, settings, sides, channels)
             y = _in_axes_of(like, path, task, reading, channels)
@@ -99,10 +99,10 @@ def _operator(
     kind: type[BaseTask], settings: Mapping[str, Any], sides: Sides, channels: int
 ) -> tuple[BaseTask, LinearOperator, Tensor]:
     """The task for images of these sides, its operator, and what A makes of an image of zeros."""
-    with blamed(task=kind):
+    with custom_code(task=kind):
         task = kind(sides, **settings)
     task.require_values()
-    with blamed(task=kind):
+    with custom_code(task=kind):
         op = task.operator()
         require_operator(task, op, "operator")
         like = op.A(torch.zeros(1, channels, *sides))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from firm._util.custom import custom_code
 from firm._util.seeds import generator_for
 from firm.data.array_values import Range
 from firm.metrics import scores, visible
@@ -19,7 +20,6 @@ from firm.operators import LinearOperator
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading
 from firm.tasks import BaseTask, built_in
-from firm.tasks._own import blamed
 from firm.tasks.base import on_device
 
 GREY_FACTOR = math.sqrt(3)  # see `independent_channels`
@@ -96,7 +96,7 @@ def named(path: Path) -> Iterator[None]:
 
 def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
     """The problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
-    with blamed(task=type(task)):
+    with custom_code(task=type(task)):
         adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too

@@ -18,6 +18,7 @@ from torch import Tensor
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
 from firm._sampling import Method
+from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
@@ -52,7 +53,6 @@ from firm.restoration.own_network import network_class
 from firm.restoration.problem import Problem, ProblemError
 from firm.restoration.progress import tile_bar
 from firm.restoration.warned import warnings_as_notes
-from firm.tasks._own import OwnCodeError, blamed
 
 Row = dict[str, Any]
 
@@ -173,7 +173,7 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
         return restore_file(job, path, name, device)
     except (PictureError, ArrayError, ProblemError) as error:
         return {"error": str(error)}
-    except OwnCodeError as error:
+    except CustomCodeError as error:
         return {"error": f"{path}: {error}"}
     except Exception as error:
         if is_full(error):
@@ -186,7 +186,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     with warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
         files = Files(job, problem, name)
-        with _bar(job, problem), blamed(network=network_class(job.model)):
+        with _bar(job, problem), custom_code(network=network_class(job.model)):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
                 sigma=problem.sigma, method=job.method, keep=False, on_sample=files.sample if job.samples > 1 else None,

@@ -7,13 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from firm._util.custom import custom_code
 from firm.data.array_values import Range
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.operators import Blur
 from firm.restoration.problem import Problem, ProblemError, check_sigma, fitted, named, posed
 from firm.restoration.reading import read
 from firm.tasks import task_class
-from firm.tasks._own import blamed
 
 
 def simulated_problem(
@@ -36,7 +36,7 @@ def simulated_problem(
         kind = task_class(name)
         if kind.colour and channels != 3:
             raise ValueError(f"{kind.name} makes a picture in colour: it takes a model for colour")
-        with blamed(task=kind):
+        with custom_code(task=kind):
             task = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
         if task.settings().get("factor", 1) > max(task.shape):

@@ -7,7 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
-from firm._util.importing import is_own, load_class
+from firm._util.custom import is_custom, load_class
 from firm._util.seeds import generator_for as generator_for
 from firm._util.text import did_you_mean
 from firm.tasks.base import BaseTask as BaseTask
@@ -37,7 +37,7 @@ def tables() -> list[str]:
 
 def task_class(name: str) -> type[BaseTask]:
     """The class of a task: built in, or the user's own, ``file.py:Class`` or ``package.module:Class``, which is run."""
-    if is_own(name):
+    if is_custom(name):
         return load_class(name, BaseTask, "task")
     if name not in built_in():
         hint = did_you_mean(name, built_in())

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from firm._util.custom import custom_code, require_operator
 from firm._util.seeds import generator_for
 from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, Operator
 from firm.operators.checks import require_tensor
-from firm.tasks._own import blamed, require_operator
 from firm.tasks.parameter import Parameter, Range
 from firm.tasks.rows import Rows
 
@@ -137,7 +137,7 @@ class BaseTask:
 
     def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
         """`build`, whose errors name the user's file and line."""
-        with blamed(task=type(self)):
+        with custom_code(task=type(self)):
             op = self.build(values)
             require_operator(self, op, "build")
         return op
@@ -178,7 +178,7 @@ class BaseTask:
             )
         indices = tuple(range(index, index + len(x)))
         measured = []
-        with blamed(task=type(self)):
+        with custom_code(task=type(self)):
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
@@ -190,7 +190,7 @@ class BaseTask:
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
-        with blamed(task=type(self)):
+        with custom_code(task=type(self)):
             op = self.draw_operator(rows, x.device)
             require_operator(self, op, "draw_operator")
             sigma = self.sample("sigma", rows, x.device)

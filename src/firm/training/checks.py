@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from firm._util.importing import is_own
+from firm._util.custom import is_custom
 from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS, UNet
 from firm.tasks import takes_mask
@@ -70,7 +70,7 @@ def check(c: TrainConfig) -> None:
 
 def unused(c: TrainConfig) -> dict[str, str]:
     """The settings that the objective does not look at, and why; one of the user's own may look at any."""
-    if is_own(c.objective):
+    if is_custom(c.objective):
         return {}
     found = {}
     if c.objective != "prior":
@@ -114,13 +114,13 @@ def _check_images(c: TrainConfig, need: Any) -> None:
 
 
 def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tuple[str, ...]) -> None:
-    if isinstance(c.network, str) and not is_own(c.network):
+    if isinstance(c.network, str) and not is_custom(c.network):
         need(c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments")
         need(c.network in PRESETS, f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}")
         settings = ", ".join(inspect.signature(usual).parameters)
         need(issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
     name, arguments = c.network_arguments()
-    ours = name is None or is_own(name) or name in NETWORKS
+    ours = name is None or is_custom(name) or name in NETWORKS
     need(ours, f"network: no class {name!r} (your own is file.py:Class){did_you_mean(str(name), NETWORKS)}")
     try:
         kind = c.network_class()
@@ -128,7 +128,7 @@ def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tupl
         raise ConfigError(str(error)) from error
     if name is not None and name not in NETWORKS:
         return  # its class knows its arguments
-    if name is not None and not is_own(c.objective):
+    if name is not None and not is_custom(c.objective):
         need(name in fits, f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
     known = list(inspect.signature(kind).parameters)
     for key in arguments:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
-from firm._util.importing import is_own, load_class
+from firm._util.custom import is_custom, load_class
 from firm._util.text import RepeatedKeyError, did_you_mean, read_yaml
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
@@ -131,7 +131,7 @@ class TrainConfig:
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
         """The name of its class, None for the objective's usual one, and its arguments."""
         if isinstance(self.network, str):
-            if is_own(self.network):
+            if is_custom(self.network):
                 return self.network, {}
             return None, {**PRESETS[self.network], "channels": self.channels}
         name, given = self.network.get("class"), {k: v for k, v in self.network.items() if k != "class"}

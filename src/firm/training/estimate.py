@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from firm.tasks._own import blamed
+from firm._util.custom import custom_code
 from firm.training.config import TrainConfig
 from firm.training.objectives import objective_class
 
@@ -21,7 +21,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
     """Parameters, FLOP an image, gigabytes and hours of a run."""
     kind = objective_class(config.objective)
     own = {"objective": kind, "network": config.network_class()}
-    with torch.device("meta"), blamed(**own):
+    with torch.device("meta"), custom_code(**own):
         objective = kind(config)
         net = objective.build()
         inputs = objective.inputs(1, "meta")
@@ -34,7 +34,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
         return tensor
 
     keeping = torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v)
-    with FlopCounterMode(display=False) as counter, keeping, blamed(**own):
+    with FlopCounterMode(display=False) as counter, keeping, custom_code(**own):
         out = net(*inputs)
     activations = sum(saved.values())
     del out

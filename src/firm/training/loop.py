@@ -16,13 +16,13 @@ import torch
 import yaml
 from torch import Tensor
 
+from firm._util.custom import CustomCodeError
 from firm._util.distributed import Ranks, average, largest
 from firm._util.files import remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
-from firm.tasks._own import OwnCodeError
 from firm.training.checkpoint import Checkpoints
 from firm.training.checks import unused
 from firm.training.config import ConfigError, TrainConfig, dump_config
@@ -163,7 +163,7 @@ def _told(problems: list[TrainingError], out: Path) -> Iterator[None]:
         yield
     except TrainingError as error:
         problems.append(error)
-    except OwnCodeError as error:  # of an objective that saves in its own way
+    except CustomCodeError as error:  # of an objective that saves in its own way
         problems.append(TrainingError(str(error)))
     except OSError as error:
         about = (
@@ -188,7 +188,7 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
         raise
     except Exception as error:
         where, what, saved = "", str(error), f"The training up to here is saved in {out}"
-        if isinstance(error, OwnCodeError):  # which names its place
+        if isinstance(error, CustomCodeError):  # which names its place
             saved += f". Once it is mended: {ways_on(out)}"
         else:
             place = traceback.extract_tb(error.__traceback__)[-1]

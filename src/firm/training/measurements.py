@@ -8,11 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm._util.importing import is_own
+from firm._util.custom import custom_code, is_custom
 from firm.operators import LinearOperator
 from firm.operators.grouped import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
-from firm.tasks._own import blamed
 from firm.training.errors import ConfigError
 
 
@@ -25,7 +24,7 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
     kind = task_class(str(entry["name"]))
     if takes_mask(kind):
         settings["mask"] = instead or settings.get("mask", mask)
-    with blamed(task=kind):
+    with custom_code(task=kind):
         return kind(size, **settings)
 
 
@@ -34,7 +33,7 @@ def resolved(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
 
     The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
     """
-    if not is_own(str(entry["name"])):
+    if not is_custom(str(entry["name"])):
         return entry
     values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
     values |= {key: list(ends) for key, ends in task.ranges.items()}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import save_network
-from firm._util.importing import is_own, load_class
+from firm._util.custom import is_custom, load_class
 from firm.networks import EXTRA, UNet
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
@@ -99,6 +99,6 @@ class Objective:
 
 def objective_class(name: str) -> type[Objective]:
     """The class of an objective: one of `NAMED`, or the user's own, ``file.py:Class``, which is run."""
-    if name not in NAMED and not is_own(name):
+    if name not in NAMED and not is_custom(name):
         raise ValueError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
     return load_class(NAMED.get(name, name), Objective, "objective")

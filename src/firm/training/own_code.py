@@ -6,8 +6,8 @@ import inspect
 import json
 from pathlib import Path
 
+from firm._util.custom import code_digest, is_custom
 from firm._util.files import write_atomically
-from firm._util.importing import code_digest, is_own
 from firm.tasks import task_class
 from firm.training.config import TrainConfig
 from firm.training.errors import ConfigError
@@ -63,7 +63,7 @@ def _classes(config: TrainConfig) -> dict[str, type]:
     objective = objective_class(config.objective)
     named: dict[str, type] = {config.objective: objective}
     network, _ = config.network_arguments()
-    if network is not None and is_own(network):
+    if network is not None and is_custom(network):
         named[network] = config.network_class()
     tasks = [str(entry["name"]) for entry in config.tasks()] if objective.measures else []
     return named | {name: task_class(name) for name in tasks}

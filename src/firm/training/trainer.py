@@ -17,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from firm._flow import stratified_times
 from firm._model import load_network
+from firm._util.custom import CustomCodeError, custom_code, require_operator
 from firm._util.distributed import Ranks
 from firm._util.finite import finite
 from firm._util.machine import describe_machine
@@ -28,7 +29,6 @@ from firm.networks.estimator import OneImage
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows
-from firm.tasks._own import OwnCodeError, blamed, require_operator
 from firm.training.checkpoint import check_state
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.errors import TrainingError
@@ -53,7 +53,7 @@ class Trainer:
             )
         self.config, self.ranks, self.complex = config, ranks, images.complex
         kind = objective_class(config.objective)
-        with blamed(objective=kind, network=config.network_class()):
+        with custom_code(objective=kind, network=config.network_class()):
             self.objective = kind(config)
             torch.manual_seed(config.seed)
             self.net = self.objective.build()
@@ -125,7 +125,7 @@ class Trainer:
         warm = self._before(c.warm_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         times, read = self.times(), self.feed.ahead(self.step, self.loss.counts)
-        with self._blamed():
+        with self._custom_code():
             loss = self.gradients(times, warm, read)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip)
         self._update(norm)
@@ -191,7 +191,7 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write the model with the averaged weights, as it is validated."""
-        with self._blamed():
+        with self._custom_code():
             self.objective.save(self.average, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
@@ -211,13 +211,13 @@ class Trainer:
 
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """The objective's scores of the averaged weights on held-out images."""
-        with self._blamed():
+        with self._custom_code():
             return self.objective.validate(self.average, images, picture)
 
-    def _blamed(self) -> AbstractContextManager[None]:
+    def _custom_code(self) -> AbstractContextManager[None]:
         """Errors of the user's own objective, network and operators are told as theirs."""
         tasks = [type(task) for task in self.loss.tasks]
-        return blamed(objective=type(self.objective), network=type(self.net), task=tasks)
+        return custom_code(objective=type(self.objective), network=type(self.net), task=tasks)
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on from here; the random numbers follow from seed and step."""
@@ -255,13 +255,13 @@ def _shared(loss: nn.Module, device: torch.device) -> nn.Module:
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
     """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
     try:
-        with blamed(task=type(task)):
+        with custom_code(task=type(task)):
             # validation's: what it refuses shall not wait for the end of the run
             require_operator(task, task.operator(), "operator")
             op = task.draw_operator(Rows(1, 0, 1), device)
             require_operator(task, op, "draw_operator")
             dot_test(op, (1, channels, *task.shape), device=device)
-    except OwnCodeError as error:
+    except CustomCodeError as error:
         raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error

@@ -1,7 +1,8 @@
-"""The user's own classes and functions, named as ``file.py:Class`` or ``package.module:Class``.
+"""Custom code: the user's classes and functions, named as ``file.py:Class`` or ``package.module:Class``.
 
-Only what a person writes on the command line or in a configuration is looked up here: never a name out of a model's
-card or a checkpoint, since looking it up runs its code.
+They are loaded here, hashed so that an edit is noticed, and their errors are told as theirs, with file and line. Only
+what a person writes on the command line or in a configuration is looked up: never a name out of a model's card or a
+checkpoint, since looking it up runs its code.
 """
 
 from __future__ import annotations
@@ -12,18 +13,22 @@ import importlib.util
 import inspect
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from firm._util.device import lacks_memory
+from firm._util.files import is_full
 
 
 class NotFoundError(ValueError):
     """There is no such file or module."""
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Whether a name has the form of the user's own class or function."""
     return ":" in name
 
@@ -37,7 +42,7 @@ def load_class(name: str, base: type, what: str) -> type:
     return found
 
 
-def load_function(name: str, what: str) -> OwnFunction:
+def load_function(name: str, what: str) -> CustomFunction:
     """Import the function `name`, plain or with decorators; `what` says in messages what it is for."""
     found = _load(name, what, "function", inspect.isfunction)
     place, _, attribute = name.rpartition(":")
@@ -45,7 +50,7 @@ def load_function(name: str, what: str) -> OwnFunction:
         raise ValueError(f"{what} {name!r}: {attribute} must be a function, but is of type {type(found).__name__}")
     code = inspect.unwrap(found).__code__
     named = str(Path(place).resolve()) if place.endswith(".py") else str(sys.modules[place].__file__)
-    return OwnFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)
+    return CustomFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)
 
 
 def _load(name: str, what: str, kind: str, fits: Callable[[Any], bool]) -> Any:
@@ -66,7 +71,7 @@ def _load(name: str, what: str, kind: str, fits: Callable[[Any], bool]) -> Any:
 
 
 @dataclass(frozen=True)
-class OwnFunction:
+class CustomFunction:
     """A function of the user's own, and where it is from."""
 
     name: str
@@ -135,3 +140,75 @@ def _where(error: Exception) -> str:
     own = [f for f in frames if "importlib" not in f.filename]
     line = f"line {own[0].lineno}: " if own else ""
     return f"{line}{type(error).__name__}: {error}"
+
+
+Custom = type | CustomFunction
+
+
+class CustomCodeError(ValueError):
+    """The user's own code has failed; the message says where, and how."""
+
+
+@contextmanager
+def custom_code(**own: Custom | Sequence[Custom]) -> Iterator[None]:
+    """Errors out of the files of the user's own classes or functions become an `CustomCodeError`; all others pass.
+
+    Each has the word for it as its name: ``custom_code(task=kind)``, ``custom_code(network=kind, task=[kind, other])``.
+    """
+    named = [(word, it) for word, given in own.items() for it in (given if isinstance(given, Sequence) else [given])]
+    try:
+        yield
+    except CustomCodeError:
+        raise
+    except Exception as error:
+        line = _line([it for _, it in named], error)
+        if line is None or is_full(error) or lacks_memory(error):
+            raise
+        here = [(word, it) for word, it in named if line[0] in _files(it)]  # several where they share a file
+        names = [f"{word} {it.name if isinstance(it, CustomFunction) else it.__name__}" for word, it in here]
+        whose = " or ".join(dict.fromkeys(names))
+        raise CustomCodeError(f"{place(*line, whose)}: {type(error).__name__}: {error}") from error
+
+
+def require_operator(task: Any, op: Any, method: str) -> None:
+    """Refuse what a task's method returned if it is no operator; most often a return is missing."""
+    if callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None)):
+        return
+    what = "None" if op is None else f"a {type(op).__name__}"
+    message = f"{method} returned {what}; it must return an operator, with A(x) and A_adjoint(y)"
+    code = getattr(inspect.unwrap(getattr(type(task), method)), "__code__", None)
+    if code is None:  # no plain function
+        raise CustomCodeError(f"the error is in your task {type(task).__name__}: {message}")
+    raise CustomCodeError(f"{place(code.co_filename, code.co_firstlineno, f'task {type(task).__name__}')}: {message}")
+
+
+def place(file: str, line: int, what: str) -> str:
+    """The beginning of a message: whose fault it is, and where."""
+    return f"the error is in your {what}, {file}, line {line}"
+
+
+def _line(own: Collection[Custom], error: Exception) -> tuple[str, int] | None:
+    """The last line of the user's that an error came through, or a method that takes other arguments; else None."""
+    files = {file for it in own for file in _files(it)}
+    found = [f for f in traceback.extract_tb(error.__traceback__) if f.filename in files]
+    if found:
+        return (found[-1].filename, found[-1].lineno or 0)
+    for method in (m for it in own if isinstance(it, type) for _, m in inspect.getmembers(it, inspect.isfunction)):
+        if method.__code__.co_filename in files and str(error).startswith(f"{method.__qualname__}() "):
+            return method.__code__.co_filename, method.__code__.co_firstlineno  # Python says so: it was not entered
+    return None
+
+
+def _files(own: Custom) -> set[str]:
+    """Of a class, with those of the user's that it is derived from, or of a function."""
+    if isinstance(own, CustomFunction):
+        return set(own.files)
+    files = set()
+    for base in own.__mro__:
+        if base.__module__.partition(".")[0] in ("firm", "torch"):
+            continue  # not the user's
+        try:
+            files.add(inspect.getfile(base))
+        except (OSError, TypeError):  # typed into a session: there is no file
+            continue
+    return files
