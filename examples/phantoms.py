@@ -1,6 +1,6 @@
 """Draw phantoms to try things with: python examples/phantoms.py FOLDER writes train.npy, test.npy and one.png.
 
-Grey images of 32x32 pixels in [-1, 1], shaded discs, boxes and lines: 2000 to train on, 30 to test with.
+Gray images of 32x32 pixels in [-1, 1], shaded discs, boxes and lines: 2000 to train on, 30 to test with.
 """
 
 import sys

@@ -15,7 +15,7 @@ def numpy_schedule(beta_max):
 
 
 class Wave(nn.Module):
-    """Some function of x and t, in which a pixel depends on its neighbour."""
+    """Some function of x and t, in which a pixel depends on its neighbor."""
 
     def forward(self, x, t):
         return (2 * x.roll(1, -1)).sin() + t.reshape(-1, 1, 1, 1)

@@ -120,7 +120,7 @@ def says(output: str, message: str) -> bool:
 
 
 def save_pictures(root: Path, count: int, size: tuple[int, int]) -> Path:
-    """Smooth random colour pictures 000.png, 001.png, ..."""
+    """Smooth random color pictures 000.png, 001.png, ..."""
     generator = np.random.default_rng(0)
     for i in range(count):
         coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))

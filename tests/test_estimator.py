@@ -37,12 +37,12 @@ def test_the_papers_network_takes_one_training_step_and_restores_on_the_cpu():
     net = UNet.preset("celeba")
     model = firm.Firm(net, firm.Solver(K=1))
     op, x = firm.operators.Identity(), torch.rand(1, 3, 32, 32) * 2 - 1
-    optimiser = torch.optim.AdamW(net.parameters(), lr=1e-4)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
     before = net.head.conv.weight.clone()
     loss = firm.velocity_loss(model, op, x, x + 0.2 * torch.randn_like(x), torch.randn_like(x), torch.tensor([0.5]))
     loss.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
-    optimiser.step()
+    optimizer.step()
     assert not torch.equal(before, net.head.conv.weight)
     restored = firm.sample(model, op, x, steps=2)
     assert restored.shape == x.shape
@@ -71,7 +71,7 @@ def test_other_sizes_give_a_clear_error():
         UNet(ch=7)
 
 
-def randomised(net):
+def randomized(net):
     """Random weights in place of the near-zero initial ones, so that inputs make a difference."""
     generator = torch.Generator().manual_seed(0)
     for p in net.parameters():
@@ -80,7 +80,7 @@ def randomised(net):
 
 
 def test_the_output_depends_on_every_input():
-    net = randomised(UNet(1, noise_level=True, **TINY))
+    net = randomized(UNet(1, noise_level=True, **TINY))
     x, x_t = torch.randn(2, 1, 1, 16, 16)
     t, sigma = torch.tensor([0.3]), torch.tensor([0.1])
     out = net(x, x_t, t, sigma)
@@ -99,12 +99,12 @@ def test_noise_level_input_is_asked_for_and_only_then_taken():
 
 def test_the_time_scale_is_a_setting():
     x, x_t = torch.randn(2, 1, 1, 16, 16)
-    slow, fast = (randomised(UNet(1, time_scale=scale, **TINY)) for scale in (1.0, 1000.0))
+    slow, fast = (randomized(UNet(1, time_scale=scale, **TINY)) for scale in (1.0, 1000.0))
     torch.testing.assert_close(slow(x, x_t, torch.tensor([0.5])), fast(x, x_t, torch.tensor([0.0005])))
 
 
 def test_samples_do_not_depend_on_the_batch():
-    net = randomised(UNet(1, **TINY))
+    net = randomized(UNet(1, **TINY))
     x, x_t, t = torch.randn(3, 1, 16, 16), torch.randn(3, 1, 16, 16), torch.rand(3)
     order = torch.tensor([2, 0, 1])
     torch.testing.assert_close(net(x[order], x_t[order], t[order]), net(x, x_t, t)[order])

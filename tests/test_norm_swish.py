@@ -1,4 +1,4 @@
-"""Normalisation and Swish against torch's own, and the fused kernel where Triton is (its interpreter on a CPU)."""
+"""Normalization and Swish against torch's own, and the fused kernel where Triton is (its interpreter on a CPU)."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The grid of panels: every pixel where it belongs, zooms of the right square, error maps in the paper's colours."""
+"""The grid of panels: every pixel where it belongs, zooms of the right square, error maps in the paper's colors."""
 
 import numpy as np
 import pytest
@@ -25,12 +25,12 @@ def upscaled(image):
 
 
 def test_pixels():
-    """-1, 0 and 1 are black, grey and white; beyond is clamped; one channel is grey; the first axis is the height."""
+    """-1, 0 and 1 are black, gray and white; beyond is clamped; one channel is gray; the first axis is the height."""
     image = torch.tensor([[[-1.0, 0.0, 1.0], [-3.0, 3.0, 0.5]]])
     assert pixels(image)[..., 0].tolist() == [[0, 128, 255], [0, 255, 191]]
     assert pixels(image).shape == (2, 3, 3)
-    colour = torch.tensor([1.0, -1.0, 0.0]).reshape(3, 1, 1)
-    assert pixels(colour).tolist() == [[[255, 0, 128]]]
+    color = torch.tensor([1.0, -1.0, 0.0]).reshape(3, 1, 1)
+    assert pixels(color).tolist() == [[[255, 0, 128]]]
 
 
 def test_error_maps_are_magma_from_0_to_a_tenth():
@@ -125,7 +125,7 @@ def test_the_square_lies_inside(side):
 
 
 def test_labels_avoid_each_other_and_the_points():
-    """Six points so close that texts on one side of them would cover their neighbours."""
+    """Six points so close that texts on one side of them would cover their neighbors."""
     import matplotlib.pyplot as plt
 
     figure, axis = plt.subplots(figsize=(5, 4))

@@ -68,7 +68,7 @@ def drawn_by_hand():
 
 
 def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
-    """The largest of all maps is where the colours end, in both figures of a set."""
+    """The largest of all maps is where the colors end, in both figures of a set."""
     written = {}
 
     def keep(path, heads, rows, zoom=False, top=0.1):
@@ -256,9 +256,9 @@ def test_narrow_samples_cover_less():
 
 def test_bins_by_hand():
     """Two pixels of deviation 0.01 with errors 0.03 and 0.04; one of 0.5 without error; one beyond the last bin."""
-    tally, centre = calibration.Tally(), torch.tensor([0.0, 0.0, 1.0, 5.0])
+    tally, center = calibration.Tally(), torch.tensor([0.0, 0.0, 1.0, 5.0])
     half = torch.tensor([0.01, 0.01, 0.5, 50.0]) / math.sqrt(2)
-    tally.add(torch.stack([centre - half, centre + half]), centre + torch.tensor([0.03, -0.04, 0.0, 1.0]))
+    tally.add(torch.stack([center - half, center + half]), center + torch.tensor([0.03, -0.04, 0.0, 1.0]))
     bins = tally.summary()["bins"]
     assert [b["share"] for b in bins] == [0.5, 0.25, 0.25]
     assert [b["std"] for b in bins] == pytest.approx([0.01, 0.5, 50])

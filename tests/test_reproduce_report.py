@@ -13,7 +13,7 @@ from helpers import call, says
 from PIL import Image
 
 from firm.reproduce import report
-from firm.reproduce.catalogue import STUDIES, Study
+from firm.reproduce.catalog import STUDIES, Study
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.report import write_report
 from firm.reproduce.report_parts import embedded, table_html
@@ -67,7 +67,7 @@ def picture(path, side=20, noise=False):
 
 @pytest.fixture
 def out(tmp_path):
-    """Three of the catalogue's studies: one in full with a closed figure, one quick, one damaged."""
+    """Three of the catalog's studies: one in full with a closed figure, one quick, one damaged."""
     full, quick, damaged = (study.name for study in STUDIES[:3])
     picture(tmp_path / full / "closed.png")
     picture(tmp_path / full / "open.png", side=30)
@@ -328,7 +328,7 @@ def test_the_same_results_give_the_same_page(out):
     assert written(out) == written(out)
 
 
-def test_titles_of_the_catalogue_are_escaped_too(out, monkeypatch):
+def test_titles_of_the_catalog_are_escaped_too(out, monkeypatch):
     odd = (Study(STUDIES[0].name, f"p{EVIL}", f"t{EVIL}", "none", 1, 1),)
     monkeypatch.setattr(report, "STUDIES", odd)
     assert EVIL not in written(out)

@@ -1,4 +1,4 @@
-"""What all studies share: the catalogue, the record that each leaves, the list, and running all of them."""
+"""What all studies share: the catalog, the record that each leaves, the list, and running all of them."""
 
 import json
 import subprocess
@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from firm._util.locks import LockedError
 from firm.cli import app
 from firm.cli import reproduce as command
-from firm.reproduce import catalogue, listing, running
-from firm.reproduce.catalogue import LAYOUTS, STUDIES, Study, find
+from firm.reproduce import catalog, listing, running
+from firm.reproduce.catalog import LAYOUTS, STUDIES, Study, find
 from firm.reproduce.listing import minutes, overview, read_record
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, CELEBA, Settings
@@ -27,7 +27,7 @@ from firm.reproduce.tables import Column, Line, Table, markdown, read_table
 NAMES = [study.name for study in STUDIES]
 
 
-# The catalogue
+# The catalog
 
 
 def test_every_study_can_be_run():
@@ -50,7 +50,7 @@ def test_a_study_comes_after_those_whose_results_it_reads():
 
 def test_a_study_is_found_by_its_name():
     for study in STUDIES:
-        assert catalogue.find(study.name) is study
+        assert catalog.find(study.name) is study
 
 
 def test_every_study_is_a_command_with_its_options_and_no_others():
@@ -74,7 +74,7 @@ def test_the_commands_have_help(given):
 
 @pytest.fixture
 def small(monkeypatch):
-    """A catalogue of three studies that need nothing; the settings they were called with."""
+    """A catalog of three studies that need nothing; the settings they were called with."""
     seen = {}
 
     def study(settings, name):
@@ -85,7 +85,7 @@ def small(monkeypatch):
 
     options = ("steps", "limit", "batches", "modes", "seed")
     studies = tuple(Study(name, "Table 9", f"the {name}", "none", 1, 2, (), options) for name in NUMBERS)
-    monkeypatch.setattr("firm.reproduce.catalogue.import_module", lambda _: type("Module", (), {"study": study}))
+    monkeypatch.setattr("firm.reproduce.catalog.import_module", lambda _: type("Module", (), {"study": study}))
     for module in ("running", "listing", "report"):
         monkeypatch.setattr(import_module(f"firm.reproduce.{module}"), "STUDIES", studies)
     return studies, seen

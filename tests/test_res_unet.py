@@ -13,10 +13,10 @@ from firm.networks import GradientResStep, PriorResUNet, ResUNet
 from firm.networks.res_unet import Level, PlainBlock, fused_blocks
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
-from firm.training.optimiser import make_optimisers
+from firm.training.optimizer import make_optimizers
 
 
-def randomised(net):
+def randomized(net):
     """With weights that all matter; as built, the residual branches are zero."""
     generator = torch.Generator().manual_seed(0)
     for p in net.parameters():
@@ -36,7 +36,7 @@ def block(h, weights, name, shift):
 
 def test_its_layers_are_what_its_docstring_says():
     """Three levels of 2, 1 and 3 blocks, pixels folded two by two: the whole network written out."""
-    net = randomised(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
+    net = randomized(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
     w, t = net.state_dict(), torch.tensor([0.2, 0.9])
     x, x_t = torch.randn(2, 2, 2, 16, 24).unbind()
     embedding = net.conditioning.time(firm.networks.blocks._sinusoid(t, 64))
@@ -59,7 +59,7 @@ def test_its_layers_are_what_its_docstring_says():
 
 def test_a_block_adds_as_much_to_large_features_as_to_small_ones():
     """Or blocks one after the other multiply, and training ends with pictures a million times too bright."""
-    block = randomised(PlainBlock(6))
+    block = randomized(PlainBlock(6))
     x, shift = torch.randn(2, 6, 5, 7), torch.randn(2, 6, 1, 1)
     added = block(x, shift) - x
     torch.testing.assert_close(block(1000 * x, shift) - 1000 * x, added, rtol=1e-2, atol=1e-2)
@@ -67,7 +67,7 @@ def test_a_block_adds_as_much_to_large_features_as_to_small_ones():
 
 
 def test_all_that_it_is_given_matters():
-    net = randomised(ResUNet(widths=(4, 8), noise_level=True, extra=("previous", "context", "iteration")))
+    net = randomized(ResUNet(widths=(4, 8), noise_level=True, extra=("previous", "context", "iteration")))
     images, scalars = list(torch.randn(5, 1, 3, 16, 16).unbind()), [torch.tensor([v]) for v in (0.3, 0.1, 1.0)]
     out = net(*images, *scalars)
     for number in range(8):
@@ -78,7 +78,7 @@ def test_all_that_it_is_given_matters():
 
 @pytest.mark.parametrize("attention", [True, False])
 def test_with_attention_every_pixel_sees_every_other(attention):
-    net, t = randomised(ResUNet(widths=(4,), blocks=2, attention=attention)), torch.tensor([0.5])
+    net, t = randomized(ResUNet(widths=(4,), blocks=2, attention=attention)), torch.tensor([0.5])
     x, x_t = torch.randn(2, 1, 3, 16, 16).unbind()
     far = x.clone()
     far[..., -1, -1] += 5  # fifteen pixels away; the convolutions see six
@@ -95,7 +95,7 @@ def test_it_starts_from_zero_and_learns_from_the_first_step():
 
 
 def test_a_prior_is_the_same_on_one_image():
-    net = randomised(PriorResUNet(widths=(4, 8)))
+    net = randomized(PriorResUNet(widths=(4, 8)))
     x = torch.randn(2, 3, 8, 8)
     assert net(x, torch.tensor([0.1, 0.4])).shape == x.shape
     with pytest.raises(ValueError, match="PriorResUNet sees one image: it takes no extra"):
@@ -122,8 +122,8 @@ def test_wrong_settings_are_refused(settings, said):
 
 def test_muon_has_the_maps_between_features():
     net = ResUNet(widths=(4, 8), blocks=1)
-    config = load_config(None, ["optimiser=muon", "size=32"])
-    _, muon = make_optimisers(config, net)
+    config = load_config(None, ["optimizer=muon", "size=32"])
+    _, muon = make_optimizers(config, net)
     chosen = {id(p) for group in muon.param_groups for p in group["params"]}
     names = {name for name, p in net.named_parameters() if id(p) in chosen}
     blocks = {f"{level}.blocks.0.conv{i}.weight" for level in ("down.0", "before", "up.0") for i in (1, 2)}
@@ -189,7 +189,7 @@ def test_a_gradient_step_is_left_as_it_is():
 
 
 def test_its_blocks_are_compiled_and_compute_the_same():
-    net = randomised(ResUNet(widths=(4, 8), blocks=(1, 2), noise_level=True))
+    net = randomized(ResUNet(widths=(4, 8), blocks=(1, 2), noise_level=True))
     inputs = (*torch.randn(2, 1, 3, 8, 8).unbind(), torch.tensor([0.3]), torch.tensor([0.1]))
     found = {type(module) for module in signatures(net, inputs, bf16=False).values()}
     assert {"PlainBlock", "Stem", "Conditioning"} == {kind.__name__ for kind in found}
@@ -205,7 +205,7 @@ def check_fused_blocks(device):
         (3, 24, 7, 5, 3),
         (2, 5, 60, 40, 1),
     ):  # the last takes several tiles
-        level = randomised(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
+        level = randomized(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
         x = torch.randn(B, width, H, W, generator=torch.Generator().manual_seed(width)).to(device) + 0.5
         x[:, :, 0, 0] = 0  # a pixel without features
         shifts = torch.randn(B, width * number, 1, 1, generator=torch.Generator().manual_seed(1)).to(device)

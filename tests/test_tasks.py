@@ -89,7 +89,7 @@ def test_fourier_masks_of_training_keep_the_lowest_frequencies():
     assert columns[:, [0, 1, 2, -1, -2]].all()  # int(0.08 * 64) = 5 of them
     assert torch.equal(columns[:, 1:], columns[:, 1:].flip(1))  # symmetric: k and -k
     assert {6, 30} <= set(columns.sum(1).int().tolist()) <= set(range(6, 31))
-    assert columns[:, 3:32].mean(0).max() < 0.5  # none of the others is favoured
+    assert columns[:, 3:32].mean(0).max() < 0.5  # none of the others is favored
 
 
 def test_every_parameter_is_open():

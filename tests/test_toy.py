@@ -45,7 +45,7 @@ def test_posterior_mean_and_covariance_equal_brute_force(t):
 
 @pytest.mark.parametrize("t", [0.2, 0.5, 0.8])
 def test_the_posterior_mean_is_the_stationary_point_of_the_variational_objective(t):
-    """Proposition 1 (a). In terms of u_t (equation (34)) the implicit regulariser at m(u) is, after
+    """Proposition 1 (a). In terms of u_t (equation (34)) the implicit regularizer at m(u) is, after
     Gribonval and Machart, phi(m(u)) = -|u - m(u)|^2_M / 2 - log p(u); its gradient must be M (u - m(u))."""
     AtA = torch.tensor([1.0, 0.0], dtype=torch.float64)
     M = t**2 / (1 - t) ** 2 + AtA / toy.SIGMA**2  # equation (33), diagonal
@@ -74,7 +74,7 @@ def test_the_posterior_mean_is_the_stationary_point_of_the_variational_objective
     torch.testing.assert_close(data, M * (x - u_t))
     torch.testing.assert_close(m(u_t), FIELD.posterior_mean(OP, x_t, t, y))  # Lemma: u_t is sufficient
 
-    # A minimiser, not only stationary: the objective is larger at other means.
+    # A minimizer, not only stationary: the objective is larger at other means.
     def objective(v):  # at x = m(v), for the data u
         return (M * (u - m(v)) ** 2).sum(-1) / 2 + phi(v)
 

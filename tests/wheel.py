@@ -39,7 +39,7 @@ task: random-inpainting
 network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}
 K: 2
 objective: balanced
-optimiser: muon
+optimizer: muon
 batch: 4
 epochs: 1
 steps_per_epoch: 3

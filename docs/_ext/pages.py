@@ -21,7 +21,7 @@ MOUNTED = {  # file of the repository: page of the site
     "baselines/weights/README.md": "results/baseline-weights.md",
     "CHANGELOG.md": "results/changelog.md",
     "CONTRIBUTING.md": "results/contributing.md",
-    "LICENSE-WEIGHTS.md": "results/licence-weights.md",
+    "LICENSE-WEIGHTS.md": "results/license-weights.md",
 }  # fmt: skip
 OTHER = {
     **dict.fromkeys(("examples", "examples/README.md", "examples/gallery"), "gallery/index.rst"),

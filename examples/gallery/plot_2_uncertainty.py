@@ -31,7 +31,7 @@ for axis, image in zip(axes.flat, r.samples, strict=True):
 
 # %%
 # The mean of the samples has less error than a single one, and their standard deviation is a
-# map of the doubt. In grey levels (0 to 255) it is 127.5 times the value for images in [-1, 1].
+# map of the doubt. In gray levels (0 to 255) it is 127.5 times the value for images in [-1, 1].
 
 doubt = 127.5 * r.std[0].mean(0)
 error = 127.5 * (r.mean - x)[0].abs().mean(0)
@@ -43,7 +43,7 @@ maps = {"standard deviation": doubt, "true error of the mean": error}
 for axis, (title, values) in zip(axes[2:], maps.items(), strict=True):
     picture = axis.imshow(values.numpy(), cmap="inferno", vmin=0, vmax=25)
     axis.set_title(title)
-figure.colorbar(picture, ax=axes[2:], label="grey levels")
+figure.colorbar(picture, ax=axes[2:], label="gray levels")
 for axis in axes:
     axis.axis("off")
 
@@ -55,6 +55,6 @@ for axis in axes:
 for name in ("image", "mean"):
     print(f"{name}: {float(firm.metrics.psnr(getattr(r, name), x)):.2f} dB")
 inside = op.mask.expand(1, 3, 128, 128)[0, 0] == 0
-print("in grey levels:")
+print("in gray levels:")
 print(f"standard deviation inside the hole {doubt[inside].mean():.1f}, outside {doubt[~inside].mean():.2f}")
 print(f"true error of the mean inside the hole {error[inside].mean():.1f}")

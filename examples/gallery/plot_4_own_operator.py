@@ -2,8 +2,8 @@
 Bring your own operator
 =======================
 
-Anything linear will do. Here it is a camera sensor: behind each pixel sits one colour filter,
-red, green or blue in a Bayer pattern, so a colour image is measured as one grey mosaic.
+Anything linear will do. Here it is a camera sensor: behind each pixel sits one color filter,
+red, green or blue in a Bayer pattern, so a color image is measured as one gray mosaic.
 (It is also the task ``demosaicing`` of the library, and ``photo`` was trained for it.)
 """
 
@@ -14,7 +14,7 @@ import firm
 from firm.operators import dot_test, from_functions
 
 # %%
-# Write ``A`` and its adjoint as ordinary functions of batches. Which colour does each pixel
+# Write ``A`` and its adjoint as ordinary functions of batches. Which color does each pixel
 # see?
 
 red, green, blue = torch.zeros(3, 128, 128)
@@ -25,12 +25,12 @@ filters = torch.stack([red, green, blue])
 
 
 def A(x):
-    """(B, 3, H, W) to (B, 1, H, W): every pixel keeps the colour of its filter."""
+    """(B, 3, H, W) to (B, 1, H, W): every pixel keeps the color of its filter."""
     return (filters * x).sum(1, keepdim=True)
 
 
 def A_adjoint(y):
-    """Back to three channels; unseen colours are 0."""
+    """Back to three channels; unseen colors are 0."""
     return filters * y
 
 
@@ -48,7 +48,7 @@ r = firm.restore(model, op, y, steps=2, sigma=sigma)
 print(f"restored: {float(firm.metrics.psnr(r.image, x)):.2f} dB in {r.seconds:.2f} s")
 
 # %%
-# For comparison, what averaging the neighbours of the same colour gives:
+# For comparison, what averaging the neighbors of the same color gives:
 
 weights = torch.tensor([[1.0, 2, 1], [2, 4, 2], [1, 2, 1]]).expand(3, 1, 3, 3)
 near = torch.nn.functional.conv2d(op.A_adjoint(y), weights, padding=1, groups=3)

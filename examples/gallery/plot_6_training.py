@@ -3,7 +3,7 @@ Train a tiny model
 ==================
 
 Algorithm 1 of the paper is a dozen lines around ``firm.velocity_loss``. Here it trains a
-network of about 40,000 parameters to fill in small pictures of grey discs, on a CPU, while
+network of about 40,000 parameters to fill in small pictures of gray discs, on a CPU, while
 you watch. For real training use ``firm train`` (:doc:`/training`): it has checkpoints,
 schedules, validation and several GPUs.
 """
@@ -30,8 +30,8 @@ def discs(n):
     """`n` pictures, (n, 1, SIDE, SIDE)."""
     x = 1.6 * torch.rand(n, 1, 1, 1, generator=generator) - 0.8
     for _ in range(2):
-        centre, radius = SIDE * torch.rand(2, n, 1, 1, generator=generator), 2 + 4 * torch.rand(n, 1, 1)
-        inside = ((rows - centre[0]) ** 2 + (columns - centre[1]) ** 2).sqrt() < radius
+        center, radius = SIDE * torch.rand(2, n, 1, 1, generator=generator), 2 + 4 * torch.rand(n, 1, 1)
+        inside = ((rows - center[0]) ** 2 + (columns - center[1]) ** 2).sqrt() < radius
         x = torch.where(inside[:, None], 1.6 * torch.rand(n, 1, 1, 1, generator=generator) - 0.8, x)
     return x
 
@@ -58,8 +58,8 @@ def measure(x):
 # velocity.
 
 STEPS = 200
-optimiser = torch.optim.AdamW(net.parameters(), lr=6e-3)
-schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 6e-3, total_steps=STEPS)
+optimizer = torch.optim.AdamW(net.parameters(), lr=6e-3)
+schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 6e-3, total_steps=STEPS)
 balance = firm.TimeBalance()  # weighs all times alike, see /training
 start, errors = time.perf_counter(), []
 for _ in range(STEPS):
@@ -67,10 +67,10 @@ for _ in range(STEPS):
     op, y = measure(x_1)
     t = firm.stratified_times(len(x_1), generator=generator)
     loss = firm.velocity_loss(model, op, x_1, y, torch.randn(x_1.shape, generator=generator), t, balance=balance)
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-    optimiser.step()
+    optimizer.step()
     schedule.step()
     errors.append(balance.mean_error())
 print(f"{STEPS} steps in {time.perf_counter() - start:.0f} s")

@@ -53,7 +53,7 @@ def main(
             for task, settings in TASKS.items():
                 rows: dict[str, list[float]] = {}
                 for file in tqdm(files, desc=f"{folder.name} {quality} {task}"):
-                    truth = centre(file)
+                    truth = center(file)
                     degraded(truth, task).save(place, quality=quality)
                     with Image.open(place) as picture:
                         enlarged = picture.resize(truth.size, Image.Resampling.BICUBIC)
@@ -68,8 +68,8 @@ def main(
                 write_atomically(out, json.dumps(results, indent=1))
 
 
-def centre(file: Path) -> Image.Image:
-    """The central 128x128 pixels of a picture, in colour."""
+def center(file: Path) -> Image.Image:
+    """The central 128x128 pixels of a picture, in color."""
     pixels = ((read_picture(file) + 1) * 127.5).round().to(torch.uint8).permute(1, 2, 0)
     picture = Image.fromarray(pixels.numpy())
     left, top = (picture.width - 128) // 2, (picture.height - 128) // 2

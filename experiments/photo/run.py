@@ -32,12 +32,12 @@ from firm.operators import LinearOperator
 from firm.tasks import BaseTask, Task
 
 HERE = Path(__file__).parent
-GREY = 2 / 255  # a grey level, for pixels in [-1, 1]
+GRAY = 2 / 255  # a gray level, for pixels in [-1, 1]
 ROUNDING = 0.005  # about the noise level of 8 bits
 TASKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "denoising 15": ("denoising", dict(sigma=15 * GREY)),
-    "denoising 25": ("denoising", dict(sigma=25 * GREY)),
-    "denoising 50": ("denoising", dict(sigma=50 * GREY)),
+    "denoising 15": ("denoising", dict(sigma=15 * GRAY)),
+    "denoising 25": ("denoising", dict(sigma=25 * GRAY)),
+    "denoising 50": ("denoising", dict(sigma=50 * GRAY)),
     "bicubic x2": ("super-resolution", dict(factor=2, filter="bicubic", sigma=ROUNDING)),
     "bicubic x3": ("super-resolution", dict(factor=3, filter="bicubic", sigma=ROUNDING)),
     "bicubic x4": ("super-resolution", dict(factor=4, filter="bicubic", sigma=ROUNDING)),
@@ -139,7 +139,7 @@ def _classical(name: str) -> dict[str, Callable[[Tensor, LinearOperator, float],
 
 
 def bm3d_rgb(y: Tensor, op: LinearOperator, sigma: float) -> Tensor:
-    """Colour BM3D on [0, 1]."""
+    """Color BM3D on [0, 1]."""
     from bm3d import bm3d_rgb as run
 
     found = run((y[0].permute(1, 2, 0).numpy() + 1) / 2, sigma / 2)

@@ -22,7 +22,7 @@ from firm._util.machine import describe_machine
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.operators import Blur, Compose, Downsample, LinearOperator, Mask, from_functions, gaussian_kernel
-from firm.tasks.demosaicing import colours
+from firm.tasks.demosaicing import colors
 
 HERE, SIDE = Path(__file__).parent, 128
 
@@ -50,14 +50,14 @@ def operators() -> dict[str, tuple[LinearOperator, float]]:
         "averages of 2x2 pixels": (Downsample(2, "box"), 0.02),
         "Gaussian blur, then 60 % missing": (Compose(Mask(own[0]), Blur(gaussian_kernel(25, 1.0))), 0.02),
         "darker corners, noise": (from_functions(lambda x: shade * x, lambda y: shade * y), 0.1),
-        "colours mixed": (
+        "colors mixed": (
             from_functions(
                 lambda x: torch.einsum("ij,bjhw->bihw", mixing, x), lambda y: torch.einsum("ij,bihw->bjhw", mixing, y)
             ),
             0.05,
         ),
         "60 % of each channel missing": (Mask(own), 0.02),
-        "Bayer mosaic": (Mask(colours("rggb", (SIDE, SIDE))), 0.02),
+        "Bayer mosaic": (Mask(colors("rggb", (SIDE, SIDE))), 0.02),
     }
 
 

@@ -20,7 +20,7 @@ def interpolate(x_0: Tensor, x_1: Tensor, t: float | Tensor) -> Tensor:
 
 
 def tau(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
-    """The stabilised time scale tau_t = max(1 - t, tau_min) (equation (21))."""
+    """The stabilized time scale tau_t = max(1 - t, tau_min) (equation (21))."""
     return (1 - t).clamp(min=tau_min)
 
 

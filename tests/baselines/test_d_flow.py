@@ -117,24 +117,24 @@ def test_the_penalty_is_bounded_as_in_the_published_code():
 
 
 @pytest.mark.parametrize("sign", SIGNS)
-def test_a_run_is_that_of_torchs_optimiser(sign):
+def test_a_run_is_that_of_torchs_optimizer(sign):
     net, op = Tiny(), operators()["blur"]
     y = op.A(images(1, 5)) + 0.1 * images(1, 6)
-    x = d_flow(net, op, y, 0.1, regularisation=0.05, blend=0.4, outer=2, inner=4, sign=sign, generator=seeds(3))
+    x = d_flow(net, op, y, 0.1, regularization=0.05, blend=0.4, outer=2, inner=4, sign=sign, generator=seeds(3))
 
     z = integrate(net, op.A_adjoint(y), 1.0, 0.0)
     eps = torch.randn(1, 1, 8, 8, dtype=torch.float64, generator=seeds(3)[0])
     z = (math.sqrt(0.4) * z + math.sqrt(0.6) * eps).requires_grad_()
-    optimiser = torch.optim.LBFGS([z], max_iter=4, history_size=100, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([z], max_iter=4, history_size=100, line_search_fn="strong_wolfe")
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = transcribed(net, op, y, z, 0.05, sign)
         value.backward()
         return value
 
     for _ in range(2):
-        optimiser.step(closure)
+        optimizer.step(closure)
     torch.testing.assert_close(x, to_images(net, z.detach()), rtol=1e-7, atol=1e-8)
 
 
@@ -187,14 +187,14 @@ def test_midpoint_steps_of_a_gaussian_flow():
 def test_without_a_penalty_it_fits_the_measurements(name):
     op = operators()[name]
     y = op.A(images(2, 5))
-    x = d_flow(Gaussian(), op, y, 0.0, regularisation=0.0, outer=3, generator=seeds(0, 1))
+    x = d_flow(Gaussian(), op, y, 0.0, regularization=0.0, outer=3, generator=seeds(0, 1))
     assert (op.A(x) - y).abs().max() < 1e-4
 
 
 def test_with_the_corrected_penalty_it_stops_where_the_gradient_is_zero():
     op, prior, weight = operators()["subsample"], Gaussian(), 0.2
     y = op.A(images(2, 5))
-    x = d_flow(prior, op, y, 0.1, regularisation=weight, outer=8, sign="corrected", generator=seeds(0, 1))
+    x = d_flow(prior, op, y, 0.1, regularization=weight, outer=8, sign="corrected", generator=seeds(0, 1))
     a, b = prior.midpoint()
     z = (x - b) / a
     norm = z.flatten(1).norm(dim=1).reshape(-1, 1, 1, 1)
@@ -237,8 +237,8 @@ def test_what_cannot_be_run_is_refused():
         d_flow(net, op, y, 0.1, outer=0)
     with pytest.raises(ValueError, match=r"blend must be between 0 and 1, got 1\.5"):
         d_flow(net, op, y, 0.1, blend=1.5)
-    with pytest.raises(ValueError, match="regularisation must be a number of at least 0, got -1"):
-        d_flow(net, op, y, 0.1, regularisation=-1)
+    with pytest.raises(ValueError, match="regularization must be a number of at least 0, got -1"):
+        d_flow(net, op, y, 0.1, regularization=-1)
     with pytest.raises(ValueError, match="NaN"):
         d_flow(net, op, y * float("nan"), 0.1)
     with pytest.raises(ValueError, match=r"the network is for images \(B, 1, H, W\)"):

@@ -260,7 +260,7 @@ def test_the_loss_is_the_mean_square_error(make):
 @pytest.mark.parametrize("kind", ["DRUNet", "GradientStep"])
 def test_a_denoiser_learns_and_is_loaded_by_name(kind, make, tmp_path, pictures):
     chosen = "network={widths: [8, 16], blocks: 1}" if kind == "DRUNet" else network(mult=[1], unshuffle=1)
-    result = train(make(chosen, "optimiser=muon", "batch=4"), RANK, progress=False)
+    result = train(make(chosen, "optimizer=muon", "batch=4"), RANK, progress=False)
     losses = [row["loss"] for row in read_log(tmp_path / "run") if "loss" in row]
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
     net = firm.load_network(tmp_path / "run" / "model.safetensors")

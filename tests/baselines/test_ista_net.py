@@ -21,7 +21,7 @@ from firm.training.config import ConfigError, load_config
 from firm.training.estimate import estimate
 from firm.training.logs import read_log
 from firm.training.loop import train
-from firm.training.optimiser import Muon, make_optimisers
+from firm.training.optimizer import Muon, make_optimizers
 from firm.training.unrolled import Unrolled
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -252,9 +252,9 @@ def make(tmp_path, pictures):
     return build
 
 
-@pytest.mark.parametrize("optimiser", ["muon", "adamw"])
-def test_it_trains_and_comes_back_from_its_file(make, tmp_path, pictures, optimiser):
-    result = train(make(f"optimiser={optimiser}", "val_images=8", "task=random-inpainting"), RANK, progress=False)
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_it_trains_and_comes_back_from_its_file(make, tmp_path, pictures, optimizer):
+    result = train(make(f"optimizer={optimizer}", "val_images=8", "task=random-inpainting"), RANK, progress=False)
     losses = [row["loss"] for row in read_log(tmp_path / "run") if "loss" in row]
     assert losses[-1] < 0.5 * losses[0]
     net = firm.load_network(tmp_path / "run" / "model.safetensors")
@@ -284,14 +284,14 @@ def test_the_engines_switches_work_with_it(make, tmp_path, settings):
 
 def test_muon_leaves_the_outer_convolutions_and_the_scalars_to_adamw():
     net = ISTANet(phases=2, features=8)
-    config = load_config(CONFIG, ["network={phases: 2, features: 8}", "optimiser=muon", "data=nowhere"])
+    config = load_config(CONFIG, ["network={phases: 2, features: 8}", "optimizer=muon", "data=nowhere"])
     names = {id(p): name for name, p in net.named_parameters()}
     adamw, muon = ([names[id(p)] for group in o.param_groups for p in group["params"]]
-                   for o in make_optimisers(config, net))  # fmt: skip
+                   for o in make_optimizers(config, net))  # fmt: skip
     assert len(muon) == 2 * 4
     assert len(adamw) == 2 * 4
     assert all(".F." in name or ".B." in name for name in muon)
-    assert isinstance(make_optimisers(config, net)[1], Muon)
+    assert isinstance(make_optimizers(config, net)[1], Muon)
 
 
 def test_the_configuration_is_the_papers_network():
@@ -306,8 +306,8 @@ def test_the_configuration_is_the_papers_network():
     assert needed["GFLOP per network call"] == pytest.approx(
         9 * 2 * 128**2 * 9 * (6 * 32 * 32 + 2 * 3 * 32) / 1e9, rel=0.01
     )
-    grey = load_config(CONFIG, ["data=nowhere", "channels=1"])
-    assert Unrolled(grey).build().config == {"channels": 1, "phases": 9, "features": 32}
+    gray = load_config(CONFIG, ["data=nowhere", "channels=1"])
+    assert Unrolled(gray).build().config == {"channels": 1, "phases": 9, "features": 32}
 
 
 def test_bad_input_is_refused_in_words(make):

@@ -1,10 +1,10 @@
-"""L-BFGS on a batch of independent problems: each one's iterations are those of torch's optimiser on it alone."""
+"""L-BFGS on a batch of independent problems: each one's iterations are those of torch's optimizer on it alone."""
 
 import pytest
 import torch
 from torch import Tensor
 
-from firm.baselines._lbfgs import minimise, start
+from firm.baselines._lbfgs import minimize, start
 
 N = 12
 
@@ -49,21 +49,21 @@ def batched(functions):
 
 
 def by_torch(function, z, rounds, iterations, history):
-    """The points after every round, and how many evaluations torch's optimiser had made."""
+    """The points after every round, and how many evaluations torch's optimizer had made."""
     z = z.clone().requires_grad_()
-    optimiser = torch.optim.LBFGS([z], max_iter=iterations, history_size=history, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS([z], max_iter=iterations, history_size=history, line_search_fn="strong_wolfe")
     points, counts = [], []
 
     def closure():
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         value = function(z)
         value.backward()
         return value
 
     for _ in range(rounds):
-        optimiser.step(closure)
+        optimizer.step(closure)
         points.append(z.detach().clone())
-        counts.append(optimiser.state[z]["func_evals"])
+        counts.append(optimizer.state[z]["func_evals"])
     return points, counts
 
 
@@ -78,7 +78,7 @@ def test_every_problem_is_solved_as_by_torch_alone(seed):
     state = start(z)
     expected = [by_torch(f, row, rounds, 6, 100) for f, row in zip(PROBLEMS.values(), z, strict=True)]
     for k in range(rounds):
-        minimise(evaluate, state, 6)
+        minimize(evaluate, state, 6)
         for b, (points, counts) in enumerate(expected):
             torch.testing.assert_close(state.z[b], points[k], rtol=1e-7, atol=1e-9)
             assert int(state.evaluations[b]) == counts[k]
@@ -91,7 +91,7 @@ def test_the_history_is_a_ring(history):
     evaluate, _ = batched(functions)
     state = start(z, history)
     for _ in range(3):
-        minimise(evaluate, state, 5)
+        minimize(evaluate, state, 5)
     assert state.s.shape == (history, 3, N)
     for b, function in enumerate(functions):
         points, counts = by_torch(function, z[b], 3, 5, history)
@@ -104,11 +104,11 @@ def test_it_converges_and_then_rests():
     evaluate, asked = batched([quadratic, lambda row: (row - 2).square().sum()])
     state = start(z)
     for _ in range(8):
-        minimise(evaluate, state, 20)
+        minimize(evaluate, state, 20)
     torch.testing.assert_close(state.z, torch.tensor([[1.0], [2.0]], dtype=z.dtype).expand(2, N), atol=1e-4, rtol=0)
     state.z = torch.tensor([[1.0], [2.0]], dtype=z.dtype).repeat(1, N)  # the minimum itself
     before, count = state.z.clone(), len(asked)
-    minimise(evaluate, state, 20)
+    minimize(evaluate, state, 20)
     assert torch.equal(state.z, before)
     assert len(asked) == count + 1  # to see that there is nothing to do
 
@@ -116,10 +116,10 @@ def test_it_converges_and_then_rests():
 def test_a_problem_does_not_see_its_batch():
     z, functions = points_of(2, 3), [PROBLEMS[name] for name in ("wavy", "Rosenbrock", "quadratic")]
     together = start(z)
-    minimise(batched(functions)[0], together, 12)
+    minimize(batched(functions)[0], together, 12)
     for b in range(3):
         alone = start(z[b : b + 1])
-        minimise(batched(functions[b : b + 1])[0], alone, 12)
+        minimize(batched(functions[b : b + 1])[0], alone, 12)
         torch.testing.assert_close(together.z[b], alone.z[0], rtol=1e-9, atol=1e-12)
         assert (together.evaluations[b], together.pairs[b]) == (alone.evaluations[0], alone.pairs[0])
 
@@ -128,7 +128,7 @@ def test_the_point_given_is_not_changed_and_no_gradients_are_kept():
     z = points_of(3, 2)
     given = z.clone()
     state = start(z)
-    minimise(batched([quadratic, wavy])[0], state, 4)
+    minimize(batched([quadratic, wavy])[0], state, 4)
     assert torch.equal(z, given)
     assert not torch.equal(state.z, given)
     assert not state.z.requires_grad
@@ -146,7 +146,7 @@ def test_values_that_are_not_finite_are_stepped_back_from():
     evaluate, _ = batched(functions)
     state = start(z)
     for _ in range(3):
-        minimise(evaluate, state, 10)
+        minimize(evaluate, state, 10)
     f, _ = evaluate(state.z)
     assert state.z.isfinite().all()
     assert (f < evaluate(z)[0]).all()
@@ -156,6 +156,6 @@ def test_single_precision():
     z = points_of(5, 2).float()
     state = start(z)
     for _ in range(6):
-        minimise(batched([quadratic, lambda row: rosenbrock(row, 5)])[0], state, 20)
+        minimize(batched([quadratic, lambda row: rosenbrock(row, 5)])[0], state, 20)
     assert state.z.dtype == torch.float32
     torch.testing.assert_close(state.z[0], torch.ones(N), atol=1e-3, rtol=0)

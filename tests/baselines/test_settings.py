@@ -20,7 +20,7 @@ CELEBA = {
         "spread": "1 1 100 1 1",  # N t^2 for t^2 in super-resolution
     },
     "d-flow": {
-        "regularisation": "0.001 0.001 0.001 0.001 0.001",
+        "regularization": "0.001 0.001 0.001 0.001 0.001",
         "blend": "0.1 0.1 0.1 0.1 0.1",
         "outer": "3 7 10 20 9",
     },
@@ -42,7 +42,7 @@ AFHQ = CELEBA | {
     "flower": {"steps": "100 500 500 200 100"},
     "ot-ode": CELEBA["ot-ode"] | {"start": "0.3 0.3 0.1 0.1 0.1"},
     "d-flow": {
-        "regularisation": "0.001 0.01 0.001 0.001 0.01",
+        "regularization": "0.001 0.01 0.001 0.001 0.01",
         "blend": "0.1 0.5 0.1 0.1 0.1",
         "outer": "3 20 20 20 9",
     },

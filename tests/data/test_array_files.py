@@ -66,7 +66,7 @@ def test_tensors_of_every_kind(tmp_path):
     assert torch.equal(load(saved(x.permute(0, 1, 3, 2))).data, x.permute(0, 1, 3, 2))
     z = torch.complex(x, -x) / 2
     assert torch.equal(load(saved(z.conj())).data, torch.cat([x, x], 1) / 2)
-    with pytest.raises(ArrayError, match="sparse or quantised"):
+    with pytest.raises(ArrayError, match="sparse or quantized"):
         load(saved(x.to_sparse()))
     with pytest.raises(ArrayError, match="holds a list; save a tensor"):
         load(saved([x]))

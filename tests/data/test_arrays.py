@@ -24,7 +24,7 @@ def test_every_format_gives_the_same_images(suffix, tmp_path):
 def test_a_single_file_is_a_stack_and_a_file_in_a_folder_is_an_image(tmp_path):
     x = floats(3, 8, 8)
     path = write(tmp_path / "a" / "x.npy", x)
-    assert load(path).data.shape == (3, 1, 8, 8)  # three grey images
+    assert load(path).data.shape == (3, 1, 8, 8)  # three gray images
     assert load(path.parent).data.shape == (1, 3, 8, 8)  # one image of three channels
     assert load(path.parent, "folder").names == ["x.npy"]
     assert read_image(path)[0].shape == (3, 8, 8)
@@ -140,7 +140,7 @@ def test_values_that_are_no_numbers(bad, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_images_are_cropped_at_their_centre(suffix, tmp_path):
+def test_images_are_cropped_at_their_center(suffix, tmp_path):
     x = floats(3, 2, 11, 14)
     path = write(tmp_path / f"x{suffix}", x)
     assert torch.equal(load(path, size=8).data, torch.from_numpy(x[:, :, 1:9, 3:11]))

@@ -77,7 +77,7 @@ def test_scaled_crops_of_the_whole_picture_are_interpolations(size):
 
 @pytest.mark.parametrize(("side", "size"), [(12, 8), (6, 8), (16, 8), (8, 16)])
 def test_scaled_crops_are_interpolations_of_slices(side, size):
-    """Away from the border, where a slice repeats its edge and a crop knows the neighbours."""
+    """Away from the border, where a slice repeats its edge and a crop knows the neighbors."""
     images = torch.rand(3, 2, 40, 50, dtype=torch.float64)
     top, left = torch.tensor([4, 9, 20]), torch.tensor([30, 4, 11])
     margin = 4

@@ -147,7 +147,7 @@ def test_wrong_choices(tmp_path):
         ({"broken": "ignore"}, '"refuse" or "skip"'),
         ({"limit": -1}, "limit must not be negative"),
         ({"size": 0}, "size at least 1"),
-        ({"channels": 4}, r"channels must be 1 \(grey\) or 3 \(RGB\) for pictures, got 4; .* from arrays \(\.npy"),
+        ({"channels": 4}, r"channels must be 1 \(gray\) or 3 \(RGB\) for pictures, got 4; .* from arrays \(\.npy"),
     ]:
         with pytest.raises(ValueError, match=message):
             load("folder", tmp_path / "set", **wrong)

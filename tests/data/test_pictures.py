@@ -19,8 +19,8 @@ def png_chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png_header(width, height, depth=8, colour=2):
-    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
+def png_header(width, height, depth=8, color=2):
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, color, 0, 0, 0))
 
 
 def encode(picture, format, **options):
@@ -29,8 +29,8 @@ def encode(picture, format, **options):
     return file.getvalue()
 
 
-def rgb(mode="RGB", colour=RED):
-    return Image.new(mode, SIZE, colour)
+def rgb(mode="RGB", color=RED):
+    return Image.new(mode, SIZE, color)
 
 
 def array(values, mode=None):
@@ -52,14 +52,14 @@ def animation():
     return encode(frames[0], "GIF", save_all=True, append_images=frames[1:])
 
 
-def grey(value):
+def gray(value):
     return (value,) * 3
 
 
 JPEG = encode(rgb(), "JPEG", quality=95)
 PNG = encode(rgb(), "PNG")
 
-GOOD = {  # file name: (content, the colour that a person sees, tolerance)
+GOOD = {  # file name: (content, the color that a person sees, tolerance)
     "rgb.png": (PNG, RED, 0),
     "rgb.jpg": (JPEG, RED, 4),
     "UPPER.JPG": (JPEG, RED, 4),
@@ -72,30 +72,30 @@ GOOD = {  # file name: (content, the colour that a person sees, tolerance)
     "interlaced.tif": (encode(rgb(), "TIFF", compression="tiff_lzw"), RED, 0),
     "png called.jpg": (PNG, RED, 0),
     "jpeg called.png": (JPEG, RED, 4),
-    "grey.png": (encode(rgb("L", 77), "PNG"), grey(77), 0),
-    "grey.jpg": (encode(rgb("L", 77), "JPEG"), grey(77), 2),
-    "bilevel.png": (encode(rgb("1", 1), "PNG"), grey(255), 0),
+    "gray.png": (encode(rgb("L", 77), "PNG"), gray(77), 0),
+    "gray.jpg": (encode(rgb("L", 77), "JPEG"), gray(77), 2),
+    "bilevel.png": (encode(rgb("1", 1), "PNG"), gray(255), 0),
     "palette.png": (encode(palette(), "PNG"), RED, 0),
-    "transparent palette.png": (transparent_palette(), grey(255), 0),
+    "transparent palette.png": (transparent_palette(), gray(255), 0),
     "opaque alpha.png": (encode(rgb("RGBA", (*RED, 255)), "PNG"), RED, 0),
-    "clear alpha.png": (encode(rgb("RGBA", (*RED, 0)), "PNG"), grey(255), 0),
-    "half alpha.png": (encode(rgb("RGBA", (0, 0, 0, 128)), "PNG"), grey(127), 1),
-    "grey alpha.png": (encode(rgb("LA", (0, 128)), "PNG"), grey(127), 1),
-    "key colour.png": (encode(rgb(), "PNG", transparency=RED), grey(255), 0),
-    "16 bit grey.png": (encode(array(np.full((10, 12), 25700, np.uint16)), "PNG"), grey(100), 0),
-    "16 bit grey.tif": (encode(array(np.full((10, 12), 25700, np.uint16)), "TIFF"), grey(100), 0),
-    "32 bit grey.tif": (encode(array(np.full((10, 12), 25700, np.int32)), "TIFF"), grey(100), 0),
-    "float.tif": (encode(array(np.full((10, 12), 0.4, np.float32)), "TIFF"), grey(102), 0),
+    "clear alpha.png": (encode(rgb("RGBA", (*RED, 0)), "PNG"), gray(255), 0),
+    "half alpha.png": (encode(rgb("RGBA", (0, 0, 0, 128)), "PNG"), gray(127), 1),
+    "gray alpha.png": (encode(rgb("LA", (0, 128)), "PNG"), gray(127), 1),
+    "key color.png": (encode(rgb(), "PNG", transparency=RED), gray(255), 0),
+    "16 bit gray.png": (encode(array(np.full((10, 12), 25700, np.uint16)), "PNG"), gray(100), 0),
+    "16 bit gray.tif": (encode(array(np.full((10, 12), 25700, np.uint16)), "TIFF"), gray(100), 0),
+    "32 bit gray.tif": (encode(array(np.full((10, 12), 25700, np.int32)), "TIFF"), gray(100), 0),
+    "float.tif": (encode(array(np.full((10, 12), 0.4, np.float32)), "TIFF"), gray(102), 0),
     "cmyk.jpg": (encode(rgb("CMYK", (55, 215, 165, 0)), "JPEG", quality=95), RED, 6),
     "cmyk.tif": (encode(rgb("CMYK", (55, 215, 165, 0)), "TIFF"), RED, 1),
     "ycbcr.jpg": (encode(rgb().convert("YCbCr"), "JPEG", quality=95), RED, 6),
     "animated.gif": (animation(), RED, 1),
     "animated.webp": (
-        encode(rgb(), "WEBP", save_all=True, append_images=[rgb(colour=(0, 0, 0))], lossless=True),
+        encode(rgb(), "WEBP", save_all=True, append_images=[rgb(color=(0, 0, 0))], lossless=True),
         RED,
         0,
     ),
-    "animated.png": (encode(rgb(), "PNG", save_all=True, append_images=[rgb(colour=(0, 0, 0))]), RED, 0),
+    "animated.png": (encode(rgb(), "PNG", save_all=True, append_images=[rgb(color=(0, 0, 0))]), RED, 0),
     "one pixel.png": (encode(Image.new("RGB", (1, 1), RED), "PNG"), RED, 0),
     "one row.png": (encode(Image.new("RGB", (50, 1), RED), "PNG"), RED, 0),
     "very wide.png": (encode(Image.new("RGB", (3000, 2), RED), "PNG"), RED, 0),
@@ -139,14 +139,14 @@ def test_there_are_many_cases():
 
 @pytest.mark.parametrize("name", GOOD)
 def test_reads_what_a_person_sees(name, tmp_path):
-    content, colour, tolerance = GOOD[name]
+    content, color, tolerance = GOOD[name]
     (tmp_path / name).write_bytes(content)
     for size in (None, 16):
         picture = read_picture(tmp_path / name, size)
         assert picture.dtype == torch.float32
         assert picture.shape == (3, 16, 16) if size else picture.shape[0] == 3
         seen = ((picture + 1) * 127.5).flatten(1)
-        assert float((seen - torch.tensor(colour)[:, None]).abs().max()) <= tolerance + 1e-3
+        assert float((seen - torch.tensor(color)[:, None]).abs().max()) <= tolerance + 1e-3
     assert read_picture(tmp_path / name, 16, channels=1).shape == (1, 16, 16)
 
 
@@ -186,7 +186,7 @@ def test_exif_orientation(orientation, tmp_path):
 
 
 def test_the_papers_preprocessing(tmp_path):
-    """Centre crop 178 of 178x218, bilinear with antialiasing: against Pillow step by step."""
+    """Center crop 178 of 178x218, bilinear with antialiasing: against Pillow step by step."""
     generator = np.random.default_rng(0)
     original = Image.fromarray(generator.integers(0, 256, (218, 178, 3), dtype=np.uint8))
     original.save(tmp_path / "face.png")
@@ -200,7 +200,7 @@ def test_channels(tmp_path):
         read_picture(tmp_path / "x.png", channels=4)
 
 
-def test_grey_pictures_keep_their_16_bits(tmp_path):
+def test_gray_pictures_keep_their_16_bits(tmp_path):
     values = np.random.default_rng(0).integers(0, 65536, (40, 30)).astype(np.uint16)
     Image.fromarray(values).save(tmp_path / "deep.png")
     x = read_picture(tmp_path / "deep.png")

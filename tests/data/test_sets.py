@@ -95,8 +95,8 @@ def test_lazy_and_resident_agree(folder):
     assert pixels.dtype == torch.uint8
     assert pixels.shape == (5, 3, 16, 16)
     assert torch.equal(to_tensor(pixels), lazy)
-    grey, _ = resident(files, 16, channels=1, progress=False)
-    assert grey.shape == (5, 1, 16, 16)
+    gray, _ = resident(files, 16, channels=1, progress=False)
+    assert gray.shape == (5, 1, 16, 16)
 
 
 def test_broken_files_are_refused_or_skipped_and_named(folder, capsys):

@@ -51,7 +51,7 @@ def bomb(path: Path, side: int) -> str:
 
 
 def photo(path: Path, width: int, height: int) -> str:
-    """The portrait in another size, with noise of 15 grey levels and a few black pixels."""
+    """The portrait in another size, with noise of 15 gray levels and a few black pixels."""
     from firm.data._bundled import portrait_file
 
     with Image.open(portrait_file()) as portrait:

@@ -19,7 +19,7 @@ OVERFLOW = """() => [...document.querySelectorAll('body *')].filter(e => {
   return box.width > 0 && box.right > window.innerWidth + 1 && getComputedStyle(e).visibility !== 'hidden';
 }).map(e => `${e.tagName} #${e.id} .${e.className} ${e.getBoundingClientRect().right}`)"""
 
-UNLABELLED = """() => [...document.querySelectorAll('input, select, textarea, button')].filter(e => {
+UNLABELED = """() => [...document.querySelectorAll('input, select, textarea, button')].filter(e => {
   if (!e.checkVisibility() || e.type === 'file') return false;
   const named = e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.title || e.innerText?.trim()
     || e.querySelector('img')?.alt;
@@ -258,21 +258,21 @@ def test_the_other_tabs(visit):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_everything_fits_is_labelled_and_can_be_read(visit, width, colours):
-    v = visit(width, color_scheme=colours)
+@pytest.mark.parametrize("colors", ["light", "dark"])
+def test_everything_fits_is_labeled_and_can_be_read(visit, width, colors):
+    v = visit(width, color_scheme=colors)
     for example in ("Clean", "To paint on", "Small"):
         v.tab.get_by_role("button", name=example).click()
         v.tab.wait_for_timeout(1500)
         assert v.tab.evaluate(OVERFLOW) == []
-        assert v.tab.evaluate(UNLABELLED) == []
+        assert v.tab.evaluate(UNLABELED) == []
         assert v.tab.evaluate(PALE) == []
     v.tab.get_by_role("button", name="Clean").click()
     v.tab.locator("#noise").wait_for()
     v.set("samples", 2)
     v.restore()
     v.tab.wait_for_timeout(1000)
-    for found in (OVERFLOW, UNLABELLED, PALE):
+    for found in (OVERFLOW, UNLABELED, PALE):
         assert v.tab.evaluate(found) == []
     for name in ("restore", "png8", "png16", "settings", "command", "slider"):
         assert v.tab.locator(f"#{name}").is_visible()

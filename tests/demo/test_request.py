@@ -38,7 +38,7 @@ LIMITS = Limits()
         ({"samples": 0}, "samples must be a whole number from 1 to 16, got 0"),
         ({"seed": -1}, "the seed must be"),
         ({"missing": 1.0}, "share of missing pixels must be"),
-        ({"colour": "green"}, "missing pixels are black or white"),
+        ({"color": "green"}, "missing pixels are black or white"),
     ],
 )
 def test_what_is_out_of_range_is_refused_in_words(ask, changes, words):
@@ -72,7 +72,7 @@ def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
     assert str(request.picture) in caplog.text  # the log of who runs the page has it all
 
 
-def test_pixels_of_a_colour_are_what_is_missing(ask, tmp_path):
+def test_pixels_of_a_color_are_what_is_missing(ask, tmp_path):
     picture = Image.new("RGB", (8, 4), (200, 0, 0))
     picture.putpixel((3, 1), (0, 0, 0))
     picture.save(tmp_path / "dots.png")
@@ -80,7 +80,7 @@ def test_pixels_of_a_colour_are_what_is_missing(ask, tmp_path):
     with Image.open(mask_of(request, LIMITS, tmp_path)) as mask:
         assert [(x, y) for x in range(8) for y in range(4) if mask.getpixel((x, y))] == [(3, 1)]
     with pytest.raises(RequestError, match="no pixel of the picture is white"):
-        mask_of(ask(picture=tmp_path / "dots.png", trouble="pixels", colour="white"), LIMITS, tmp_path)
+        mask_of(ask(picture=tmp_path / "dots.png", trouble="pixels", color="white"), LIMITS, tmp_path)
 
 
 def test_a_painted_mask_is_brought_to_the_pictures_size(ask, tmp_path):
@@ -155,7 +155,7 @@ def test_errors_and_notes_speak_of_the_page_and_not_of_options(ask, restorer, tm
     request = ask(picture=tmp_path / "tiny.png", name="tiny.png")
     with pytest.raises(ProblemError) as error:
         restorer.restore(request, Watch(), tmp_path)
-    said = "too few neighbouring pixels to estimate the noise from: choose its noise level instead of the estimate"
+    said = "too few neighboring pixels to estimate the noise from: choose its noise level instead of the estimate"
     assert in_words(error.value, request) == f"tiny.png: {said}"
     with pytest.raises(ProblemError) as error:
         picture_problem(tmp_path / "tiny.png", "deblurring")
@@ -165,7 +165,7 @@ def test_errors_and_notes_speak_of_the_page_and_not_of_options(ask, restorer, tm
 
 
 @pytest.mark.parametrize(("noise", "said"), [(1.0, "1"), (120.0, "120")])
-def test_noise_that_the_model_does_not_know_is_told_in_grey_levels(ask, restorer, tmp_path, noise, said):
+def test_noise_that_the_model_does_not_know_is_told_in_gray_levels(ask, restorer, tmp_path, noise, said):
     told = restorer.restore(ask(noise=noise), Watch(), tmp_path).notes
     assert told == [f"a noise level of {said} is not what the model was trained for, 6.4 to 51"]
 

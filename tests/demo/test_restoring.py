@@ -1,4 +1,4 @@
-"""What stands behind the page: results, progress, cancelling, files."""
+"""What stands behind the page: results, progress, canceling, files."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     assert sixteen[24] == 16  # bits, in the header of a PNG
     about = json.loads(Path(outcome.settings_file).read_text())
     assert about["network calls"] == 3 * 2 * 2
-    assert about["noise (grey levels)"] == pytest.approx(20, abs=0.01)
+    assert about["noise (gray levels)"] == pytest.approx(20, abs=0.01)
     assert about["command"] == outcome.command
     assert set(about["scores"]) == {"psnr", "ssim", "lpips"}
     assert f"{about['scores']['psnr']:.2f}" in score_table(outcome)
@@ -48,10 +48,10 @@ def test_a_damaged_picture_has_no_scores_and_one_sample_no_uncertainty(ask, rest
     assert "Note: the model was not trained for deblurring." in summary(outcome)
 
 
-def test_a_grey_picture_stays_grey(ask, restorer, tmp_path):
+def test_a_gray_picture_stays_gray(ask, restorer, tmp_path):
     with Image.open(ask().picture) as picture:
-        picture.convert("L").save(tmp_path / "grey.png")
-    outcome = restorer.restore(ask(picture=tmp_path / "grey.png", clean=True, noise=20.0), Watch(), tmp_path)
+        picture.convert("L").save(tmp_path / "gray.png")
+    outcome = restorer.restore(ask(picture=tmp_path / "gray.png", clean=True, noise=20.0), Watch(), tmp_path)
     with Image.open(outcome.png8) as picture:
         assert picture.mode == "L"
     assert "psnr" in outcome.settings["scores"]
@@ -86,7 +86,7 @@ def test_progress_counts_the_tiles_of_a_large_picture(ask, restorer, tmp_path):
     assert watch.done == watch.work.total
 
 
-def test_cancelling_stops_at_the_next_network_call(ask, restorer, tmp_path):
+def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
     stops = Stops()
     stop = stops.start("visitor")
     other = stops.start("somebody else")
@@ -149,7 +149,7 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
         follow(restorer, replace(request, steps=11), 1, Watch(), tmp_path)
 
 
-def test_the_heat_maps_scale_is_in_grey_levels(tmp_path):
+def test_the_heat_maps_scale_is_in_gray_levels(tmp_path):
     std = torch.full((1, 3, 20, 30), 2 / 255)
     assert save_heat_map(tmp_path / "map.png", std) == pytest.approx(1.0)
     with Image.open(tmp_path / "map.png") as drawn:
@@ -205,4 +205,4 @@ def test_a_transparent_picture_stays_transparent(ask, restorer, tmp_path):
     with Image.open(outcome.png8) as picture:
         assert picture.mode == "RGBA"
         assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
-    assert Path(outcome.png16).read_bytes()[25] == 6  # the kind of PNG: colour with transparency
+    assert Path(outcome.png16).read_bytes()[25] == 6  # the kind of PNG: color with transparency

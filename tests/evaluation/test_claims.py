@@ -10,7 +10,7 @@ import torch
 import firm
 from firm.data import Images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods, run
-from firm.evaluation.report import summarise
+from firm.evaluation.report import summarize
 from firm.operators import Identity
 from firm.tasks import BaseTask, task_class
 
@@ -87,7 +87,7 @@ def test_one_measurement_is_in_memory_at_a_time(tmp_path, monkeypatch):
 def test_an_exact_restoration_has_an_infinite_psnr_and_a_summary(tmp_path):
     task = firm.Task("denoising", SIZE, sigma=0)
     rows = evaluate(Evaluation(images(0), [task]), plain_methods()[:1], tmp_path, progress=False)
-    row = summarise(rows)["denoising"]["degraded"]
+    row = summarize(rows)["denoising"]["degraded"]
     assert (row["psnr"], row["psnr_std"]) == (math.inf, 0.0)
     assert row["ssim"] == pytest.approx(1)
 

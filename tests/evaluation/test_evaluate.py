@@ -20,7 +20,7 @@ from firm.cli import app
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, firm_method, plain_methods
 from firm.evaluation import run as run_module
-from firm.evaluation.report import summarise
+from firm.evaluation.report import summarize
 from firm.metrics import lpips, psnr, ssim
 from firm.tasks import Task
 
@@ -193,7 +193,7 @@ def test_any_function_is_a_method(folder, tmp_path):
     assert {sigma for sigma, *_ in seen} == {0.1}
     assert all(generators == images for _, generators, images in seen)
     assert sum(images for *_, images in seen) == 9
-    assert summarise(rows)["denoising"]["clean"]["psnr"] == pytest.approx(26.02, abs=0.2)
+    assert summarize(rows)["denoising"]["clean"]["psnr"] == pytest.approx(26.02, abs=0.2)
 
     def broken(op, y, sigma, generator):
         return y * float("nan")

@@ -15,7 +15,7 @@ from firm._util import locks
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
 from firm.evaluation.names import folder_name
-from firm.evaluation.report import summarise, tables
+from firm.evaluation.report import summarize, tables
 
 SIZE = 16
 
@@ -316,5 +316,5 @@ def test_calls_that_depend_on_the_image_are_a_dash(pictures, tmp_path):
     method = NamedMethod("mine", lambda op, y, sigma, generator: y, nfe=None, fingerprint="a")
     first, again = (evaluate(evaluation, [method], tmp_path, progress=False) for _ in range(2))
     assert [row["nfe"] for row in first] == [row["nfe"] for row in again] == [None] * len(images)
-    (table,) = tables(summarise(again), "tables")
+    (table,) = tables(summarize(again), "tables")
     assert list(table.columns[4].cells) == ["-"]

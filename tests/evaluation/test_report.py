@@ -9,13 +9,13 @@ import firm
 from firm.data import Images
 from firm.evaluation import Evaluation, NamedMethod, plain_methods
 from firm.evaluation import run as run_module
-from firm.evaluation.report import comparison, summarise
+from firm.evaluation.report import comparison, summarize
 
 SIZE = 32
 
 
 def constant(label, value, sizes=None):
-    """A method that restores every image as one grey, and notes the sizes of its batches."""
+    """A method that restores every image as one gray, and notes the sizes of its batches."""
 
     def run(op, y, sigma, generator):
         if sizes is not None:
@@ -37,7 +37,7 @@ def test_the_seconds_of_a_table_are_the_median_over_the_images():
         {"task": "denoising", "method": "mine", "psnr": psnr, "nfe": 2, "fingerprint": "", "peak_mb": mb, "seconds": s}
         for psnr, mb, s in ((20.0, 5, 90.0), (24.0, 7, 1.0), (25.0, 6, 2.0))
     ]
-    values = summarise(rows)["denoising"]["mine"]
+    values = summarize(rows)["denoising"]["mine"]
     assert (values["seconds"], values["psnr"], values["peak_mb"]) == (2.0, 23.0, 7)
 
 
@@ -61,13 +61,13 @@ def test_the_error_map_is_that_of_the_last_method(evaluation, tmp_path, monkeypa
 
 def test_pictures_are_restored_in_batches_too(evaluation, tmp_path, monkeypatch):
     sizes = []
-    comparison(evaluation, evaluation.tasks[0], [constant("grey", 0.0, sizes)], 3, tmp_path / "a.png", batch=2)
+    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "a.png", batch=2)
     assert sizes == [1, 1, 1]  # as `evaluate` on a CPU
     on_gpu = Evaluation(evaluation.images, evaluation.tasks, device="cuda")
     assert list(run_module.chunks(on_gpu, range(3), 2)) == [range(2), range(2, 3)]
     monkeypatch.setattr("firm.evaluation.report.chunks", lambda e, rows, batch: run_module.chunks(on_gpu, rows, batch))
     sizes.clear()
-    comparison(evaluation, evaluation.tasks[0], [constant("grey", 0.0, sizes)], 3, tmp_path / "b.png", batch=2)
+    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "b.png", batch=2)
     assert sizes == [2, 1]
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 

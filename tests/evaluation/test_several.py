@@ -151,15 +151,15 @@ def test_the_same_model_twice_is_refused(place, tmp_path):
 
 def test_models_for_different_images(place, tmp_path):
     small, large = (save(tmp_path / f"{n}.safetensors", n, size=n) for n in (16, 32))
-    grey = save(tmp_path / "grey.safetensors", 3, channels=1, size=16)
+    gray = save(tmp_path / "gray.safetensors", 3, channels=1, size=16)
     scans = [
         save(tmp_path / f"scan{n}.safetensors", n, channels=1, size=16, value_range=[0.0, float(n)]) for n in (7, 9)
     ]
     words = ["--data", place / "pictures", "--tasks", "denoising", "--out", tmp_path / "out"]
     told = call("evaluate", small, large, *words)
     assert says(told.output, "the models differ in the side of their images (16 16, 32 32): give --size")
-    told = call("evaluate", small, grey, *words)
-    assert says(told.output, "the models differ in the channels of their images (16 3, grey 1): evaluate them one by")
+    told = call("evaluate", small, gray, *words)
+    assert says(told.output, "the models differ in the channels of their images (16 3, gray 1): evaluate them one by")
     told = call("evaluate", small, "toy", *words, "--size", 16)
     assert says(told.output, "toy: this model does not restore images")
     torch.save(torch.zeros(2, 1, 16, 16), tmp_path / "scans.pt")

@@ -143,7 +143,7 @@ def test_subsample_keeps_the_top_left_pixel_of_each_cell():
     assert Subsample(2).A(x).flatten().tolist() == [0, 2, 8, 10]
 
 
-def test_blur_is_a_circular_convolution_with_its_centre_at_half_the_kernel():
+def test_blur_is_a_circular_convolution_with_its_center_at_half_the_kernel():
     kernel = torch.randn(3, 4, generator=generator())
     impulse = torch.zeros(1, 1, 7, 8)
     impulse[0, 0, 3, 4] = 1

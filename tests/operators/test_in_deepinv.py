@@ -95,7 +95,7 @@ def test_our_operators_in_deepinvs_algorithms(name, algorithm):
         data_fidelity=dinv.optim.L2(), prior=dinv.optim.Tikhonov(), lambda_reg=weight, stepsize=step, max_iter=150
     )
     found = solver(y, physics)
-    if algorithm == "HQS":  # minimises over u and x with the coupling |u - x|^2 / (2 step)
+    if algorithm == "HQS":  # minimizes over u and x with the coupling |u - x|^2 / (2 step)
         expected = dense_solve(op, torch.zeros_like(found), y, weight / (1 + weight * step)) / (1 + weight * step)
     else:
         expected = dense_solve(op, torch.zeros_like(found), y, weight)

@@ -21,7 +21,7 @@ def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_gaussian_kernel_is_normalised_and_symmetric():
+def test_gaussian_kernel_is_normalized_and_symmetric():
     kernel = gaussian_kernel(61, 3.0)
     assert kernel.shape == (61, 61)
     assert float(kernel.sum()) == pytest.approx(1, abs=1e-6)
@@ -48,7 +48,7 @@ def test_cartesian_mask_of_the_paper():
     mask = cartesian_mask((256, 256), 56, generator())
     assert float(mask.mean()) == 56 / 256 == 0.21875
     assert torch.equal(mask, cartesian_mask((256, 256), 56, generator()))
-    assert mask[0, :10].all()  # the centre
+    assert mask[0, :10].all()  # the center
     assert mask[0, -10:].all()
 
 
@@ -123,7 +123,7 @@ def test_motion_kernels_are_means_along_a_line():
     assert motion_kernel(5, 1, 30)[2, 2] == 1
     assert motion_kernel(9, 9, 45)[2, 6] > 0.05  # 45 degrees point up and to the right
     assert motion_kernel(9, 9, 45)[6, 6] == 0
-    assert motion_kernel(8, 7, 0)[4].tolist()[1:] == pytest.approx([1 / 7] * 7)  # the centre is at size // 2
+    assert motion_kernel(8, 7, 0)[4].tolist()[1:] == pytest.approx([1 / 7] * 7)  # the center is at size // 2
 
 
 def test_a_motion_kernel_has_the_variance_of_its_line():

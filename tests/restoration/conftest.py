@@ -4,7 +4,7 @@ from helpers import save_pictures, tiny_model
 
 @pytest.fixture(scope="session")
 def model_file(tmp_path_factory):
-    """A tiny model for colour pictures, with random weights."""
+    """A tiny model for color pictures, with random weights."""
     trained_for = [{"name": "denoising", "sigma": [0.05, 0.4]}, {"name": "deblurring", "blur": [0.5, 2.0]}]
     return tiny_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", trained_for)
 

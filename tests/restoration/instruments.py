@@ -27,7 +27,7 @@ class Window(BaseTask):
 
 
 class Mosaic(BaseTask):
-    """One colour a pixel, in stripes: y is (B, 1, H, W)."""
+    """One color a pixel, in stripes: y is (B, 1, H, W)."""
 
     def build(self, values):
         stripes = (torch.arange(self.shape[1]) % 3 == torch.arange(3)[:, None])[:, None]

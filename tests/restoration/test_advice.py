@@ -18,36 +18,36 @@ CARD = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
 
 
 @pytest.fixture
-def grey(folder, tmp_path):
-    Image.open(folder / "000.png").convert("L").save(tmp_path / "grey.png")
-    return tmp_path / "grey.png"
+def gray(folder, tmp_path):
+    Image.open(folder / "000.png").convert("L").save(tmp_path / "gray.png")
+    return tmp_path / "gray.png"
 
 
 @pytest.mark.parametrize(("sigma", "fits"), [(0.03, True), (0.2, True), (0.3, False), (0.02, False), (0.0, False)])
-def test_grey_pictures_are_compared_by_the_noise_that_the_model_sees(grey, sigma, fits):
+def test_gray_pictures_are_compared_by_the_noise_that_the_model_sees(gray, sigma, fits):
     """Three channels with independent noise have sqrt(3) times the picture's."""
-    problem = picture_problem(grey, "denoising", sigma=sigma)
-    note = f"sigma {sigma:.3g} is not what the model was trained for, 0.0289 to 0.231 for grey pictures"
+    problem = picture_problem(gray, "denoising", sigma=sigma)
+    note = f"sigma {sigma:.3g} is not what the model was trained for, 0.0289 to 0.231 for gray pictures"
     assert advice(CARD, problem) == ([] if fits else [note])
 
 
-def test_a_grey_model_sees_the_noise_as_it_is(grey):
-    assert advice(CARD, picture_problem(grey, "denoising", sigma=0.3, channels=1)) == []
+def test_a_gray_model_sees_the_noise_as_it_is(gray):
+    assert advice(CARD, picture_problem(gray, "denoising", sigma=0.3, channels=1)) == []
     note = "sigma 0.5 is not what the model was trained for, 0.05 to 0.4"
-    assert advice(CARD, picture_problem(grey, "denoising", sigma=0.5, channels=1)) == [note]
+    assert advice(CARD, picture_problem(gray, "denoising", sigma=0.5, channels=1)) == [note]
 
 
-def test_note_and_table_agree(grey, model_file, tmp_path):
+def test_note_and_table_agree(gray, model_file, tmp_path):
     words = ["--task", "denoising", "--sigma", 0.3, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
-    output = call("restore", grey, *words).output
+    output = call("restore", gray, *words).output
     assert "0.3000" in output  # the table
-    assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for grey pictures")
+    assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for gray pictures")
 
 
-def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(grey, model_file, tmp_path, recwarn):
-    """Inside, the noise of a grey picture is sqrt(3) times larger: 2.6."""
+def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(gray, model_file, tmp_path, recwarn):
+    """Inside, the noise of a gray picture is sqrt(3) times larger: 2.6."""
     words = ["--task", "denoising", "--sigma", 1.5, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
-    result = call("restore", grey, *words)
+    result = call("restore", gray, *words)
     assert result.exit_code == 0, result.output
     assert says(result.output, "note: sigma 1.5 is more than images in [-1, 1] can measure")
     assert "Warning" not in result.output

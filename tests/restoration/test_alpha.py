@@ -1,4 +1,4 @@
-"""Transparency: colours are restored, alpha is passed on."""
+"""Transparency: colors are restored, alpha is passed on."""
 
 import json
 
@@ -16,7 +16,7 @@ from firm.restoration.output import write_picture
 
 @pytest.fixture
 def transparent(tmp_path):
-    """A picture with a gradient of alpha, and colours below it, in a mode."""
+    """A picture with a gradient of alpha, and colors below it, in a mode."""
 
     def make(mode="RGBA"):
         draw = np.random.default_rng(0)
@@ -53,9 +53,9 @@ def test_alpha_in_16_bits_and_floats(transparent, model_file, tmp_path):
     with Image.open(tmp_path / "d" / "a_restored.png") as found:  # Pillow reads 8 of the 16 bits
         assert found.mode == "RGBA"
         np.testing.assert_array_equal(np.asarray(found)[..., 3], pixels[..., 3])
-    colours, alpha = read_with_alpha(tmp_path / "d" / "a_restored.png")
+    colors, alpha = read_with_alpha(tmp_path / "d" / "a_restored.png")
     assert alpha.shape == (36, 44)
-    np.testing.assert_allclose(((colours + 1) / 2).permute(1, 2, 0).numpy(), floats[..., :3].clip(0, 1), atol=1 / 255)
+    np.testing.assert_allclose(((colors + 1) / 2).permute(1, 2, 0).numpy(), floats[..., :3].clip(0, 1), atol=1 / 255)
 
 
 def test_alpha_grows_with_the_picture(transparent, model_file, tmp_path):
@@ -67,15 +67,15 @@ def test_alpha_grows_with_the_picture(transparent, model_file, tmp_path):
     np.testing.assert_allclose(alpha[::2, 4:-4:2], pixels[:, 2:-2, 3], atol=4)
 
 
-def test_hidden_colours_are_not_laid_over_white(transparent):
+def test_hidden_colors_are_not_laid_over_white(transparent):
     path, pixels = transparent()
-    colours, alpha = read_with_alpha(path)
-    np.testing.assert_array_equal(((colours + 1) * 127.5).round().byte().permute(1, 2, 0).numpy(), pixels[..., :3])
+    colors, alpha = read_with_alpha(path)
+    np.testing.assert_array_equal(((colors + 1) * 127.5).round().byte().permute(1, 2, 0).numpy(), pixels[..., :3])
     np.testing.assert_array_equal(alpha.numpy(), pixels[..., 3])
-    assert torch.equal(picture_problem(path, "denoising", sigma=0.1).y[0], colours)
+    assert torch.equal(picture_problem(path, "denoising", sigma=0.1).y[0], colors)
 
 
-def test_colours_that_stand_for_transparency(tmp_path):
+def test_colors_that_stand_for_transparency(tmp_path):
     Image.new("P", (4, 4), 0).save(tmp_path / "p.png", transparency=0)
     assert bool((read_with_alpha(tmp_path / "p.png")[1] == 0).all())
     Image.new("RGB", (4, 4), "red").save(tmp_path / "c.png")

@@ -1,4 +1,4 @@
-"""Grey pictures of more than 8 bits: the same picture however it is stored, and what is assumed is said."""
+"""Gray pictures of more than 8 bits: the same picture however it is stored, and what is assumed is said."""
 
 import json
 import struct
@@ -58,7 +58,7 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
     monkeypatch.setattr("firm.data.picture.STRIP", 500)  # a few rows at a time, as large pictures are converted
     path, expected = stored(tmp_path / "a.tif", kind, low, high)
     found = read(path, value_range=(low, high) if given else None)
-    assert found.grey
+    assert found.gray
     assert not found.array
     torch.testing.assert_close(found.image, expected.expand(1, 3, -1, -1), atol=2e-6, rtol=0)
     if not given:

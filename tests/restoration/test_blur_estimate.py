@@ -55,10 +55,10 @@ def test_more_noise_is_less_sure():
     assert estimate_blur(blurred(2.0, 0.05)).error > 1.3 * estimate_blur(blurred(2.0, 0.0)).error
 
 
-def test_a_grey_picture_has_the_same_blur():
+def test_a_gray_picture_has_the_same_blur():
     """Its noise does not average out over the channels."""
-    grey = blurred(1.5, 0.05)[:, :1].expand(-1, 3, -1, -1)
-    assert estimate_blur(grey).width == pytest.approx(1.5, rel=0.15)
+    gray = blurred(1.5, 0.05)[:, :1].expand(-1, 3, -1, -1)
+    assert estimate_blur(gray).width == pytest.approx(1.5, rel=0.15)
 
 
 def test_what_cannot_be_told_is_said():

@@ -132,7 +132,7 @@ def test_which_pixels_are_missing(op, share):
 # Use
 
 
-FOUND = TaskScale({"measured": 2.0, "missing": 5.0}, {"sigma": 0.05, "box": 40, "place": "centre"}, 0.5, 0.9)
+FOUND = TaskScale({"measured": 2.0, "missing": 5.0}, {"sigma": 0.05, "box": 40, "place": "center"}, 0.5, 0.9)
 PLAIN = TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.6, 0.9)
 BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND}, "c.json")
 
@@ -165,7 +165,7 @@ def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
 def test_other_settings_are_said():
     assert differences(FOUND, {"task": "inpainting", "sigma": 0.052, "box": 40}) == []
     (sentence,) = differences(FOUND, {"sigma": 0.2, "box": 40, "place": "anywhere"})
-    assert "made with sigma 0.05, not 0.2 and place centre, not anywhere" in sentence
+    assert "made with sigma 0.05, not 0.2 and place center, not anywhere" in sentence
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path):

@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_goes_on(folder, restored, tmp_path, monkeypatch)
     assert names(tmp_path / "out") == ["000"]
     assert (tmp_path / "out" / BEGUN).is_file()
     monkeypatch.setattr(run, "restore_file", real)
-    other = restored(folder, "--sigma", 0.2)  # no licence to replace what the stopped one left
+    other = restored(folder, "--sigma", 0.2)  # no license to replace what the stopped one left
     assert other.exit_code == 2
     assert says(other.output, "and those of 1 more pictures")
     assert restored(folder, "--sigma", 0.1).exit_code == 0

@@ -88,7 +88,7 @@ def test_every_task_has_advice(task):
 
 def test_a_sensors_picture_that_was_compressed(portrait, tmp_path):
     portrait.convert("L").save(tmp_path / "raw.jpg", quality=60)
-    assert "it mixes the values of neighbouring pixels" in picture_problem(tmp_path / "raw.jpg", "demosaicing").notes[0]
+    assert "it mixes the values of neighboring pixels" in picture_problem(tmp_path / "raw.jpg", "demosaicing").notes[0]
 
 
 def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):

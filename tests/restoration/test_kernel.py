@@ -53,7 +53,7 @@ KERNELS = {
     "zeros around": np.pad(HOOK, ((6, 3), (1, 8))),
     "one row": np.array([[1.0, 2, 3, 4, 5]]),
     "a point": np.array([[1.0]]),
-    "a point beside the centre": np.array([[0, 0, 0], [0, 0, 0], [0, 1.0, 0]]),
+    "a point beside the center": np.array([[0, 0, 0], [0, 0, 0], [0, 1.0, 0]]),
 }
 
 
@@ -71,7 +71,7 @@ def test_a_kernel_is_convolved_with_and_not_correlated(folder, tmp_path, name):
 def test_zeros_around_a_kernel_cost_nothing(folder, tmp_path):
     plain, wide = (saved(tmp_path / f"{n}.npy", np.pad(HOOK, n)) for n in (0, 8))
     margins = [picture_problem(folder / "000.png", "deblurring", sigma=0.1, kernel=k).margin for k in (plain, wide)]
-    assert margins == [1, 1]  # what is not 0 lies around the centre, (1, 2) of the hook
+    assert margins == [1, 1]  # what is not 0 lies around the center, (1, 2) of the hook
 
 
 @pytest.mark.parametrize("name", ["b.png", "w.png", "w.tif", "k.npy"])
@@ -109,10 +109,10 @@ def test_a_kernel_among_the_pictures_is_none_of_them(folder, model_file, tmp_pat
     assert (tmp_path / "some" / "000_restored.png").exists()
 
 
-def test_grey_pictures_in_colour_and_with_alpha_are_kernels(tmp_path):
-    with Image.open(saved(tmp_path / "b.png", HOOK)) as grey:
-        grey.convert("RGB").save(tmp_path / "rgb.png")
-        seen = np.dstack([np.full((3, 4, 3), 255, np.uint8), np.asarray(grey)])
+def test_gray_pictures_in_color_and_with_alpha_are_kernels(tmp_path):
+    with Image.open(saved(tmp_path / "b.png", HOOK)) as gray:
+        gray.convert("RGB").save(tmp_path / "rgb.png")
+        seen = np.dstack([np.full((3, 4, 3), 255, np.uint8), np.asarray(gray)])
     Image.fromarray(seen).save(tmp_path / "alpha.png")  # white light, transparent where there is none
     expected = read_kernel(tmp_path / "b.png", 64)[0]
     assert torch.equal(read_kernel(tmp_path / "rgb.png", 64)[0], expected)
@@ -125,7 +125,7 @@ BAD = {
     "nan.npy": (np.where(HOOK > 0.3, np.nan, HOOK), "has values that are NaN or infinite"),
     "three.npy": (np.stack([HOOK] * 3), "is an array (3, 3, 4) of float64: it must have two axes"),
     "complex.npy": (HOOK + 0j, "of complex128: it must have two axes, rows and columns, of real numbers"),
-    "colour.png": (np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "is in colour"),
+    "color.png": (np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "is in color"),
     "black.png": (np.zeros((5, 5), np.uint8), "is 0 everywhere"),
     "large.npy": (np.ones((2, 45)), "the kernel has 45x2 pixels, the picture 44x36: it must not be larger"),
     "missing.png": (None, "missing.png: no such file"),
@@ -172,8 +172,8 @@ def test_a_kernel_does_not_go_with_other_blurs(folder, model_file, tmp_path, wor
 
 def test_a_folder_is_restored_with_a_kernel_and_done_again_with_another(folder, model_file, tmp_path):
     with Image.open(folder / "001.png") as picture:
-        grey = picture.convert("L")
-    grey.save(folder / "001.png")
+        gray = picture.convert("L")
+    gray.save(folder / "001.png")
     kernel, out = saved(tmp_path / "k.npy", 3 * HOOK), tmp_path / "out"
     words = ["--kernel", kernel, "--tile", 32, "--overlap", 8, "--samples", 2]
     first = restore(folder, out, model_file, *words)

@@ -13,7 +13,7 @@ from firm.restoration.mask import mask_in
 
 @pytest.fixture
 def mask(tmp_path):
-    """A mask of 36x44 pixels: strokes of a colour (RGBA) on a background."""
+    """A mask of 36x44 pixels: strokes of a color (RGBA) on a background."""
 
     def make(strokes, background, rows=slice(5, 10)):
         pixels = np.empty((36, 44, 4), np.uint8)
@@ -62,7 +62,7 @@ def test_a_mask_without_holes_is_refused(folder, mask, strokes, background):
     assert "transparent pixels are kept" in str(told.value)
 
 
-def test_a_transparent_colour_of_a_palette_is_kept(folder, tmp_path):
+def test_a_transparent_color_of_a_palette_is_kept(folder, tmp_path):
     holes = Image.new("P", (44, 36), 0)
     holes.putpalette([255, 255, 255, 255, 255, 255])
     holes.paste(1, (0, 5, 44, 10))

@@ -103,37 +103,37 @@ def test_a_picture_is_measured_in_all_its_channels(tmp_path):
     torch.testing.assert_close(p.y[0], y)
     torch.testing.assert_close(p.shown[0], y)
     assert p.op.A_adjoint(p.y).shape == (1, 3, 12, 20)
-    assert (p.array, p.grey, p.sigma, p.settings["estimated"]) == (False, False, 0.03, False)
+    assert (p.array, p.gray, p.sigma, p.settings["estimated"]) == (False, False, 0.03, False)
     assert measured(tmp_path / "y.png", "Window", settings={"sigma": 0.2}).sigma == 0.2
 
 
-def test_a_grey_picture_has_independent_noise_in_three_channels(tmp_path):
+def test_a_gray_picture_has_independent_noise_in_three_channels(tmp_path):
     """As one that was simulated with the same task."""
     y = grid(1, 64, 64)
     p = measured(saved(tmp_path / "y.png", y), "Window", settings={"rim": 0})
     same = simulated_problem(tmp_path / "y.png", f"{OWN}:Window", {"rim": 0})
-    assert (p.grey, p.sigma, p.noise_factor) == (True, same.sigma, same.noise_factor)
+    assert (p.gray, p.sigma, p.noise_factor) == (True, same.sigma, same.noise_factor)
     torch.testing.assert_close(p.y.mean(1), y)
     assert float(p.y.std(1).mean()) > 0
 
 
-def test_a_mosaic_is_grey_and_its_image_in_colour(tmp_path):
+def test_a_mosaic_is_gray_and_its_image_in_color(tmp_path):
     y = grid(1, 8, 9)
     p = measured(saved(tmp_path / "y.png", y), "Mosaic")
     torch.testing.assert_close(p.y[0], y)
-    assert not p.grey
+    assert not p.gray
     assert p.op.A_adjoint(p.y).shape == (1, 3, 8, 9)
-    with pytest.raises(ProblemError, match=r"measures one channel, and the picture has colours$"):
+    with pytest.raises(ProblemError, match=r"measures one channel, and the picture has colors$"):
         measured(saved(tmp_path / "c.png", grid(3, 8, 9)), "Mosaic")
 
 
-def test_a_model_for_grey_restores_the_channels_one_by_one(tmp_path):
+def test_a_model_for_gray_restores_the_channels_one_by_one(tmp_path):
     y = grid(3, 8, 16)
     p = measured(saved(tmp_path / "y.png", y), "Window", channels=1)
     torch.testing.assert_close(p.y[:, 0], y)
     assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 12, 20)
-    grey = measured(saved(tmp_path / "g.png", y[:1]), "Window", channels=1)
-    torch.testing.assert_close(grey.y[0], y[:1])
+    gray = measured(saved(tmp_path / "g.png", y[:1]), "Window", channels=1)
+    torch.testing.assert_close(gray.y[0], y[:1])
 
 
 def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_path):

@@ -35,7 +35,7 @@ def test_a_clean_picture_has_the_noise_of_rounding():
 def test_too_little_to_see():
     seen = torch.zeros(32, 32)
     seen[::2, ::2] = 1
-    with pytest.raises(ValueError, match="too few neighbouring pixels"):
+    with pytest.raises(ValueError, match="too few neighboring pixels"):
         estimate_noise(smooth(size=32), seen)
 
 

@@ -21,7 +21,7 @@ def test_denoising_measures_the_picture_itself(folder):
     p = picture_problem(folder / "000.png", "denoising", sigma=0.1)
     assert torch.equal(p.y, read_picture(folder / "000.png")[None])
     assert torch.equal(p.op.A(p.y), p.y)
-    assert (p.sigma, p.truth, p.grey, p.settings["estimated"]) == (0.1, None, False, False)
+    assert (p.sigma, p.truth, p.gray, p.settings["estimated"]) == (0.1, None, False, False)
 
 
 def test_the_noise_is_estimated(folder, tmp_path):
@@ -66,10 +66,10 @@ def test_deblurring_takes_the_picture_for_a_part_of_a_larger_one(folder):
     assert torch.equal(p.finish(larger), larger[..., 6:-6, 6:-6])
 
 
-def test_grey_pictures_come_back_grey(tmp_path):
+def test_gray_pictures_come_back_gray(tmp_path):
     Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
     p = picture_problem(tmp_path / "g.png", "denoising", sigma=0.1)
-    assert p.grey
+    assert p.gray
     assert p.finish(torch.randn(5, 1, 3, 64, 64)).shape == (5, 1, 1, 64, 64)
     assert p.settings["sigma"] == 0.1
     torch.testing.assert_close(p.y.mean(1), read_picture(tmp_path / "g.png", channels=1))
@@ -102,7 +102,7 @@ def test_settings_of_the_command_line_are_text_or_ranges(folder):
             simulated_problem(folder / "001.png", "denoising", settings)
 
 
-def test_the_channels_of_a_grey_picture_get_independent_noise():
+def test_the_channels_of_a_gray_picture_get_independent_noise():
     generator = torch.Generator().manual_seed(1)
     noise = 0.1 * torch.randn(1, 1, 400, 400, generator=generator)
     y, level = independent_channels(noise, 0.1)
@@ -112,11 +112,11 @@ def test_the_channels_of_a_grey_picture_get_independent_noise():
     torch.testing.assert_close(covariance, level**2 * torch.eye(3), atol=3e-4, rtol=0)
 
 
-def test_a_simulated_grey_picture_is_measured_once(tmp_path):
+def test_a_simulated_gray_picture_is_measured_once(tmp_path):
     Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
     for name in ("denoising", "fourier"):
         p = simulated_problem(tmp_path / "g.png", name, {})
-        assert p.grey
+        assert p.gray
         residual = (p.y - p.op.A(p.truth)).mean(1)  # what the channels know together
         assert float(residual.abs().square().mean().sqrt()) == pytest.approx(p.settings["sigma"], rel=0.1)
 

@@ -21,10 +21,10 @@ def test_a_picture_that_was_saved_as_floats(folder, tmp_path):
     write_picture(tmp_path / "g.npy", x[:1], "npy")
     found = read(tmp_path / "a.npy")
     torch.testing.assert_close(found.image[0], x)
-    assert (found.array, found.grey) == (False, False)
-    grey = read(tmp_path / "g.npy")
-    torch.testing.assert_close(grey.image[0], x[:1].expand(3, -1, -1))
-    assert grey.grey
+    assert (found.array, found.gray) == (False, False)
+    gray = read(tmp_path / "g.npy")
+    torch.testing.assert_close(gray.image[0], x[:1].expand(3, -1, -1))
+    assert gray.gray
 
 
 @pytest.mark.parametrize(("name", "what"), [("a.gif", "frames"), ("a.png", "frames"), ("a.tif", "pages")])

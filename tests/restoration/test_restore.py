@@ -62,11 +62,11 @@ def test_the_python_twin_gives_the_same_pixels(folder, model_file, tmp_path):
     torch.testing.assert_close(written, (image[0] + 1) / 2)
 
 
-def test_the_noise_that_makes_grey_channels_independent_is_not_that_of_the_start(model_file, tmp_path):
+def test_the_noise_that_makes_gray_channels_independent_is_not_that_of_the_start(model_file, tmp_path):
     """It would be one noise twice, and a note of the row would say so."""
-    Image.fromarray(np.tile(np.arange(100, 148, dtype=np.uint8), (40, 1))).save(tmp_path / "grey.png")
+    Image.fromarray(np.tile(np.arange(100, 148, dtype=np.uint8), (40, 1))).save(tmp_path / "gray.png")
     result = call(
-        tmp_path / "grey.png", "--task", "denoising", "--sigma", 0.3, "--model", model_file, "--out", tmp_path / "out"
+        tmp_path / "gray.png", "--task", "denoising", "--sigma", 0.3, "--model", model_file, "--out", tmp_path / "out"
     )
     assert result.exit_code == 0, result.output
     assert "resembles the noise" not in " ".join(rows(tmp_path / "out")[0]["advice"])
@@ -217,8 +217,8 @@ def test_a_missing_picture_is_named(model_file, tmp_path):
 def test_png_with_16_bits(tmp_path):
     x = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0)) * 2.4 - 1.2
     expected = (((x + 1) / 2).clamp(0, 1) * 65535).round().to(torch.int32).permute(1, 2, 0).numpy()
-    write_picture(tmp_path / "grey.png", x[:1], "png16")
-    np.testing.assert_array_equal(pixels_of(tmp_path / "grey.png"), expected[:, :, 0])
+    write_picture(tmp_path / "gray.png", x[:1], "png16")
+    np.testing.assert_array_equal(pixels_of(tmp_path / "gray.png"), expected[:, :, 0])
     write_picture(tmp_path / "rgb.png", x, "png16")
     np.testing.assert_allclose(pixels_of(tmp_path / "rgb.png"), expected / 257, atol=1)
     data = (tmp_path / "rgb.png").read_bytes()
@@ -254,7 +254,7 @@ def test_small_mistakes_are_told_in_plain_words(folder, model_file, tmp_path):
     Image.new("RGB", (4, 4)).save(tmp_path / "tiny.png")
     result = call(tmp_path / "tiny.png", *common)
     assert result.exit_code == 2
-    assert says(result.output, "tiny.png: too few neighbouring pixels to estimate the noise from: give its level with")
+    assert says(result.output, "tiny.png: too few neighboring pixels to estimate the noise from: give its level with")
     assert says(result.output, "--sigma")
 
 

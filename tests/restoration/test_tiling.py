@@ -81,7 +81,7 @@ def test_pictures_of_many_sizes_have_tiles_of_few_shapes():
 
 
 def test_a_large_picture_is_restored_without_seams():
-    """Tiled and whole agree on a network that sees its neighbours, also at the edges of tiles."""
+    """Tiled and whole agree on a network that sees its neighbors, also at the edges of tiles."""
     torch.manual_seed(0)
     net = firm.UNet(3, side=32, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
     for p in net.parameters():

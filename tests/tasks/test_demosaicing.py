@@ -1,4 +1,4 @@
-"""Demosaicing: which colour a pixel sees, random patterns, raw pictures of a sensor."""
+"""Demosaicing: which color a pixel sees, random patterns, raw pictures of a sensor."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from firm.restoration import ProblemError, picture_problem, simulated_problem
 from firm.tasks import Rows, built_in
 
 RED, GREEN, BLUE = range(3)
-FIRST = {  # the colours of the pixels (0, 0), (0, 1), (1, 0), (1, 1)
+FIRST = {  # the colors of the pixels (0, 0), (0, 1), (1, 0), (1, 1)
     "rggb": (RED, GREEN, GREEN, BLUE),
     "bggr": (BLUE, GREEN, GREEN, RED),
     "grbg": (GREEN, RED, BLUE, GREEN),
@@ -26,18 +26,18 @@ def images(n, size=8, channels=3):
 
 
 @pytest.mark.parametrize("pattern", FIRST)
-def test_a_pixel_keeps_the_colour_of_its_filter(pattern):
+def test_a_pixel_keeps_the_color_of_its_filter(pattern):
     x = images(2, size=6)[..., :5]  # an odd side
     op, y = firm.Task("demosaicing", (6, 5), pattern=pattern, sigma=0).measure(x)
     for i in range(6):
         for j in range(5):
-            colour = FIRST[pattern][2 * (i % 2) + j % 2]
-            assert torch.equal(y[:, colour, i, j], x[:, colour, i, j])
-            assert not y[:, [c for c in range(3) if c != colour], i, j].any()
+            color = FIRST[pattern][2 * (i % 2) + j % 2]
+            assert torch.equal(y[:, color, i, j], x[:, color, i, j])
+            assert not y[:, [c for c in range(3) if c != color], i, j].any()
     assert torch.equal(op.A(x), y)
 
 
-def test_at_random_every_pixel_has_one_colour_and_every_image_its_own():
+def test_at_random_every_pixel_has_one_color_and_every_image_its_own():
     task = firm.Task("demosaicing", 64, pattern="random")
     masks = task.operator(7, (0, 1)).mask
     assert masks.shape == (2, 3, 64, 64)
@@ -57,33 +57,33 @@ def test_images_must_have_three_channels():
             call(firm.Task("demosaicing", 8), images(1, channels=1))
 
 
-def test_a_grey_picture_is_simulated_as_one_in_colour(tmp_path):
-    Image.effect_noise((12, 8), 50).save(tmp_path / "grey.png")
-    problem = simulated_problem(tmp_path / "grey.png", "demosaicing", {"sigma": 0.0})
-    assert not problem.grey  # a sensor does not know
+def test_a_gray_picture_is_simulated_as_one_in_color(tmp_path):
+    Image.effect_noise((12, 8), 50).save(tmp_path / "gray.png")
+    problem = simulated_problem(tmp_path / "gray.png", "demosaicing", {"sigma": 0.0})
+    assert not problem.gray  # a sensor does not know
     assert problem.truth.shape == (1, 3, 8, 12)
     assert torch.equal(problem.y, problem.op.A(problem.truth))
     assert problem.sigma == 0.0
-    with pytest.raises(ProblemError, match=r"grey.png: demosaicing makes a picture in colour: it takes a model for"):
-        simulated_problem(tmp_path / "grey.png", "demosaicing", {}, channels=1)
+    with pytest.raises(ProblemError, match=r"gray.png: demosaicing makes a picture in color: it takes a model for"):
+        simulated_problem(tmp_path / "gray.png", "demosaicing", {}, channels=1)
 
 
 @pytest.fixture
 def raw(tmp_path):
-    """A sensor's picture of one colour, of odd sides, with noise of 4 grey levels."""
+    """A sensor's picture of one color, of odd sides, with noise of 4 gray levels."""
     noise = np.random.default_rng(3).normal(0, 4, (121, 99))
     rows, columns = np.mgrid[:121, :99]
-    colour = np.array([[180, 120], [120, 100]])[rows % 2, columns % 2]
-    Image.fromarray((colour + noise).round().astype(np.uint8)).save(tmp_path / "raw.png")
+    color = np.array([[180, 120], [120, 100]])[rows % 2, columns % 2]
+    Image.fromarray((color + noise).round().astype(np.uint8)).save(tmp_path / "raw.png")
     return tmp_path / "raw.png"
 
 
-def test_a_raw_picture_becomes_one_in_colour(raw):
+def test_a_raw_picture_becomes_one_in_color(raw):
     problem = picture_problem(raw, "demosaicing")
-    assert not problem.grey
+    assert not problem.gray
     assert problem.y.shape == (1, 3, 121, 99)
     assert problem.settings["pattern"] == "rggb"
-    assert problem.sigma == pytest.approx(2 * 4 / 255, rel=0.1)  # not the steps between the colours
+    assert problem.sigma == pytest.approx(2 * 4 / 255, rel=0.1)  # not the steps between the colors
     means = problem.y.sum((0, 2, 3)) / problem.op.mask.sum((1, 2))
     assert (127.5 * (means + 1)).tolist() == pytest.approx([180, 120, 100], abs=0.5)
     swapped = picture_problem(raw, "demosaicing", pattern="bggr", sigma=0.1)
@@ -93,20 +93,20 @@ def test_a_raw_picture_becomes_one_in_colour(raw):
 
 def test_what_is_no_raw_picture_is_refused(raw, tmp_path):
     Image.effect_noise((16, 16), 50).convert("RGB").save(tmp_path / "equal.png")
-    picture_problem(tmp_path / "equal.png", "demosaicing", sigma=0.1)  # grey, though it has three channels
-    Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / "colour.png")
+    picture_problem(tmp_path / "equal.png", "demosaicing", sigma=0.1)  # gray, though it has three channels
+    Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / "color.png")
     np.save(tmp_path / "array.npy", np.zeros((3, 16, 16), np.float32))
     for path, settings, said in (
-        (tmp_path / "colour.png", {}, "which is grey: this one has colours"),
+        (tmp_path / "color.png", {}, "which is gray: this one has colors"),
         (raw, dict(pattern="random"), "the pattern of a picture is one of rggb, bggr, grbg, gbrg, got 'random'"),
-        (raw, dict(channels=1), "a model for colour"),
+        (raw, dict(channels=1), "a model for color"),
         (tmp_path / "array.npy", dict(sigma=0.1), "it takes a picture file"),
     ):
         with pytest.raises(ProblemError, match=said):
             picture_problem(path, "demosaicing", **settings)
 
 
-def test_the_command_writes_colours(raw, tmp_path):
+def test_the_command_writes_colors(raw, tmp_path):
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "demosaicing"}])
     words = ["restore", raw, "--task", "demosaicing", "--pattern", "rggb", "--model", model, "--out", tmp_path / "out"]
     result = CliRunner().invoke(app, [str(word) for word in words])

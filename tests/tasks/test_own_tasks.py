@@ -27,11 +27,11 @@ from firm.tasks.parameter import Parameter
 
 
 class Fading(BaseTask):
-    """Colours that fade."""
+    """Colors that fade."""
 
     name = "fading"
     picture = "fading"
-    fade_share = Parameter(float, "share of the colour lost", 0.25, low=0, high=1, drawn="uniform")
+    fade_share = Parameter(float, "share of the color lost", 0.25, low=0, high=1, drawn="uniform")
 
     def build(self, values):
         return Identity()
@@ -70,7 +70,7 @@ def test_a_file_in_the_folder_is_a_task_everywhere(tmp_path):
     assert "fading" in found["names"]
     assert found["tables"] == tables()  # the paper's tables have not grown
     assert "--fade-share" in found["restore"]
-    assert "fading: share of the colour lost." in found["restore"]
+    assert "fading: share of the color lost." in found["restore"]
     assert "fading" in found["evaluate"]
     assert found["made"] == "Fading(128, fade_share=0.25, sigma=0.05)"
     assert found["ranges"] == {"fade_share": [0.1, 0.2]}

@@ -99,5 +99,5 @@ def test_holes_anywhere_in_training():
     assert sides.max() <= 12
     firsts = {tuple(((m[0] == 0).any(d).float().argmax()).item() for d in (0, 1)) for m in masks}
     assert len(firsts) > 40  # of 64 samples
-    centred = Task("box-inpainting", 32, box=(4, 12)).draw_operator(Rows(8, 0, 8), torch.device("cpu")).mask
-    assert (centred == centred.flip(-1)).float().mean() > 0.9  # as before, up to a pixel where the side is odd
+    centered = Task("box-inpainting", 32, box=(4, 12)).draw_operator(Rows(8, 0, 8), torch.device("cpu")).mask
+    assert (centered == centered.flip(-1)).float().mean() > 0.9  # as before, up to a pixel where the side is odd

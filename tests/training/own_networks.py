@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Net(nn.Module):
-    """Two convolutions, with batch normalisation, whose running means training must keep."""
+    """Two convolutions, with batch normalization, whose running means training must keep."""
 
     def __init__(self, width, channels=3):
         super().__init__()

@@ -29,7 +29,7 @@ TINY = [
     "dataset=folder", "size=16", "batch=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
     "network={class: PriorUNet, ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}",
     "max_minutes=0", "val_images=4", "bf16=false", "rate=4e-3",
-    "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimiser=adamw",
+    "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimizer=adamw",
 ]  # fmt: skip
 CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
 

@@ -1,4 +1,4 @@
-"""From any kind of images to a model, its evaluation and restored files: arrays of any channels, complex, grey."""
+"""From any kind of images to a model, its evaluation and restored files: arrays of any channels, complex, gray."""
 
 import csv
 import json
@@ -122,7 +122,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     torch.testing.assert_close(written, to_complex(again) if kind == "complex" else again)
 
 
-def test_a_grey_model_serves_grey_and_colour_pictures(tmp_path):
+def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     save_pictures(pictures, 6, (36, 40))
@@ -145,12 +145,12 @@ def test_a_grey_model_serves_grey_and_colour_pictures(tmp_path):
             call("restore", pictures / f"{picture}.png", *words, "--model", model, "--out", tmp_path / name)
             with Image.open(tmp_path / name / f"{picture}_restored.png") as restored:
                 assert (restored.mode, restored.size) == (mode, (36, 40))
-    # the channels of a colour picture are restored as images of their own, in their order
+    # the channels of a color picture are restored as images of their own, in their order
     problem = firm.restoration.picture_problem(pictures / "001.png", "denoising", sigma=0.1, channels=1)
     with Image.open(pictures / "001.png") as picture:
-        colours = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1
-    torch.testing.assert_close(problem.y, colours[:, None])
-    torch.testing.assert_close(problem.finish(problem.y)[0], colours)
+        colors = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1
+    torch.testing.assert_close(problem.y, colors[:, None])
+    torch.testing.assert_close(problem.finish(problem.y)[0], colors)
 
 
 def test_visible_is_the_magnitude():
@@ -252,7 +252,7 @@ def test_a_mapped_set_is_drawn_anew_in_every_step():
     assert numbers(2, 0, 40) != whole
 
 
-def test_centred_training_and_validation_images(tmp_path):
+def test_centered_training_and_validation_images(tmp_path):
     data = numbered(8, 1, 9).numpy() / 1000
     np.save(tmp_path / "s.npy", data)
     network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"

@@ -66,7 +66,7 @@ def test_ranges_are_drawn_per_sample():
     assert set(sides.tolist()) == {6, 7, 8, 9, 10, 11, 12}
     hole = 1 - op.mask[0, 0]
     rows = hole.amax(1).nonzero()
-    assert abs(int(rows.min()) + int(rows.max()) - 31) <= 1  # centred
+    assert abs(int(rows.min()) + int(rows.max()) - 31) <= 1  # centered
 
     op, _, _ = draws({"name": "deblurring", "blur": [0.5, 2.0], "kernel_size": 21}, n=50)
     torch.testing.assert_close(op.kernel.sum((1, 2, 3)), torch.ones(50))

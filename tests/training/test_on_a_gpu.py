@@ -40,7 +40,7 @@ KINDS = {
     "paper": ["objective=paper"],
     "balanced": ["objective=balanced", "output=correction", "flips=true", "crop=random", "read_size=20"],
     "mixture": [f"mixture={mixture()}", NETWORK, "objective=balanced", "output=correction", "batch=14"],
-    "muon": ["optimiser=muon", "objective=balanced"],
+    "muon": ["optimizer=muon", "objective=balanced"],
     "prior": ["objective=prior", "pairing=optimal"],
 }
 

@@ -47,7 +47,7 @@ def test_an_own_network_trains_and_is_saved_with_its_arguments(run):
 
 
 def test_the_saved_and_validated_network_is_the_average(make, tmp_path):
-    """Not the one that the optimiser moves; before the average begins they are the same."""
+    """Not the one that the optimizer moves; before the average begins they are the same."""
     config = make("ema_from_epoch=0", "ema_decay=0.99", "rate=1e-2", "val_images=0", "warm_epochs=4")
     trainer = Trainer(config, RANK, Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20))
     start = {key: value.clone() for key, value in trainer.net.state_dict().items()}

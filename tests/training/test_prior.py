@@ -37,7 +37,7 @@ class Linear(nn.Module):
 
 
 def image_like(batch, seed):
-    """Smooth colour pictures with a common part and a brightness of their own, and noise."""
+    """Smooth color pictures with a common part and a brightness of their own, and noise."""
     g = torch.Generator().manual_seed(seed)
     x = 0.7 * F.interpolate(torch.rand(batch, 3, 6, 6, generator=g) * 2 - 1, size=32, mode="bicubic")
     x = x + 0.5 * F.interpolate(torch.randn(1, 3, 4, 4, generator=g), size=32, mode="bicubic")

@@ -132,7 +132,7 @@ def change(key, value):
 
 SPOILT = {
     "lacks best": lambda state: state.pop("best"),
-    "lacks optimisers": lambda state: state.pop("optimisers"),
+    "lacks optimizers": lambda state: state.pop("optimizers"),
     "tensors of its net": lambda state: state["net"].pop(next(iter(state["net"]))),
     "tensors of its average": lambda state: change(next(iter(state["average"])), torch.zeros(1))(state["average"]),
     "tensors of its balance": lambda state: change("error", torch.zeros(3))(state["balance"]),
@@ -143,10 +143,10 @@ SPOILT = {
     "claims to be nan seconds": change("elapsed", float("nan")),
     "best score is None": change("best", None),
     "NaN or infinite": lambda state: first(state["net"])[0].fill_(float("nan")),
-    "numbers that are NaN": lambda state: first(state["optimisers"][0]["state"])["exp_avg"].fill_(float("inf")),
-    "its optimisers": change("optimisers", []),
-    "optimisers are not": lambda state: change("exp_avg", torch.zeros(2, 2))(state["optimisers"][0]["state"][0]),
-    "those of this run": lambda state: state["optimisers"][0]["param_groups"][0]["params"].pop(),
+    "numbers that are NaN": lambda state: first(state["optimizers"][0]["state"])["exp_avg"].fill_(float("inf")),
+    "its optimizers": change("optimizers", []),
+    "optimizers are not": lambda state: change("exp_avg", torch.zeros(2, 2))(state["optimizers"][0]["state"][0]),
+    "those of this run": lambda state: state["optimizers"][0]["param_groups"][0]["params"].pop(),
     "not a checkpoint of format 1": change("format", 2),
     "of another network": change("network", {}),
 }
@@ -297,7 +297,7 @@ warnings.simplefilter("ignore")
 config, read = load_config(sys.argv[1]), Checkpoints.read
 with ranks() as r:
 
-    class Trainer:  # all that resuming needs of it; optimisers take seconds to import
+    class Trainer:  # all that resuming needs of it; optimizers take seconds to import
         ranks = r
 
         def restore(self, state):

@@ -16,7 +16,7 @@ from firm.training.trainer import Trainer
 RANK = Ranks(0, 1, torch.device("cpu"))
 
 
-def randomised(net):
+def randomized(net):
     generator = torch.Generator().manual_seed(0)
     for p in net.parameters():
         p.data = torch.randn(p.shape, generator=generator) * 0.15
@@ -26,11 +26,11 @@ def randomised(net):
 @pytest.mark.filterwarnings("ignore")  # the compiler looks at .grad of inner tensors, which warns
 @pytest.mark.parametrize("unshuffle", [1, 2])
 def test_compiled_blocks_compute_the_same(unshuffle):
-    """The formulas used under torch.compile (normalisation, doubling) equal torch's own, gradients included."""
+    """The formulas used under torch.compile (normalization, doubling) equal torch's own, gradients included."""
 
     def build():
         settings = dict(side=16, ch=8, mult=(1, 2), blocks=1, attention=(8,), groups=4, unshuffle=unshuffle)
-        return randomised(firm.UNet(3, **settings)).to(memory_format=torch.channels_last)
+        return randomized(firm.UNet(3, **settings)).to(memory_format=torch.channels_last)
 
     plain, compiled = build(), build()
     compile_blocks(compiled, backend="aot_eager")

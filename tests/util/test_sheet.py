@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from firm._util import sheet as module
-from firm._util.colours import inferno
+from firm._util.colors import inferno
 from firm._util.sheet import GAP, TEXT, sheet
 from firm.data._bundled import portrait_file
 
@@ -44,7 +44,7 @@ def test_a_smaller_measurement_is_brought_to_the_size_of_the_result():
     np.testing.assert_array_equal(pixels[:200, :300], as_bytes(small).repeat(2, 0).repeat(2, 1))
 
 
-def test_a_standard_deviation_has_colours_and_a_scale():
+def test_a_standard_deviation_has_colors_and_a_scale():
     std = torch.linspace(0, 0.25, 200 * 200).reshape(200, 200)
     pixels = np.asarray(sheet([[("standard deviation", std)]]))[TOP : TOP + 200, GAP:]
     np.testing.assert_array_equal(pixels[:, :200], inferno((std / 0.25).numpy()))
@@ -72,7 +72,7 @@ def test_a_sheet_that_would_fill_the_memory_is_shrunk(monkeypatch):
     assert (pixels[TOP + 5, -2 * GAP] == 0).all()
 
 
-def test_the_colours_are_matplotlibs():
+def test_the_colors_are_matplotlibs():
     import matplotlib
 
     values = np.linspace(0, 1, 256)

@@ -11,22 +11,22 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from firm._util.colours import inferno
+from firm._util.colors import inferno
 
 Panel = tuple[str, Tensor]  # a title, and an image (C, H, W) in [-1, 1] or a standard deviation (H, W)
 
 LEAST = 200  # pixels: narrower panels are enlarged, each pixel to a square, so that titles fit
 MOST = 100e6  # pixels of a sheet: a larger one is shrunk by a whole factor
 GAP, TEXT = 8, 14  # pixels between panels, and of the letters
-BAR = 12  # width of a colour scale
+BAR = 12  # width of a color scale
 
 
 def sheet(rows: Sequence[Sequence[Panel]]) -> Image.Image:
     """One picture of all panels, a list a row.
 
     A pixel of a panel is a pixel of the sheet, or a square of them: small pictures are enlarged, and those of fewer
-    pixels than their neighbours (a measurement for super-resolution) to the size of these. Of images with other than
-    one or three channels the first is shown; a standard deviation is drawn in colours, with a scale.
+    pixels than their neighbors (a measurement for super-resolution) to the size of these. Of images with other than
+    one or three channels the first is shown; a standard deviation is drawn in colors, with a scale.
     """
     pictures = [[_picture(panel, _size(rows), _factors(rows)) for _, panel in row] for row in rows]
     columns = max(len(row) for row in rows)
@@ -60,7 +60,7 @@ def _factors(rows: Sequence[Sequence[Panel]]) -> tuple[int, int]:
 
 
 def _picture(panel: Tensor, size: tuple[int, int], factors: tuple[int, int]) -> Image.Image:
-    """One panel, in colour."""
+    """One panel, in color."""
     panel = panel.detach().cpu().float()
     spread = panel.ndim == 2
     top = max(float(panel.max()), 1e-9) if spread else 1.0
@@ -80,7 +80,7 @@ def _picture(panel: Tensor, size: tuple[int, int], factors: tuple[int, int]) -> 
 
 
 def _with_scale(picture: Image.Image, top: float) -> Image.Image:
-    """The picture with a bar of its colours on the right, from 0 at the foot to `top`."""
+    """The picture with a bar of its colors on the right, from 0 at the foot to `top`."""
     high, low = f"{top:.3g}", "0"
     width = max(int(_font().getlength(text)) for text in (high, low))
     out = Image.new("RGB", (picture.width + GAP // 2 + BAR + GAP // 2 + width, picture.height), "white")

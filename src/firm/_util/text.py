@@ -46,7 +46,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def noise_level(text: str, option: str = "--sigma") -> float:
-    """A noise level for pixels in [-1, 1]: ``0.2`` as it is, or in grey levels of 255, ``25/255``."""
+    """A noise level for pixels in [-1, 1]: ``0.2`` as it is, or in gray levels of 255, ``25/255``."""
     number, slash, whole = text.partition("/")
     try:
         if slash and float(whole) != 255:
@@ -54,7 +54,7 @@ def noise_level(text: str, option: str = "--sigma") -> float:
         return 2 * float(number) / 255 if slash else float(number)
     except ValueError:
         raise ValueError(
-            f"{option} takes a noise level for pixels in [-1, 1], such as 0.2, or in grey levels, such as 25/255; "
+            f"{option} takes a noise level for pixels in [-1, 1], such as 0.2, or in gray levels, such as 25/255; "
             f"got {text!r}"
         ) from None
 
@@ -68,7 +68,7 @@ def image_size(text: str, option: str = "--size") -> tuple[int, int]:
 
 
 def in_both_units(low: float, high: float | None = None) -> str:
-    """A noise level, or a range of them, for pixels in [-1, 1] and in grey levels of 255."""
+    """A noise level, or a range of them, for pixels in [-1, 1] and in gray levels of 255."""
     if high is None or f"{low:.3g}" == f"{high:.3g}":
         return f"{low:.3g} in [-1, 1] = {127.5 * low:.3g}/255"
     return f"{low:.3g} to {high:.3g} in [-1, 1] = {127.5 * low:.3g}/255 to {127.5 * high:.3g}/255"

@@ -24,6 +24,6 @@ def has_fused(device: torch.device) -> bool:
         with torch.cuda.device_of(one):
             shifted_swish(one.clone()[:, None, None, None], one, one[:, None])
     except Exception as error:  # whatever it is that this machine lacks, there is the slower way
-        warnings.warn(f"normalisation is not fused, restoring takes longer: {error}", stacklevel=2)
+        warnings.warn(f"normalization is not fused, restoring takes longer: {error}", stacklevel=2)
         return False
     return True

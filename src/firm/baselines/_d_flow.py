@@ -1,4 +1,4 @@
-"""D-Flow: the noise whose image fits the measurements, by optimisation through the flow (Ben-Hamu et al., 2024)."""
+"""D-Flow: the noise whose image fits the measurements, by optimization through the flow (Ben-Hamu et al., 2024)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from firm._sampling import Generators
 from firm.acceleration.replay import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
 from firm.baselines._dormand_prince import integrate
-from firm.baselines._lbfgs import minimise, start
+from firm.baselines._lbfgs import minimize, start
 from firm.operators.base import LinearOperator
 
 Sign = Literal["published", "corrected"]
@@ -25,7 +25,7 @@ def d_flow(
     y: Tensor,
     sigma: float,
     *,
-    regularisation: float = 0.001,
+    regularization: float = 0.001,
     blend: float = 0.1,
     outer: int = 7,
     sign: Sign = "published",
@@ -35,7 +35,7 @@ def d_flow(
 ) -> Tensor:
     """Restore images (B, C, H, W) from `y`: T(z) for the z that L-BFGS finds for
 
-        min over z of |A T(z) - y|^2 + regularisation R(z)
+        min over z of |A T(z) - y|^2 + regularization R(z)
 
     where T integrates the flow from t = 0 to 1 by 5 midpoint steps. It starts from A'y, taken backwards to noise z_1:
     z = sqrt(blend) z_1 + sqrt(1 - blend) eps. `sigma` is checked, but plays no part.
@@ -43,7 +43,7 @@ def d_flow(
     Network calls: 10 forward and 10 backward an evaluation, whose activations are held at once, and at most about
     1.25 x inner x outer evaluations; about 100 for the start (Dormand-Prince, tolerance 1e-5), 10 for the result.
 
-    The published code takes a batch as one problem, for the optimisation and for the step lengths on the way back.
+    The published code takes a batch as one problem, for the optimization and for the step lengths on the way back.
     Here every image is its own, so that its result does not depend on its batch.
 
     Parameters
@@ -60,15 +60,15 @@ def d_flow(
         raise ValueError(f'd_flow: sign must be "published" or "corrected", got {sign!r}')
     if not 0 <= blend <= 1:
         raise ValueError(f"d_flow: blend must be between 0 and 1, got {blend}")
-    if not 0 <= regularisation < float("inf"):
-        raise ValueError(f"d_flow: regularisation must be a number of at least 0, got {regularisation}")
+    if not 0 <= regularization < float("inf"):
+        raise ValueError(f"d_flow: regularization must be a number of at least 0, got {regularization}")
     like = begin(prior, op, y, sigma)
     noise = noise_source(like, generator)
 
     def evaluate(z: Tensor) -> Tensor:
         with torch.enable_grad(), torch.autocast(z.device.type, enabled=False):
             z = z.detach().requires_grad_()
-            f = objective(prior, op, y, z, regularisation, sign)
+            f = objective(prior, op, y, z, regularization, sign)
             (g,) = torch.autograd.grad(f.sum(), z)  # the images do not share terms: every row is its own gradient
         return torch.cat([f.detach()[:, None], g.flatten(1)], dim=1)
 
@@ -81,17 +81,17 @@ def d_flow(
     z = blend**0.5 * integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
     state = start(z.flatten(1), history=100)
     for i in range(outer):
-        minimise(value_and_gradient, state, inner)
+        minimize(value_and_gradient, state, inner)
         if callback is not None:
             callback(i + 1, outer, to_images(prior, state.z.reshape(like.shape)))
     return to_images(prior, state.z.reshape(like.shape))
 
 
-def objective(prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regularisation: float, sign: Sign) -> Tensor:
-    """|A T(z) - y|^2 + regularisation R(z) of every image, (B,)."""
+def objective(prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regularization: float, sign: Sign) -> Tensor:
+    """|A T(z) - y|^2 + regularization R(z) of every image, (B,)."""
     residual = op.A(to_images(prior, z)) - y
     fit = (residual * residual.conj()).real.flatten(1).sum(1)
-    return fit + regularisation * norm_penalty(z, sign)
+    return fit + regularization * norm_penalty(z, sign)
 
 
 def norm_penalty(z: Tensor, sign: Sign) -> Tensor:

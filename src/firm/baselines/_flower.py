@@ -57,7 +57,7 @@ def flower(
     def refine(x: Tensor, t: Tensor, *drawn: Tensor) -> Tensor:
         x_1, rho = clean(prior, x, t), sigma**2 * (t**2 + (1 - t) ** 2) / (1 - t) ** 2
         b = y
-        if drawn:  # the minimiser with noise on both terms is the sample (perturb and optimise)
+        if drawn:  # the minimizer with noise on both terms is the sample (perturb and optimize)
             x_1, b = x_1 + sigma / rho.sqrt() * drawn[0], y + sigma * drawn[1]
         return data_consistency(op, x_1, b, rho.expand(len(x)), check=False)
 

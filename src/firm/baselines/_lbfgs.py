@@ -21,7 +21,7 @@ SMALLEST_CURVATURE = 1e-10  # s'y of a pair worth keeping
 
 @dataclass
 class State:
-    """Where B problems of n variables stand; `start` makes one, `minimise` moves it on."""
+    """Where B problems of n variables stand; `start` makes one, `minimize` moves it on."""
 
     z: Tensor  # (B, n)
     s: Tensor  # (H, B, n), the last H steps of every problem: a ring, the pair p of a problem stands at p mod H
@@ -42,10 +42,10 @@ def start(z: Tensor, history: int = 100) -> State:
     return State(z.clone(), s, y, pairs, torch.ones_like(z[:, 0]), step, g, iterations, evaluations)
 
 
-def minimise(function: ValueAndGradient, state: State, iterations: int = 20) -> None:
+def minimize(function: ValueAndGradient, state: State, iterations: int = 20) -> None:
     """Move `state` on by `iterations`, fewer for a problem that converges or makes 5/4 as many evaluations.
 
-    The same as one ``step`` of torch's optimiser: called again, it continues with the history.
+    The same as one ``step`` of torch's optimizer: called again, it continues with the history.
     """
     limit = iterations * 5 // 4
     f, g = function(state.z)
@@ -120,7 +120,7 @@ def _pick(mask: Tensor, a: Point, b: Point) -> Point:
 def _search(
     function: ValueAndGradient, z: Tensor, d: Tensor, t: Tensor, before: Point, active: Tensor, limit: Tensor
 ) -> tuple[Point, Tensor]:
-    """A point on z + t d that fulfils the strong Wolfe conditions, and the evaluations it took (B,).
+    """A point on z + t d that fulfills the strong Wolfe conditions, and the evaluations it took (B,).
 
     A problem goes forward in growing steps until an interval [low, high] must hold such a point, low being the best
     point so far (bracketing); then it shrinks the interval (zooming). It gives up after `limit` + 1 evaluations.

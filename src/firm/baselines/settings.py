@@ -50,7 +50,7 @@ CELEBA: dict[str, Table] = {
     "pnp-flow": _table(alpha=_ALPHA),
     "flower": _same(steps=100),
     "ot-ode": _table(start=(0.3, 0.4, 0.1, 0.1, 0.1), **_OT_ODE),
-    "d-flow": _joined(_table(outer=(3, 7, 10, 20, 9)), regularisation=0.001, blend=0.1),
+    "d-flow": _joined(_table(outer=(3, 7, 10, 20, 9)), regularization=0.001, blend=0.1),
     "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(
         steps=(1, 35, 20, 80, None),
@@ -71,7 +71,7 @@ AFHQ: dict[str, Table] = {
     "flower": _table(steps=(100, 500, 500, 200, 100)),
     "ot-ode": _table(start=(0.3, 0.3, 0.1, 0.1, 0.1), **_OT_ODE),
     "d-flow": _table(
-        outer=(3, 20, 20, 20, 9), regularisation=(0.001, 0.01, 0.001, 0.001, 0.01), blend=(0.1, 0.5, 0.1, 0.1, 0.1)
+        outer=(3, 20, 20, 20, 9), regularization=(0.001, 0.01, 0.001, 0.001, 0.01), blend=(0.1, 0.5, 0.1, 0.1, 0.1)
     ),
     "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(

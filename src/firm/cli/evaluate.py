@@ -96,7 +96,7 @@ def evaluate(
     from firm._util.text import counted, numbers, settings
     from firm.cli.models import channels_of, range_of, side_for
     from firm.cli.rows import Loading, rows_for
-    from firm.evaluation.report import comparison, summarise, tables, write_results
+    from firm.evaluation.report import comparison, summarize, tables, write_results
     from firm.evaluation.run import Evaluation
     from firm.evaluation.run import evaluate as run
 
@@ -137,7 +137,7 @@ def evaluate(
                 typer.echo(f"note: {note}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
             evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
-            summary = summarise(run(evaluation, rows.methods, folder, batch=batch))
+            summary = summarize(run(evaluation, rows.methods, folder, batch=batch))
             write_results(folder, rows.methods, summary, time.perf_counter() - start, where)
             console = Console()
             for table in tables(summary, convention):

@@ -41,7 +41,7 @@ def models() -> None:
         millions = f"{facts['parameters'] / 1e6:.2f} M"
         row = (path.stem, _tasks(card), millions, re.split(r",| \(", str(card.get("data", "")))[0])
         table.add_row(*map(escape, row))
-        for said in (str(card[key]) for key in ("notice", "licence") if card.get(key)):
+        for said in (str(card[key]) for key in ("notice", "license") if card.get(key)):
             terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(path.stem)
     console = Console()
     console.print(table, "")

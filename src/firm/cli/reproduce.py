@@ -13,7 +13,7 @@ import typer
 
 from firm.cli.checks import SEED, Device, in_words
 from firm.cli.choices import Precision
-from firm.reproduce.catalogue import STUDIES, Study, require_data
+from firm.reproduce.catalog import STUDIES, Study, require_data
 
 app = typer.Typer(add_completion=False, help="Reproduce a table or figure of the paper.", no_args_is_help=True)
 

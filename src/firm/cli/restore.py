@@ -48,7 +48,7 @@ def restore(
         str | None,
         typer.Option(
             metavar="S|G/255",
-            help="Noise level: for pixels in [-1, 1], such as 0.2, or in grey levels of 255, such as 25/255 (which is "
+            help="Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is "
             "0.196). Estimated if not given; a simulation has the paper's, a task of your own its default.",
             rich_help_panel=PICTURE,
         ),
@@ -73,7 +73,7 @@ def restore(
     kernel: Annotated[
         Path | None,
         typer.Option(
-            help="deblurring: the blur itself, instead of --blur: a small grey picture, or an array, of what became of "
+            help="deblurring: the blur itself, instead of --blur: a small gray picture, or an array, of what became of "
             "a point of light in its middle.",
             rich_help_panel=PICTURE,
         ),
@@ -107,7 +107,7 @@ def restore(
     value_range: Annotated[
         str | None,
         typer.Option(
-            help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained). Grey pictures of more "
+            help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained). Gray pictures of more "
             "than 8 bits: black,white (default: 0,65535; of floats 0,1)."
         ),
     ] = None,

@@ -90,7 +90,7 @@ def rows_for(names: Sequence[str], steps: Sequence[int], integrator: Integrator,
 
 
 def _functions(names: Sequence[str], taken: Sequence[str]) -> list[NamedMethod]:
-    """The functions of the user's own, labelled by their names; where two share one, by their files' names too."""
+    """The functions of the user's own, labeled by their names; where two share one, by their files' names too."""
     from firm.evaluation.names import plain, told_apart
     from firm.evaluation.own import own_method
 

@@ -1,4 +1,4 @@
-"""Pictures with transparency: their colours as they are stored, and how opaque each pixel is."""
+"""Pictures with transparency: their colors as they are stored, and how opaque each pixel is."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from firm.data.picture import MAX_MEGAPIXELS, decode, picture_errors, strips, to
 def read_with_alpha(
     path: str | Path, *, max_megapixels: float = MAX_MEGAPIXELS, value_range: tuple[float, float] | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Colours (3, H, W) in [-1, 1] and alpha (H, W), bytes with 255 = opaque; None for pictures without.
+    """Colors (3, H, W) in [-1, 1] and alpha (H, W), bytes with 255 = opaque; None for pictures without.
 
-    Unlike `read_picture`, which lays transparent pictures over white: here the colours are those of the file, also
+    Unlike `read_picture`, which lays transparent pictures over white: here the colors are those of the file, also
     where they cannot be seen, so that they can be changed and put under the same alpha again.
 
-    `value_range` is black and white of a grey picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+    `value_range` is black and white of a gray picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
     """
     path = Path(path)
     with warnings.catch_warnings():
@@ -30,18 +30,18 @@ def read_with_alpha(
             picture = decode(path, max_megapixels, value_range)
             if not has_alpha(picture):
                 return values_of(picture, 3), None
-            colours = torch.empty(3, picture.height, picture.width)
+            colors = torch.empty(3, picture.height, picture.width)
             alpha, top = torch.empty(picture.height, picture.width, dtype=torch.uint8), 0
             for strip in strips(picture):
                 pixels = torch.from_numpy(np.array(strip.convert("RGBA")))
-                colours[:, top : top + strip.height] = to_tensor(pixels[..., :3].permute(2, 0, 1))
+                colors[:, top : top + strip.height] = to_tensor(pixels[..., :3].permute(2, 0, 1))
                 alpha[top : top + strip.height] = pixels[..., 3]
                 top += strip.height
-            return colours, alpha
+            return colors, alpha
 
 
 def has_alpha(picture: Image.Image) -> bool:
-    """Whether a picture says how opaque its pixels are: by a channel, or by a colour that is transparent."""
+    """Whether a picture says how opaque its pixels are: by a channel, or by a color that is transparent."""
     if picture.mode in ("LA", "La", "PA", "RGBA", "RGBa"):
         return True
     return picture.mode in ("L", "RGB", "P") and "transparency" in picture.info

@@ -218,7 +218,7 @@ def _numbers(path: Path, array: Any) -> Any:
     """The same as numpy knows it, if it holds numbers."""
     if isinstance(array, Tensor):
         if array.layout != torch.strided or array.is_quantized:
-            raise ArrayError(f"{path}: a sparse or quantised tensor; save tensor.to_dense() or tensor.dequantize()")
+            raise ArrayError(f"{path}: a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()")
         if array.dtype in (torch.bfloat16, torch.complex32):  # unknown to numpy
             array = array.to(torch.complex64 if array.is_complex() else torch.float32)
         try:

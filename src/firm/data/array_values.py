@@ -74,7 +74,7 @@ def look(
 
 
 def check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> None:
-    """One image may be as large as a picture in colour: the header says so before anything is read."""
+    """One image may be as large as a picture in color: the header says so before anything is read."""
     values = H * W * max(1, c / 3)
     if not values <= max_megapixels * 1e6:
         raise ArrayError(
@@ -102,7 +102,7 @@ class Layout:
 
     @property
     def window(self) -> tuple[slice, slice]:
-        """Rows and columns of the centre crop."""
+        """Rows and columns of the center crop."""
         _, H, W = self.shape
         return slice(self.top, self.top + H), slice(self.left, self.left + W)
 

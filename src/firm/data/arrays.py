@@ -1,7 +1,7 @@
 """Arrays as images: any number of channels, real or complex, from one file or a folder of files.
 
-A single file is a stack of images: (n, C, H, W), or (n, H, W) of grey ones; (H, W) is a stack of one. In a folder each
-file is one image: (C, H, W), or (H, W) if grey.
+A single file is a stack of images: (n, C, H, W), or (n, H, W) of gray ones; (H, W) is a stack of one. In a folder each
+file is one image: (C, H, W), or (H, W) if gray.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from firm.data.folder import require_folder
 
 Split = Literal["train", "val", "test"]
 NUMBER = {"train": 0, "val": 1, "test": 2}
-CROP = 178  # centre crop before resizing, as in the paper
+CROP = 178  # center crop before resizing, as in the paper
 
 
 def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:

@@ -43,8 +43,8 @@ def crop_scaled(images: Tensor, top: Tensor, left: Tensor, side: Tensor, size: i
     Returns (B, C, size, size).
     """
     H, W = images.shape[2:]
-    centres = torch.arange(size, device=images.device, dtype=images.dtype) + 0.5
-    place = centres * (side.to(images.dtype) / size)[:, None]  # (B, size): within the square
+    centers = torch.arange(size, device=images.device, dtype=images.dtype) + 0.5
+    place = centers * (side.to(images.dtype) / size)[:, None]  # (B, size): within the square
     y, x = (2 * (first.to(images.dtype)[:, None] + place) / n - 1 for first, n in ((top, H), (left, W)))
     grid = torch.stack([x[:, None, :].expand(-1, size, -1), y[:, :, None].expand(-1, -1, size)], dim=-1)
     resampled = grid_sample(images, grid, mode="bicubic", padding_mode="border", align_corners=False)

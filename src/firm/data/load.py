@@ -44,7 +44,7 @@ def load_images(
         "celeba" or "afhq", a folder in that layout, of which the split is taken; "folder", any folder of pictures or
         of array files (not both); "arrays", one array file that holds a stack, or a folder of array files.
     size
-        Side of the images. Pictures are centre-cropped and resized; arrays are centre-cropped, or, with None, whole.
+        Side of the images. Pictures are center-cropped and resized; arrays are center-cropped, or, with None, whole.
     channels
         Pictures: 3 (the default) or 1. Arrays: what they must have, counting complex channels twice; None takes any.
     limit

@@ -13,7 +13,7 @@ DatasetName = Literal["celeba", "afhq", "folder"]
 
 
 def named_files(dataset: DatasetName, root: str | Path, split: Split) -> tuple[list[Path], int | None]:
-    """The files of a split (a folder has none: all its pictures), and the side of the centre crop, if it is fixed."""
+    """The files of a split (a folder has none: all its pictures), and the side of the center crop, if it is fixed."""
     if dataset == "celeba":
         return celeba_files(root, split), CROP
     return (afhq_files(root, split) if dataset == "afhq" else folder_files(root)), None

@@ -41,9 +41,9 @@ def read_picture(
 ) -> Tensor:
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
-    Turned upright by its EXIF orientation, transparency over the `background`, the first frame of an animation. Grey
-    pictures of 16 bits or floats keep their precision (Pillow reads colour with 8 bits only). With `size` it is
-    centre-cropped to a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with
+    Turned upright by its EXIF orientation, transparency over the `background`, the first frame of an animation. Gray
+    pictures of 16 bits or floats keep their precision (Pillow reads color with 8 bits only). With `size` it is
+    center-cropped to a square (of side `crop`, at most the shorter side) and resized to `size` x `size`, bilinear with
     antialiasing: the paper's preprocessing. A picture of more than `max_megapixels` is refused before it is decoded.
 
     Raises
@@ -101,7 +101,7 @@ def _read(
     """Decode to bytes, or to floats in [-1, 1]; what is wrong with the file is a PictureError."""
     if channels not in (1, 3):
         raise ValueError(
-            f"channels must be 1 (grey) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
+            f"channels must be 1 (gray) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
     with picture_errors(path):
@@ -149,7 +149,7 @@ def values_of(
 def decode(path: Path, max_megapixels: float, value_range: tuple[float, float] | None = None) -> Image.Image:
     """Decode the first frame, upright, if its header does not say that it is too large.
 
-    Grey of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
+    Gray of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
     """
     upright, unsigned = _opened(path, max_megapixels)
     if not is_deep(upright):
@@ -159,7 +159,7 @@ def decode(path: Path, max_megapixels: float, value_range: tuple[float, float] |
 
 
 def stored_values(path: Path, max_megapixels: float) -> NDArray[Any] | None:
-    """The values (H, W) of a grey picture of more than 8 bits as they are stored, whatever their range; else None."""
+    """The values (H, W) of a gray picture of more than 8 bits as they are stored, whatever their range; else None."""
     with warnings.catch_warnings(), picture_errors(path):
         warnings.simplefilter("ignore")
         upright, unsigned = _opened(path, max_megapixels)
@@ -176,7 +176,7 @@ def _opened(path: Path, max_megapixels: float) -> tuple[Image.Image, bool]:
 
 
 def is_deep(picture: Image.Image) -> bool:
-    """Whether it is grey with more than 8 bits."""
+    """Whether it is gray with more than 8 bits."""
     return picture.mode.startswith("I") or picture.mode == "F"
 
 
@@ -187,14 +187,14 @@ def _is_unsigned(picture: Image.Image) -> bool:
 
 
 def has_more_bits(path: Path) -> bool:
-    """Whether a file holds a grey picture of more than 8 bits."""
+    """Whether a file holds a gray picture of more than 8 bits."""
     with warnings.catch_warnings(), open(path, "rb") as file:
         warnings.simplefilter("ignore")
         return is_deep(open_picture(file))
 
 
 def whole_numbers(path: Path) -> tuple[int, bool]:
-    """How many bits the whole numbers of a grey picture have, 0 for other pictures, and whether 65535 must be white."""
+    """How many bits the whole numbers of a gray picture have, 0 for other pictures, and whether 65535 must be white."""
     with warnings.catch_warnings(), open(path, "rb") as file:
         warnings.simplefilter("ignore")
         picture = open_picture(file)
@@ -218,7 +218,7 @@ def frames(path: Path) -> tuple[int, str]:
 
 
 def _extremes(picture: Image.Image, unsigned: bool = False) -> tuple[float, float]:
-    """The smallest and the largest value of a grey picture; NaN if there is one."""
+    """The smallest and the largest value of a gray picture; NaN if there is one."""
     ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for strip in strips(picture))]
     return float(np.min([low for low, _ in ends])), float(np.max([high for _, high in ends]))
 
@@ -261,7 +261,7 @@ def strips(picture: Image.Image) -> Iterator[Image.Image]:
 
 
 def top(mode: str) -> float:
-    """The value of white, in grey pictures of more than 8 bits."""
+    """The value of white, in gray pictures of more than 8 bits."""
     return 1.0 if mode == "F" else 65535.0
 
 
@@ -295,7 +295,7 @@ def _scaled(picture: Image.Image, unsigned: bool, value_range: tuple[float, floa
 def _plain(picture: Image.Image, deep: bool, background: Background) -> Image.Image:
     """Bring any mode to L or RGB, 8 bits, as a person expects it to look.
 
-    If `deep`, grey of more bits becomes F, 0 to 255.
+    If `deep`, gray of more bits becomes F, 0 to 255.
     """
     mode = picture.mode
     if mode in ("L", "RGB"):

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from firm.demo.components import Upload, picture_class
 from firm.demo.folder import Workspace
-from firm.demo.request import Colour, Request, Trouble, in_words
+from firm.demo.request import Color, Request, Trouble, in_words
 from firm.demo.restoring import Restorer
 from firm.demo.watch import Watch
 
@@ -25,7 +25,7 @@ def build_api(restorer: Restorer, workspace: Workspace) -> None:
         blur: float = 1.0,
         scale: float = 2,
         mask: Upload | None = None,
-        colour: str = "black",
+        color: str = "black",
         missing: float = 0.5,
         strokes: float = 8,
         model: str = "",
@@ -38,7 +38,7 @@ def build_api(restorer: Restorer, workspace: Workspace) -> None:
             raise gr.Error("a picture is needed")
         request = Request(
             picture.path, picture.name, model, bool(clean), cast(Trouble, trouble), noise, blur, int(scale),
-            None if mask is None else mask.path, cast(Colour, colour), missing, int(strokes), int(steps), int(samples),
+            None if mask is None else mask.path, cast(Color, color), missing, int(strokes), int(steps), int(samples),
             int(seed or 0),
         )  # fmt: skip
         watch = Watch(tell=lambda done, total, text: bar((done, total), desc=text, unit="network calls"))
@@ -55,7 +55,7 @@ def build_api(restorer: Restorer, workspace: Workspace) -> None:
         inputs = [
             picture(label="picture", type="filepath"), gr.Textbox("noise", label="trouble"),
             gr.Checkbox(False, label="clean"), gr.Number(None, label="noise"), gr.Number(1.0, label="blur"),
-            gr.Number(2, label="scale"), picture(label="mask", type="filepath"), gr.Textbox("black", label="colour"),
+            gr.Number(2, label="scale"), picture(label="mask", type="filepath"), gr.Textbox("black", label="color"),
             gr.Number(0.5, label="missing"), gr.Number(8, label="strokes"),
             gr.Textbox(restorer.models.names[0], label="model"), gr.Number(2, label="steps"),
             gr.Number(1, label="samples"), gr.Number(0, label="seed"),

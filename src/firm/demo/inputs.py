@@ -13,7 +13,7 @@ from firm.demo.components import Upload, painting_class, picture_class
 from firm.demo.examples import Example
 from firm.demo.folder import Workspace
 from firm.demo.models import label
-from firm.demo.pictures import GREY_LEVELS, fitted, save_shown
+from firm.demo.pictures import GRAY_LEVELS, fitted, save_shown
 from firm.demo.request import Limits, Request
 from firm.demo.wording import for_visitors
 from firm.restoration import estimate_blur, estimate_noise
@@ -40,7 +40,7 @@ class Inputs:
     blur: Any
     scale: Any
     painting: Any
-    colour: Any
+    color: Any
     missing: Any
     strokes: Any
     model: Any
@@ -67,7 +67,7 @@ def request_from(folder: Path, values: Sequence[Any]) -> Request | None:
         blur,
         scale,
         mask,
-        colour,
+        color,
         missing,
         strokes,
         model,
@@ -83,7 +83,7 @@ def request_from(folder: Path, values: Sequence[Any]) -> Request | None:
         Image.fromarray(mask).convert("L").save(file)
     return Request(
         upload.path, upload.name, model, clean, trouble, None if estimated and not clean else float(noise),
-        float(blur), int(scale), file, colour, float(missing) / 100, int(strokes), int(steps), int(samples),
+        float(blur), int(scale), file, color, float(missing) / 100, int(strokes), int(steps), int(samples),
         int(seed or 0),
     )  # fmt: skip
 
@@ -101,7 +101,7 @@ def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
         return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
     line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
     with suppress(ValueError):  # too few pixels to tell
-        line += f" Noise: about {estimate_noise(image) * GREY_LEVELS:.1f} of 255 grey levels."
+        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
     try:
         blur = estimate_blur(image[None])
     except ValueError:
@@ -149,15 +149,15 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
         brush=gr.Brush(default_size=14, colors=["#ff2d2d"], color_mode="fixed"), elem_id="painting",
         eraser=gr.Eraser(default_size=28), format="png", canvas_size=(CANVAS, CANVAS), height=420,
     )  # fmt: skip
-    colour = gr.Radio(
-        ["black", "white"], value="black", label="Lost pixels are", visible=False, elem_id="colour",
-        info="Every pixel of exactly this colour is filled in",
+    color = gr.Radio(
+        ["black", "white"], value="black", label="Lost pixels are", visible=False, elem_id="color",
+        info="Every pixel of exactly this color is filled in",
     )  # fmt: skip
     missing = gr.Slider(5, 95, value=50, step=5, label="Pixels to lose, in percent", visible=False, elem_id="missing")
     strokes = gr.Slider(1, 30, value=8, step=1, label="Scratches to draw", visible=False, elem_id="strokes")
     estimated = gr.Checkbox(True, label="Estimate how noisy it is", elem_id="estimated")
     noise = gr.Slider(
-        0, 128, value=25, step=0.5, label="Noise level", info="In grey levels, of 255", visible=False, elem_id="noise"
+        0, 128, value=25, step=0.5, label="Noise level", info="In gray levels, of 255", visible=False, elem_id="noise"
     )
     model = gr.Dropdown([(label(name), name) for name in models], value=models[0], label="Model", elem_id="model")
     steps = gr.Slider(
@@ -171,7 +171,7 @@ def build_inputs(models: Sequence[str], limits: Limits, examples: Sequence[Examp
     with gr.Accordion("More", open=False):
         seed = gr.Number(0, label="Seed", info="Another one gives other samples", precision=0, minimum=0)
     inputs = Inputs(
-        picture, state, trouble, estimated, noise, blur, scale, painting, colour, missing, strokes, model, steps,
+        picture, state, trouble, estimated, noise, blur, scale, painting, color, missing, strokes, model, steps,
         samples, seed,
     )  # fmt: skip
     _connect(inputs, about, dataset, limits, examples, workspace)
@@ -214,7 +214,7 @@ def _connect(
         return [str(example.file), CLEAN if example.clean else DAMAGED, example.trouble]
 
     hidden: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
-    switches = [inputs.blur, inputs.scale, inputs.painting, inputs.colour, inputs.missing, inputs.strokes]
+    switches = [inputs.blur, inputs.scale, inputs.painting, inputs.color, inputs.missing, inputs.strokes]
     switches += [inputs.estimated, inputs.noise]
     chosen = [inputs.state, inputs.trouble]
     gr.on(

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from firm.restoration.output import write_picture
 
 SHOWN = 1600  # pixels of the longer side that the page shows; downloads have them all
-GREY_LEVELS = 127.5  # in a unit of pictures in [-1, 1]
+GRAY_LEVELS = 127.5  # in a unit of pictures in [-1, 1]
 
 
 def shown(x: Tensor, most: int = SHOWN) -> Tensor:
@@ -53,11 +53,11 @@ def save_shown(path: Path, x: Tensor, most: int = SHOWN) -> str:
 
 
 def save_heat_map(path: Path, std: Tensor) -> float:
-    """Write a standard deviation (1, C, H, W), in [-1, 1] units, as colours with a scale in grey levels; its mean."""
+    """Write a standard deviation (1, C, H, W), in [-1, 1] units, as colors with a scale in gray levels; its mean."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    values = (shown(std.mean(1, keepdim=True), 1000)[0, 0] * GREY_LEVELS).cpu().numpy()
+    values = (shown(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
     H, W = values.shape
     figure = Figure(figsize=(6.4, max(2.4, min(9.0, 5.2 * H / W + 0.4))), layout="constrained")
     FigureCanvasAgg(figure)
@@ -65,12 +65,12 @@ def save_heat_map(path: Path, std: Tensor) -> float:
     axis.axis("off")
     drawn = axis.imshow(values, cmap="inferno", vmin=0, vmax=max(float(np.percentile(values, 99.9)), 1e-3))
     bar = figure.colorbar(drawn, ax=axis, fraction=0.05, pad=0.02)
-    bar.set_label("grey levels of 255", fontsize=13)
+    bar.set_label("gray levels of 255", fontsize=13)
     bar.ax.tick_params(labelsize=12)
     buffer = io.BytesIO()
     figure.savefig(buffer, dpi=110, format="png")
     path.write_bytes(buffer.getvalue())
-    return float(std.mean()) * GREY_LEVELS
+    return float(std.mean()) * GRAY_LEVELS
 
 
 def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
@@ -84,7 +84,7 @@ def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     points = [(row["lpips"], row["psnr"]) for row in rows]
     axis.plot(*zip(*points, strict=True), "o-", color="#1d4ed8")
     for i, (row, point) in enumerate(zip(rows, points, strict=True)):
-        away = (-4, 10) if i % 2 else (4, -18)  # above and below in turn: neighbours may be close
+        away = (-4, 10) if i % 2 else (4, -18)  # above and below in turn: neighbors may be close
         axis.annotate(f"N = {row['N']}", point, xytext=away, textcoords="offset points", fontsize=12)
     axis.set_xlabel("LPIPS: to the left looks more real", fontsize=12)
     axis.set_ylabel("PSNR in dB: up has less error", fontsize=12)

@@ -60,9 +60,9 @@ def mask_of(request: Request, limits: Limits, folder: Path) -> Path | None:
         return None
     pixels = read_array(request.picture, max_megapixels=limits.megapixels)
     if request.trouble == "pixels":
-        missing = (pixels == (0 if request.colour == "black" else 255)).all(0)
+        missing = (pixels == (0 if request.color == "black" else 255)).all(0)
         if not missing.any():
-            raise RequestError(f"no pixel of the picture is {request.colour}: nothing is missing")
+            raise RequestError(f"no pixel of the picture is {request.color}: nothing is missing")
     else:
         assert request.mask is not None
         painted = Image.fromarray(read_array(request.mask, channels=1, max_megapixels=limits.megapixels)[0])

@@ -13,7 +13,7 @@ from firm.demo.wording import for_visitors
 from firm.restoration import ProblemError
 
 Trouble = Literal["noise", "blur", "small", "holes", "pixels"]  # what is wrong with a picture
-Colour = Literal["black", "white"]
+Color = Literal["black", "white"]
 SCALES = (2, 3, 4)
 
 
@@ -34,18 +34,18 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """One picture to restore. Noise is in grey levels, 0 to 255, as photographers count them."""
+    """One picture to restore. Noise is in gray levels, 0 to 255, as photographers count them."""
 
     picture: Path
     name: str  # what the visitor calls the file
     model: str
     clean: bool = False  # it is degraded first, so that the truth is known
     trouble: Trouble = "noise"
-    noise: float | None = None  # grey levels; None estimates it (and, for a clean picture, takes the task's own)
+    noise: float | None = None  # gray levels; None estimates it (and, for a clean picture, takes the task's own)
     blur: float = 1.0  # standard deviation, pixels
     scale: int = 2
     mask: Path | None = None  # holes, white = missing
-    colour: Colour = "black"  # of missing pixels
+    color: Color = "black"  # of missing pixels
     missing: float = 0.5  # share of pixels to take from a clean picture
     strokes: int = 8  # scratches on a clean picture
     steps: int = 2
@@ -68,8 +68,8 @@ def check(request: Request, limits: Limits) -> None:
         raise RequestError(f"what is wrong must be {', '.join(get_args(Trouble))}, not {request.trouble!r}")
     if request.trouble == "holes" and not request.clean and request.mask is None:
         raise RequestError("paint over what is missing first: the brush is below the picture")
-    if request.colour not in get_args(Colour):
-        raise RequestError(f"missing pixels are {' or '.join(get_args(Colour))}, not {request.colour!r}")
+    if request.color not in get_args(Color):
+        raise RequestError(f"missing pixels are {' or '.join(get_args(Color))}, not {request.color!r}")
     if request.scale not in SCALES:
         raise RequestError(f"the picture can become {', '.join(map(str, SCALES))} times larger, not {request.scale}")
     _within("the noise level", request.noise, 0, 255)

@@ -143,7 +143,7 @@ class Restorer:
             outcome = replace(outcome, truth=save_shown(folder / "truth.png", problem.truth))
         if result.std is not None:
             heat = folder / "uncertainty.png"
-            about["mean uncertainty (grey levels)"] = round(save_heat_map(heat, problem.spread(result.std)), 3)
+            about["mean uncertainty (gray levels)"] = round(save_heat_map(heat, problem.spread(result.std)), 3)
             outcome = replace(outcome, mean=save_shown(folder / "mean.png", mean), heat_map=str(heat))
         Path(outcome.settings_file).write_text(json.dumps(about, indent=1))
         return outcome
@@ -157,7 +157,7 @@ class Restorer:
             "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
             "degraded here": request.clean, **problem.settings,
             "sigma": round(float(problem.settings["sigma"]), 5),
-            "noise (grey levels)": round(float(problem.settings["sigma"]) * 127.5, 2), "model": request.model,
+            "noise (gray levels)": round(float(problem.settings["sigma"]) * 127.5, 2), "model": request.model,
             "steps": request.steps, "samples": request.samples, "seed": request.seed, "tile": prepared.tiles.tile,
             "device": str(self.models.device), "network calls": result.nfe, "seconds": round(result.seconds, 2),
         }  # fmt: skip

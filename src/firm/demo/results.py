@@ -54,7 +54,7 @@ def build_result() -> ResultTab:
         heat_map = gr.Image(
             label="Uncertainty: bright where the samples differ", format="png", visible=False, interactive=False,
             elem_id="heat-map", buttons=["fullscreen", "download"],
-            alt_text="Heat map of the samples' standard deviation, with a scale in grey levels",
+            alt_text="Heat map of the samples' standard deviation, with a scale in gray levels",
         )  # fmt: skip
     with gr.Row():
         downloads = [
@@ -89,14 +89,14 @@ def shown(outcome: Outcome) -> list[Any]:
 def summary(outcome: Outcome) -> str:
     """What was done, in a line or two."""
     about = outcome.settings
-    noise = f"noise {about['noise (grey levels)']:.1f} of 255" + (" (estimated)" if about["estimated"] else "")
+    noise = f"noise {about['noise (gray levels)']:.1f} of 255" + (" (estimated)" if about["estimated"] else "")
     width, height = about["pixels"]
     line = (
         f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
         f"{noise}, N = {about['steps']}."
     )
-    if "mean uncertainty (grey levels)" in about:
-        line += f" The samples differ by {about['mean uncertainty (grey levels)']:.1f} grey levels on average."
+    if "mean uncertainty (gray levels)" in about:
+        line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
     return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
 
 

@@ -1,4 +1,4 @@
-"""How the page looks: the system's own fonts, and colours that can be read (contrast of 4.5:1 at least)."""
+"""How the page looks: the system's own fonts, and colors that can be read (contrast of 4.5:1 at least)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 
 class StoppedError(RuntimeError):
-    """The visitor has cancelled."""
+    """The visitor has canceled."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Watch:
         self.done += 1
 
     def check(self) -> None:
-        """Stop here if the visitor has cancelled."""
+        """Stop here if the visitor has canceled."""
         if self.stop.is_set():
             raise StoppedError("stopped")
 

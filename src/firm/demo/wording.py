@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from firm.demo.pictures import GREY_LEVELS
+from firm.demo.pictures import GRAY_LEVELS
 
 
 def _noise(found: re.Match[str]) -> str:
@@ -19,7 +19,7 @@ def _untrained(found: re.Match[str]) -> str:
 
 def _levels(sigma: str) -> str:
     """Of 255, as the page counts them."""
-    level = float(sigma) * GREY_LEVELS
+    level = float(sigma) * GRAY_LEVELS
     return f"{level:.0f}" if level > 10 else f"{level:.2g}"
 
 
@@ -32,7 +32,7 @@ WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r": say what is black and white, --value-range.*", ""),
     (r"; --value-range low,high says otherwise", ""),
     (r", --value-range 0,4095 says so", ", brighten the picture first"),
-    (r" by its mask: white means missing.*", ""),  # visitors paint, or name a colour
+    (r" by its mask: white means missing.*", ""),  # visitors paint, or name a color
 )
 
 

@@ -28,7 +28,7 @@ METRICS = ("psnr", "ssim", "lpips")
 TITLE = 26  # letters above a picture
 
 
-def summarise(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
+def summarize(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
     """Mean and standard deviation of every metric: summary[task][method]."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
@@ -135,7 +135,7 @@ def _in_words(score: dict[str, float]) -> str:
 
 
 def _show_error(axis: Any, x: torch.Tensor, truth: torch.Tensor) -> Any:
-    """The mean of |x - truth| over the channels; returns what a colour bar is made of."""
+    """The mean of |x - truth| over the channels; returns what a color bar is made of."""
     error = (x - truth).abs().mean(0).cpu()
     shown = axis.imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
     axis.set(xticks=[], yticks=[])

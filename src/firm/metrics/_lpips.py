@@ -18,7 +18,7 @@ from firm.metrics._visible import require_real
 
 
 def lpips(x: Tensor, truth: Tensor) -> Tensor:
-    """LPIPS of each pair of RGB images, (B,), for images (B, 3, H, W) in [-1, 1]; grey images are repeated to RGB."""
+    """LPIPS of each pair of RGB images, (B,), for images (B, 3, H, W) in [-1, 1]; gray images are repeated to RGB."""
     return _network(x.device)(x, truth)
 
 
@@ -28,7 +28,7 @@ def _network(device: torch.device) -> Lpips:
 
 
 class Lpips(nn.Module):
-    """Distance between AlexNet features, normalised over channels, weighted, averaged over pixels and summed."""
+    """Distance between AlexNet features, normalized over channels, weighted, averaged over pixels and summed."""
 
     mean: Tensor
     std: Tensor

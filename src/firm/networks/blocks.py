@@ -105,7 +105,7 @@ class Attention(nn.Module):
 
 
 class Upsample(nn.Module):
-    """Nearest-neighbour doubling and a convolution."""
+    """Nearest-neighbor doubling and a convolution."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class Stem(nn.Module):
 
 
 class Head(nn.Module):
-    """Normalisation, Swish, and the convolution to the output's channels, unfolded into pixels."""
+    """Normalization, Swish, and the convolution to the output's channels, unfolded into pixels."""
 
     def __init__(self, inputs: int, outputs: int, groups: int, unshuffle: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Group normalisation and Swish, what stands before every convolution of the network: eager, compiled, and fused.
+"""Group normalization and Swish, what stands before every convolution of the network: eager, compiled, and fused.
 
 The third is one kernel for restoring on a GPU, where at batch 1 the number of kernels is the time.
 """
@@ -13,18 +13,18 @@ from torch.nn import functional as F
 
 
 class GroupNorm(nn.GroupNorm):
-    """Group normalisation, in float32; of `groups` groups where they divide the channels, else of as many as do both.
+    """Group normalization, in float32; of `groups` groups where they divide the channels, else of as many as do both.
 
     Compiled, it sums each channel over the pixels first, then over the group. torch's own decomposition copies to the
     (B, C, H, W) layout and back around every convolution in channels_last; sums over pixels need no copies, and the
-    scaling joins the neighbouring operations.
+    scaling joins the neighboring operations.
     """
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__(math.gcd(groups, channels), channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise (B, C, H, W)."""
+        """Normalize (B, C, H, W)."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
         wide = x.float()
@@ -38,7 +38,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class NormSwish(GroupNorm):
-    """Group normalisation of ``x + shift``, then Swish."""
+    """Group normalization of ``x + shift``, then Swish."""
 
     fused = False  # set by `firm.fast` where `has_fused`; no gradients
 

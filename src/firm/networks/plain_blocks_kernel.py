@@ -11,13 +11,13 @@ from torch import Tensor
 TILE = 4096  # values a program holds at once
 
 
-def add_and_normalise(x: Tensor, h: Tensor | None, bias: Tensor | None, out: Tensor, unit: Tensor, tiny: float) -> None:
+def add_and_normalize(x: Tensor, h: Tensor | None, bias: Tensor | None, out: Tensor, unit: Tensor, tiny: float) -> None:
     """Fill `out` with x + h + bias and `unit` with that over the size of each pixel's features.
 
     All are (B, C, H, W) in channels_last, `bias` (C,). Without `h` and `bias` only `unit` is filled, from x.
     """
     rows, width, programs = _tiles(x)
-    _add_and_normalise[(programs,)](
+    _add_and_normalize[(programs,)](
         x, x if h is None else h, x if bias is None else bias, out, unit, x.numel() // x.shape[1], x.shape[1], tiny,
         ADDED=h is not None, ROWS=rows, WIDTH=width, num_warps=4,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def _tiles(x: Tensor) -> tuple[int, int, int]:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _add_and_normalise(  # type: ignore[no-untyped-def]
+def _add_and_normalize(  # type: ignore[no-untyped-def]
     x, h, bias, out, unit, pixels, C, tiny, ADDED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
 ) -> Any:  # fmt: skip
     """One program for `ROWS` pixels with all their features."""

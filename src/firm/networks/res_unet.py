@@ -17,7 +17,7 @@ from firm.networks.blocks import Attention, Conditioning, Stem
 from firm.networks.estimator import Estimator, OneImage
 from firm.networks.settings import per_level, short, whole, wholes
 
-EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalisation
+EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalization
 TINY = 1e-6  # for pixels whose features are all zero
 
 
@@ -126,19 +126,19 @@ def fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> 
 
     Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.
     """
-    from firm.networks.plain_blocks_kernel import add_and_normalise, shifted_swish
+    from firm.networks.plain_blocks_kernel import add_and_normalize, shifted_swish
 
     with torch.cuda.device_of(x):  # Triton launches on the current device
         x = x.contiguous(memory_format=torch.channels_last)
         unit = torch.empty_like(x)
-        add_and_normalise(x, None, None, x, unit, TINY)
+        add_and_normalize(x, None, None, x, unit, TINY)
         for block in blocks:
             weight1, bias1, weight2, bias2 = block.parameters()  # of conv1 and conv2
             h = F.conv2d(unit, weight1, padding=1).contiguous(memory_format=torch.channels_last)
             shifted_swish(h, bias1, next(shifts)[:, :, 0, 0])
             h = F.conv2d(h, weight2, padding=1).contiguous(memory_format=torch.channels_last)
             out, unit = torch.empty_like(x), torch.empty_like(x)
-            add_and_normalise(x, h, bias2, out, unit, TINY)
+            add_and_normalize(x, h, bias2, out, unit, TINY)
             x = out
     return x
 

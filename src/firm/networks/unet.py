@@ -1,7 +1,7 @@
 """The learned estimator R_theta(x^{k+1}, x_t, t) of equation (78): the paper's U-Net (Appendix D).
 
 The layout is that of the flow priors the paper compares with: residual blocks with GroupNorm and Swish, strided
-convolutions down, nearest-neighbour up, single-head attention at chosen resolutions and always in the middle. It
+convolutions down, nearest-neighbor up, single-head attention at chosen resolutions and always in the middle. It
 reproduces the published parameter counts to the unit.
 """
 
@@ -120,7 +120,7 @@ class UNet(Estimator):
         self.head = Head(h, pixels, groups, unshuffle)
         widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
         self.conditioning = Conditioning(ch, widths, time_scale, noise_level, "iteration" in extra)
-        _initialise(self)
+        _initialize(self)
 
     @classmethod
     def preset(cls, preset: str) -> UNet:
@@ -151,7 +151,7 @@ class PriorUNet(OneImage, UNet):
     """
 
 
-def _initialise(net: UNet) -> None:
+def _initialize(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
     last: set[nn.Module] = {net.head.conv}
     for module in net.modules():

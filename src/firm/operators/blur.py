@@ -15,9 +15,9 @@ from firm.operators.checks import name, require_image, require_pattern, require_
 class Blur(Operator):
     """A x = kernel * x, a convolution with periodic boundaries, the same on every channel.
 
-    The kernel's centre is at (h // 2, w // 2). A kernel larger than the image wraps around, as the mathematics says.
+    The kernel's center is at (h // 2, w // 2). A kernel larger than the image wraps around, as the mathematics says.
 
-    With ``boundary="valid"``, as in a real photograph, only those pixels are measured whose whole neighbourhood lies
+    With ``boundary="valid"``, as in a real photograph, only those pixels are measured whose whole neighborhood lies
     in the image: (H - h + 1, W - w + 1) of them, cut out of the periodic convolution. What lies outside is unknown.
     This has no closed form, so that ``prox_l2`` is missing on such an object and conjugate gradients are used. It is
     the same class because the two share everything else.
@@ -93,7 +93,7 @@ def checked_kernel(op: Operator, kernel: Tensor, check: bool = True) -> Tensor:
 
 
 def transfer(op: Operator, kernel: Tensor, x: Tensor) -> Tensor:
-    """Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1); its centre is (h//2, w//2)."""
+    """Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1); its center is (h//2, w//2)."""
     require_image(op, x)
     if kernel.ndim == 4 and len(kernel) not in (1, len(x)):
         raise ValueError(f"{type(op).__name__}: {len(kernel)} kernels {shape(kernel)} for images {shape(x)}")

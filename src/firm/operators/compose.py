@@ -151,11 +151,11 @@ def _product(outer: LinearOperator, inner: LinearOperator) -> LinearOperator | N
 
 
 def _convolved(a: Blur, b: Blur) -> Tensor:
-    """The kernel of a after b, with its centre where `Blur` has it."""
+    """The kernel of a after b, with its center where `Blur` has it."""
     batches = {len(op.kernel) for op in (a, b) if op.kernel.ndim == 4} - {1}
     if len(batches) > 1:
         raise ValueError(f"Compose: {a} and {b} have kernels for different numbers of samples")
-    # h + h' - 1 pixels; two even sides take a zero more, or the centre would lie at (h + h') // 2 - 1.
+    # h + h' - 1 pixels; two even sides take a zero more, or the center would lie at (h + h') // 2 - 1.
     size = [m + n - (m % 2 or n % 2) for m, n in zip(shape(a.kernel)[-2:], shape(b.kernel)[-2:], strict=True)]
     spectrum = torch.fft.rfft2(a.kernel.double(), s=size) * torch.fft.rfft2(b.kernel.double(), s=size)
     return torch.fft.irfft2(spectrum, s=size).to(torch.promote_types(a.kernel.dtype, b.kernel.dtype))

@@ -15,14 +15,14 @@ class Downsample(Operator):
     """A x = S(k * x): circular convolution with a filter, then every `factor`-th pixel; (H, W) to (H/s, W/s).
 
     Away from the rim "bicubic", "bilinear" and "box" are what ``PIL.Image.resize`` does (and MATLAB's imresize for
-    "bicubic"): output pixel i is centred on the input pixels s i .. s i + s - 1. "box" is the mean of these.
+    "bicubic"): output pixel i is centered on the input pixels s i .. s i + s - 1. "box" is the mean of these.
 
     Parameters
     ----------
     factor
         The stride s >= 1. Both sides of an image must be multiples of it: only then the closed form is exact.
     filter
-        A name for `resize_kernel`, or a kernel (h, w), centred at (h // 2, w // 2), or one per sample, (B, 1, h, w).
+        A name for `resize_kernel`, or a kernel (h, w), centered at (h // 2, w // 2), or one per sample, (B, 1, h, w).
     check
         Look at the values of a kernel; off where a training loop draws its own.
     """

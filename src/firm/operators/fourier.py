@@ -18,7 +18,7 @@ class Fourier(Operator):
     Parameters
     ----------
     mask
-        Binary or weighted, in the order of ``torch.fft.fft2`` (zero frequency first; pass a centred mask through
+        Binary or weighted, in the order of ``torch.fft.fft2`` (zero frequency first; pass a centered mask through
         ``torch.fft.ifftshift``): (H, W), or one per sample, (B, 1, H, W).
     complex_images
         Whether images are complex.

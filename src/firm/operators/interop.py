@@ -39,7 +39,7 @@ def from_deepinv(
     physics
         A ``deepinv.physics.LinearPhysics``, on any device.
     unit_range
-        Whether its images are in [0, 1]. None: yes, but not for MRI and `complex`, which are centred on 0.
+        Whether its images are in [0, 1]. None: yes, but not for MRI and `complex`, which are centered on 0.
     image_shape
         Shape (C, H, W) of an image, for a physics that does not name it and takes not every size.
     complex
@@ -171,10 +171,10 @@ def checked_operator(
     physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None, complex: bool
 ) -> DeepinvOperator:
     """The operator of `physics` itself, not of a copy, after its checks."""
-    centred = complex or isinstance(physics, deepinv_package().physics.mri.MRIMixin)
-    if centred and unit_range:
+    centered = complex or isinstance(physics, deepinv_package().physics.mri.MRIMixin)
+    if centered and unit_range:
         raise ValueError(f"{type(physics).__name__}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
-    op = DeepinvOperator(physics, not centred if unit_range is None else unit_range, complex)
+    op = DeepinvOperator(physics, not centered if unit_range is None else unit_range, complex)
     x_shape = (_batch(physics), *(image_shape or _find_image_shape(op)))
     _test_linear(op, x_shape)
     _test_adjoint(op, x_shape)

@@ -23,7 +23,7 @@ def motion_kernel(size: int, length: float, angle: float) -> Tensor:
     """Straight motion blur (size, size): `length` pixels long, `angle` degrees counter-clockwise from horizontal.
 
     As in MATLAB's fspecial("motion"), a pixel weighs 1 minus its distance to a segment of ``length - 1`` through the
-    centre, if positive; the weights sum to 1. A horizontal streak of an odd length is the mean of so many pixels.
+    center, if positive; the weights sum to 1. A horizontal streak of an odd length is the mean of so many pixels.
     """
     half, turn = (length - 1) / 2, math.radians(angle)
     reach = half * max(abs(math.cos(turn)), abs(math.sin(turn)))
@@ -59,7 +59,7 @@ def resize_kernel(factor: int, filter: str = "bicubic") -> Tensor:
     """The kernel with which ``PIL.Image.resize`` shrinks by a whole `factor`: "bicubic" (a = -0.5), "bilinear", "box".
 
     The filter is stretched by `factor`, sampled around the middle of the pixels 0 .. factor - 1 (between two pixels
-    where the factor is even) and normalised. Zeros at one side put that middle where `Blur` followed by `Subsample`
+    where the factor is even) and normalized. Zeros at one side put that middle where `Blur` followed by `Subsample`
     needs it: ``Downsample(factor, filter)`` is their composition with this kernel.
     """
     if filter not in _FILTERS:
@@ -94,7 +94,7 @@ def random_mask(shape: tuple[int, ...], keep: float, generator: Generator | None
 
 
 def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
-    """Mask (..., H, W) of ones with a centred hole of `side` (or height, width) pixels."""
+    """Mask (..., H, W) of ones with a centered hole of `side` (or height, width) pixels."""
     height, width = (side, side) if isinstance(side, int) else side
     H, W = shape[-2:]
     if not (0 < height < H and 0 < width < W):

@@ -16,9 +16,9 @@ def coverage_figure(found: dict[str, dict[int, Any]], distances: dict[str, dict[
     figure, axes = _axes(len(found) + 1)
     for axis, (part, by_steps) in zip(axes, found.items(), strict=False):
         axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
-        for colour, (N, values) in _coloured(by_steps):
+        for color, (N, values) in _colored(by_steps):
             levels = [int(level) / 100 for level in values["coverage"]]
-            axis.plot([0, *levels], [0, *values["coverage"].values()], "o-", ms=4, color=colour, label=f"N = {N}")
+            axis.plot([0, *levels], [0, *values["coverage"].values()], "o-", ms=4, color=color, label=f"N = {N}")
         axis.set(title=part, xlabel="level of the interval", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
     last = axes[len(found)]
     for what, style in (("learned", "o-"), ("exact field", "s--")):
@@ -49,8 +49,8 @@ def error_figure(found: dict[str, dict[int, Any]], path: Path) -> None:
     low, high = min(every) / 1.3, max(every) * 1.3  # all panels alike
     for axis, (part, by_steps) in zip(axes, shown.items(), strict=False):
         axis.plot([low, high], [low, high], color="0.6", lw=1, ls="--")
-        for colour, (N, bins) in _coloured(by_steps):
-            axis.plot([b["std"] for b in bins], [b["rmse"] for b in bins], "o-", ms=4, color=colour, label=f"N = {N}")
+        for color, (N, bins) in _colored(by_steps):
+            axis.plot([b["std"] for b in bins], [b["rmse"] for b in bins], "o-", ms=4, color=color, label=f"N = {N}")
         axis.set(
             title=part, xlabel="predicted standard deviation", ylabel="error of the mean", xscale="log", yscale="log"
         )
@@ -68,7 +68,7 @@ def _axes(count: int) -> tuple[Any, list[Any]]:
     return figure, list(axes.flat)
 
 
-def _coloured(by_steps: dict[int, Any]) -> list[tuple[Any, tuple[int, Any]]]:
+def _colored(by_steps: dict[int, Any]) -> list[tuple[Any, tuple[int, Any]]]:
     """Few steps dark, many bright."""
     import matplotlib
 

@@ -16,7 +16,7 @@ from firm.data import load_images
 from firm.data.images import Images
 from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods
 from firm.evaluation.methods import NamedMethod
-from firm.evaluation.report import summarise
+from firm.evaluation.report import summarize
 from firm.reproduce.settings import SEED, Settings, Subject
 from firm.tasks import BaseTask
 
@@ -61,7 +61,7 @@ def scores(
     """
     evaluation = Evaluation(images, tasks, "tables", SEED, {"dataset": subject.dataset}, settings.device)
     done = evaluate(evaluation, rows, folder(settings, subject, len(images), variant), batch=settings.batch)
-    summary = summarise(done)
+    summary = summarize(done)
     return {task.name: summary[task.name] for task in tasks if task.name in summary}  # whatever was computed first
 
 

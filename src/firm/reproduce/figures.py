@@ -1,4 +1,4 @@
-"""What the studies' figures share: a grid of pictures pixel by pixel, with zooms and coloured maps, and their files."""
+"""What the studies' figures share: a grid of pictures pixel by pixel, with zooms and colored maps, and their files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from firm._util.files import write_atomically
 SIDE, GAP, TEXT = 256, 8, 20  # pixels: a panel, between panels, letters
 SQUARE = (0.40, 0.27, 0.25)  # what is zoomed: its top, left and side as shares of the picture; an eye of aligned faces
 RED = (230, 40, 40)
-TOP = 0.1  # where the colours of an error map end in the paper
+TOP = 0.1  # where the colors of an error map end in the paper
 
 
 @dataclass(frozen=True)
 class Panel:
-    """An image (C, H, W) in [-1, 1], or a map (H, W) in colours; None leaves the place empty."""
+    """An image (C, H, W) in [-1, 1], or a map (H, W) in colors; None leaves the place empty."""
 
     image: Tensor | None
     label: str = ""  # below it, or in the empty place
@@ -46,7 +46,7 @@ BESIDE = ((5, 2), (-5, 2), (5, -9), (-5, -9), (0, 6), (0, -13), (12, 8), (-12, 8
 
 
 def label_points(axis: Any, points: Sequence[tuple[str, float, float, str]]) -> None:
-    """Write (text, x, y, colour) beside the points, each where it covers fewest points and earlier texts.
+    """Write (text, x, y, color) beside the points, each where it covers fewest points and earlier texts.
 
     Once everything is drawn: limits and scales decide what covers what.
     """
@@ -55,8 +55,8 @@ def label_points(axis: Any, points: Sequence[tuple[str, float, float, str]]) -> 
     axis.figure.draw_without_rendering()
     places = axis.transData.transform([(x, y) for _, x, y, _ in points])
     taken = [Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in places]
-    for text, x, y, colour in points:
-        note = axis.annotate(text, (x, y), BESIDE[0], textcoords="offset points", fontsize=7.5, color=colour)
+    for text, x, y, color in points:
+        note = axis.annotate(text, (x, y), BESIDE[0], textcoords="offset points", fontsize=7.5, color=color)
 
         def covered(place: tuple[int, int], note: Any = note) -> int:
             note.xyann = place
@@ -76,7 +76,7 @@ def save_grid(
 ) -> None:
     """Write a grid of panels as PNG: `heads` over the columns, the name of every row on its left.
 
-    Maps have the colours of one scale from 0 to `top`, which is shown on the right.
+    Maps have the colors of one scale from 0 to `top`, which is shown on the right.
     """
     picture = io.BytesIO()
     grid(heads, rows, zoom, top).save(picture, "PNG")
@@ -90,8 +90,8 @@ def grid(
     left = TEXT + 2 * GAP if any(name for name, _ in rows) else GAP
     right = left + len(heads) * (SIDE + GAP)
     maps = any(panel.image is not None and panel.image.ndim == 2 for _, row in rows for panel in row)
-    labelled = [any(panel.label for panel in row if panel.image is not None) for _, row in rows]
-    heights = [(2 * SIDE + GAP if zoom else SIDE) + GAP + (TEXT + GAP if some else 0) for some in labelled]
+    labeled = [any(panel.label for panel in row if panel.image is not None) for _, row in rows]
+    heights = [(2 * SIDE + GAP if zoom else SIDE) + GAP + (TEXT + GAP if some else 0) for some in labeled]
     first = TEXT + 2 * GAP
     out = Image.new("RGB", (right + (4 * TEXT if maps else 0), first + sum(heights)), "white")
     for j, head in enumerate(heads):
@@ -127,7 +127,7 @@ def _draw(out: Image.Image, panel: Panel, x: int, y: int, zoom: bool, top: float
 
 
 def pixels(image: Tensor, top: float = TOP) -> NDArray[np.uint8]:
-    """Colours (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of a map (H, W), magma from 0 to `top`."""
+    """Colors (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of a map (H, W), magma from 0 to `top`."""
     image = image.detach().cpu().float()
     if image.ndim == 2:
         return magma((image / top).clamp(0, 1).numpy())
@@ -136,11 +136,11 @@ def pixels(image: Tensor, top: float = TOP) -> NDArray[np.uint8]:
 
 
 def magma(values: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Colours (..., 3) of numbers from 0 (black) over violet to 1 (pale yellow)."""
+    """Colors (..., 3) of numbers from 0 (black) over violet to 1 (pale yellow)."""
     from matplotlib import colormaps
 
-    colours: NDArray[np.uint8] = colormaps["magma"](values, bytes=True)[..., :3]
-    return np.ascontiguousarray(colours)
+    colors: NDArray[np.uint8] = colormaps["magma"](values, bytes=True)[..., :3]
+    return np.ascontiguousarray(colors)
 
 
 def error_map(x: Tensor, truth: Tensor) -> Tensor:
@@ -154,7 +154,7 @@ def _enlarged(found: NDArray[np.uint8]) -> Image.Image:
 
 
 def _draw_scale(out: Image.Image, x: int, y: int, top: float) -> None:
-    """The colours of the maps, from 0 at the foot to `top`."""
+    """The colors of the maps, from 0 at the foot to `top`."""
     column = magma(np.linspace(1, 0, SIDE))
     out.paste(Image.fromarray(np.repeat(column[:, None], TEXT, axis=1)), (x, y))
     draw = ImageDraw.Draw(out)

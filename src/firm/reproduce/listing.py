@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from firm.reproduce.catalogue import LAYOUTS, STUDIES, Study
+from firm.reproduce.catalog import LAYOUTS, STUDIES, Study
 
 RESULTS = "results.json"  # what every study writes to its folder
 KEYS = {  # what is in it

@@ -99,7 +99,7 @@ def _draw(axis: Any, points: dict[str, tuple[float, float]], hollow: bool) -> li
     if line:
         axis.plot(*zip(*line, strict=True), color="tab:blue", alpha=0.3 if hollow else 1, zorder=1)
     for method, (x, y) in points.items():
-        color = "tab:blue" if method.startswith("FIRM") else "tab:grey"
+        color = "tab:blue" if method.startswith("FIRM") else "tab:gray"
         axis.scatter([x], [y], edgecolors=color, color=None if hollow else color, zorder=2, s=28, **style)
-    colour = "0.6" if hollow else "black"
-    return [(method.removeprefix("FIRM ").removesuffix("-OT"), x, y, colour) for method, (x, y) in points.items()]
+    color = "0.6" if hollow else "black"
+    return [(method.removeprefix("FIRM ").removesuffix("-OT"), x, y, color) for method, (x, y) in points.items()]

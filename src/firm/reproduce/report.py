@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from firm._util.files import check_file, write_atomically
-from firm.reproduce.catalogue import STUDIES, Study
+from firm.reproduce.catalog import STUDIES, Study
 from firm.reproduce.listing import DATA_OPTIONS, RESULTS, minutes, read_record
 from firm.reproduce.report_parts import CLOSED, figure_html, prose, table_html
 from firm.reproduce.tables import read_table

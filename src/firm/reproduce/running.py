@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from firm._util.files import is_full
-from firm.reproduce.catalogue import STUDIES, Study, require_data
+from firm.reproduce.catalog import STUDIES, Study, require_data
 from firm.reproduce.listing import minutes, read_record
 from firm.reproduce.settings import Settings
 

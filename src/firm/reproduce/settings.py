@@ -11,7 +11,7 @@ import torch
 
 from firm._util.device import default_device
 from firm.acceleration._fast import Precision
-from firm.reproduce.catalogue import LAYOUTS
+from firm.reproduce.catalog import LAYOUTS
 
 SEED = 42  # of the measurements and of the starting noise, as in the paper
 QUICK_IMAGES = 10

@@ -1,4 +1,4 @@
-"""The number of Euler steps N: few favour PSNR, many LPIPS. The paper's figures of the trade-off, and over N."""
+"""The number of Euler steps N: few favor PSNR, many LPIPS. The paper's figures of the trade-off, and over N."""
 
 from __future__ import annotations
 
@@ -125,8 +125,8 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
             both.plot(psnr, lpips, **style)
             for axis, values in zip(single, (psnr, lpips), strict=True):
                 axis.plot(where, values, **style)
-            colour = "0.6" if dashed else f"C{number}"
-            labels += [(str(N), x, y, colour) for N, x, y in zip(where, psnr, lpips, strict=True)]
+            color = "0.6" if dashed else f"C{number}"
+            labels += [(str(N), x, y, color) for N, x, y in zip(where, psnr, lpips, strict=True)]
     both.set(xlabel="PSNR (dB), right is better", ylabel="LPIPS, down is better", title="a number at a point is its N")
     for axis, metric in zip(single, ("PSNR (dB)", "LPIPS"), strict=True):
         axis.set(xscale="log", xlabel="steps N", ylabel=metric)

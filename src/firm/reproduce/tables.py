@@ -152,7 +152,7 @@ def _piped(parts: Sequence[str]) -> str:
 
 
 def latex(table: Table) -> str:
-    r"""A tabular: best \textbf, second \underline; the paper's lines in grey. Needs booktabs and xcolor."""
+    r"""A tabular: best \textbf, second \underline; the paper's lines in gray. Needs booktabs and xcolor."""
 
     def mark(shown: str, place: int) -> str:
         shown = _escaped(shown)

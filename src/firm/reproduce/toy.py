@@ -88,8 +88,8 @@ def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
     model = Firm(MLP(), Solver()).to(device)
     warm = Firm(model.estimator, Solver(K=0))
     balance = TimeBalance().to(device)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps, eta_min=RATE / 100)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps, eta_min=RATE / 100)
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
     progress = trange(steps, desc="training", unit="step")
     for step in progress:
@@ -98,10 +98,10 @@ def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
         y, t = toy.measure(x_1, generator), stratified_times(BATCH, generator=generator)
         x_1, x_0, y, t = (v.to(device) for v in (x_1, x_0, y, t))
         loss = velocity_loss(warm if step < WARM_START * steps else model, op, x_1, y, x_0, t, balance=balance)
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimiser.step()
+        optimizer.step()
         schedule.step()
         average.update_parameters(model)
         if step % 100 == 0:

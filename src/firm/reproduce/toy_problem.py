@@ -74,8 +74,8 @@ class ExactField:
     def covariance(self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor) -> Tensor:
         """Cov(x_1 | x_t, y), (B, 2, 2)."""
         weight, m, variance = self.components(op, x_t, t, y)
-        centred = m - (weight[..., None] * m).sum(1, keepdim=True)
-        between = torch.einsum("bj,bjk,bjl->bkl", weight, centred, centred)
+        centered = m - (weight[..., None] * m).sum(1, keepdim=True)
+        between = torch.einsum("bj,bjk,bjl->bkl", weight, centered, centered)
         return between + torch.diag_embed(variance[:, 0])
 
     def velocity(self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         return [f"the model was not trained for {name}"] if isinstance(trained, list) and trained else []
     out = []
     if name == "inpainting" and not any(e["name"] == "stroke-inpainting" for e in entries):
-        out.append("the model was trained for single missing pixels and a centred box; other holes may show")
+        out.append("the model was trained for single missing pixels and a centered box; other holes may show")
     if settings.get("boundary") == "circular" and all(e.get("boundary") == "valid" for e in entries):
         instead = "; --set boundary=valid gives such a blur" if options else ""
         out.append(f"the model was trained for blurs with unknown surroundings, and this one is periodic{instead}")
@@ -74,7 +74,7 @@ def _asked(problem: Problem | BaseTask) -> tuple[dict[str, Any], float]:
 def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: float) -> dict[str, tuple[float, str]]:
     """The settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words.
 
-    `factor` is what the noise of a grey picture is multiplied by for the network: noise is told as the picture's own.
+    `factor` is what the noise of a gray picture is multiplied by for the network: noise is told as the picture's own.
     """
     found = {}
     for key, value in values.items():
@@ -88,7 +88,7 @@ def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: floa
         span = _span(known)
         if span is None:
             continue
-        scale, whose = (factor, " for grey pictures") if key == "sigma" and factor != 1 else (1.0, "")
+        scale, whose = (factor, " for gray pictures") if key == "sigma" and factor != 1 else (1.0, "")
         low, high = (end / scale for end in span)
         if not low * 0.99 <= value <= high * 1.01:
             end = low if value < low else high

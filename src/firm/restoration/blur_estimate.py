@@ -39,11 +39,11 @@ def estimate_blur(y: Tensor) -> BlurEstimate:
     slopes a: the result is the mean of w given the picture, with its standard deviation. What the lens or an earlier
     program blurred counts as blur too; motion and other shapes of blur are not told from it.
     """
-    grey = _middle(y.detach().cpu().double().mean(1)[0])
-    if min(grey.shape) < SMALLEST:
+    gray = _middle(y.detach().cpu().double().mean(1)[0])
+    if min(gray.shape) < SMALLEST:
         raise ValueError(f"a picture of fewer than {SMALLEST} pixels a side is too small to estimate the blur from")
-    f, power, modes = _spectrum(grey)
-    noise = estimate_noise(grey) ** 2
+    f, power, modes = _spectrum(gray)
+    noise = estimate_noise(gray) ** 2
     if int((power > 3 * noise).sum()) < 5:
         raise ValueError("there is too little detail above the noise to estimate the blur from")
     widths = torch.exp(torch.linspace(math.log(NARROWEST), math.log(WIDEST), 120, dtype=torch.float64))

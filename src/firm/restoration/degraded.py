@@ -48,7 +48,7 @@ def picture_problem(
     Parameters
     ----------
     path
-        The picture, of any size, grey or colour; or an array file.
+        The picture, of any size, gray or color; or an array file.
     task
         "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing".
     sigma
@@ -59,13 +59,13 @@ def picture_problem(
         For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too. If
         None, they are left where there is no noise, a level of at most 0.002, which is the rounding to 8 bits.
     kernel
-        For deblurring: the point spread function, a small grey picture or an array (h, w). Its centre is the pixel
+        For deblurring: the point spread function, a small gray picture or an array (h, w). Its center is the pixel
         (h // 2, w // 2). It is divided by its sum.
     channels
         That the model takes.
     value_range
         Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too. Of a
-        grey picture of more than 8 bits: black and white; 0 and 65535, or of floats 0 and 1, if not given.
+        gray picture of more than 8 bits: black and white; 0 and 65535, or of floats 0 and 1, if not given.
     max_megapixels
         Larger pictures, and masks, are refused from their header.
     key
@@ -87,8 +87,8 @@ def picture_problem(
         given["blur"] = blur.width
     with named(path):
         degraded = kind.from_picture(reading.image, given, seen)
-    if degraded.colour and (channels != 3 or reading.array):
-        raise ProblemError(f"{path}: {task} makes a picture in colour: it takes a picture file, and a model for colour")
+    if degraded.color and (channels != 3 or reading.array):
+        raise ProblemError(f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color")
     level = _noise(path, reading, degraded) if sigma is None else sigma
     how_sure = {} if blur is None else {"blur_error": blur.error}
     about = {"task": task, **degraded.settings, **how_sure, "estimated": sigma is None, "sigma": level}
@@ -102,7 +102,7 @@ def picture_problem(
         complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha,
         known=_known(reading, degraded.seen) if keep else None, notes=tuple(note for note in notes if note is not None),
     )  # fmt: skip
-    return problem if degraded.colour else fitted(problem, reading, channels)
+    return problem if degraded.color else fitted(problem, reading, channels)
 
 
 def check_picture_settings(
@@ -183,10 +183,10 @@ def _visible_part(reading: Reading, seen: Tensor | None) -> Tensor | None:
 
 
 def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
-    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a grey picture in one channel."""
+    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a gray picture in one channel."""
     if seen is None:
         return None
-    image = reading.image[:, :1] if reading.grey else reading.image
+    image = reading.image[:, :1] if reading.gray else reading.image
     return torch.where(seen.bool(), image, math.nan)
 
 

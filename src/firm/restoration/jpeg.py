@@ -21,7 +21,7 @@ STANDARD = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 
 
 
 def jpeg_quality(path: str | Path) -> int | None:
-    """Quality, 1 to 100, at which a JPEG file was saved, from its quantisation table; None for other files."""
+    """Quality, 1 to 100, at which a JPEG file was saved, from its quantization table; None for other files."""
     try:
         with warnings.catch_warnings(), open(path, "rb") as file:
             warnings.simplefilter("ignore")
@@ -44,8 +44,8 @@ def has_blocks(y: Tensor) -> bool:
     Finds pictures that were saved in another format later, and those of strong compression only: in a test with 50
     photographs, all of quality 20, nine of ten of quality 40 and half of those of quality 60.
     """
-    grey = y.detach().cpu().float().mean(1)[0]
-    return min(_blockiness(grey), _blockiness(grey.T)) > BLOCKY
+    gray = y.detach().cpu().float().mean(1)[0]
+    return min(_blockiness(gray), _blockiness(gray.T)) > BLOCKY
 
 
 def _blockiness(image: Tensor) -> float:
@@ -84,6 +84,6 @@ _ADVICE = {
     "motion-deblurring": _UNSEEN + "and sharpening shows the blocks: --sigma {level} holds them back",
     "super-resolution": _UNSEEN + "and the blocks grow with the picture: --sigma {level} holds them back",
     "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
-    "demosaicing": "it mixes the values of neighbouring pixels, which have different colours here; take them as the "
+    "demosaicing": "it mixes the values of neighboring pixels, which have different colors here; take them as the "
     "sensor gave them, from a file without loss (PNG, TIFF)",
 }

@@ -1,4 +1,4 @@
-"""The kernel of a blur, a point spread function: a small grey picture, or an array."""
+"""The kernel of a blur, a point spread function: a small gray picture, or an array."""
 
 from __future__ import annotations
 
@@ -54,5 +54,5 @@ def _from_picture(path: Path, max_megapixels: float) -> Tensor:
         return torch.from_numpy(stored)
     values = read_picture(path, max_megapixels=max_megapixels, background="black")
     if not bool((values == values[:1]).all()):
-        raise ProblemError(f"the kernel {path} is in colour: one kernel blurs all channels; save a grey picture")
+        raise ProblemError(f"the kernel {path} is in color: one kernel blurs all channels; save a gray picture")
     return (values[0].double() + 1) / 2

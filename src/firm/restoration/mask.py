@@ -24,7 +24,7 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
         raise ProblemError(f"the mask {path} is white everywhere: nothing is left of the picture")
     if not bool(missing.any()):
         raise ProblemError(
-            f"nothing is missing by the mask {path}: {RULE}; black, dark colours such as pure red, and transparent "
+            f"nothing is missing by the mask {path}: {RULE}; black, dark colors such as pure red, and transparent "
             "pixels are kept. Paint what is missing white"
         )
     return 1 - missing.float()

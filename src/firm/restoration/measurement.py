@@ -116,8 +116,8 @@ def _in_axes_of(like: Tensor, path: Path, task: BaseTask, reading: Reading, chan
     if not reading.array:
         if like.is_complex() or like.ndim != 4:
             raise ProblemError(f"{measures} what no picture can hold: give an array file (.npy)")
-        if like.shape[1] == 1 < channels and not reading.grey:
-            raise ProblemError(f"{measures} one channel, and the picture has colours")
+        if like.shape[1] == 1 < channels and not reading.gray:
+            raise ProblemError(f"{measures} one channel, and the picture has colors")
         return y[:, :1] if like.shape[1] == 1 else y
     if y.is_complex() and not like.is_complex():
         raise ProblemError(f"{measures} real values, and the file holds complex ones")

@@ -30,14 +30,14 @@ def estimate_noise(y: Tensor, seen: Tensor | None = None) -> float:
         whole = _corners(seen.bool())
         details = details[..., whole[0] & whole[1] & whole[2] & whole[3]]
     if details.numel() < ENOUGH:
-        raise ValueError("too few neighbouring pixels to estimate the noise from")
+        raise ValueError("too few neighboring pixels to estimate the noise from")
     return max(SMALLEST, float(details.abs().flatten().median()) / MEDIAN)
 
 
 def smoothest_noise(y: Tensor) -> float:
     """The same where a picture y (..., H, W) in [-1, 1] is smoothest, for those in which texture would read as noise.
 
-    That is so in the planes of a mosaic, whose neighbours lie two pixels apart. Medians are taken in blocks, and of
+    That is so in the planes of a mosaic, whose neighbors lie two pixels apart. Medians are taken in blocks, and of
     these a low quantile. Blocks with pixels that are black or white, where noise is cut off, do not count. A picture of
     few blocks has `estimate_noise`.
     """

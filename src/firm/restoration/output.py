@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from firm._util.colours import inferno
+from firm._util.colors import inferno
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.alpha import resized
@@ -81,10 +81,10 @@ def _png8(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _png16(pixels: NDArray[Any]) -> bytes:
-    """A PNG of 16 bits a channel, which Pillow writes for grey only; `pixels` (H, W, C), big-endian."""
+    """A PNG of 16 bits a channel, which Pillow writes for gray only; `pixels` (H, W, C), big-endian."""
     H, W, C = pixels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row: no filter, then its values
-    header = struct.pack(">IIBBBBB", W, H, 16, {1: 0, 2: 4, 3: 2, 4: 6}[C], 0, 0, 0)  # grey, colour; with alpha
+    header = struct.pack(">IIBBBBB", W, H, 16, {1: 0, 2: 4, 3: 2, 4: 6}[C], 0, 0, 0)  # gray, color; with alpha
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 6)), (b"IEND", b""))
     body = b"".join(
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
@@ -93,7 +93,7 @@ def _png16(pixels: NDArray[Any]) -> bytes:
 
 
 def write_heat_map(path: Path, std: Tensor) -> float:
-    """Write a standard deviation (C, H, W), averaged over channels, as colours from 0 to its maximum; return that."""
+    """Write a standard deviation (C, H, W), averaged over channels, as colors from 0 to its maximum; return that."""
     values = std.detach().mean(0).cpu().numpy()
     top = max(float(values.max()), 1e-9)
     write_atomically(path, _png8(inferno(values / top)))

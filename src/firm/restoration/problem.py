@@ -22,7 +22,7 @@ from firm.restoration.reading import Reading
 from firm.tasks import BaseTask, built_in
 from firm.tasks.base import on_device
 
-GREY_FACTOR = math.sqrt(3)  # see `independent_channels`
+GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Problem:
     shown: Tensor  # the measurement as a picture, (1, C, h, w)
     settings: dict[str, Any]  # of the task, for the report; sigma is that of the picture
     truth: Tensor | None = None  # (1, C, H, W), where a clean picture was degraded
-    grey: bool = False  # three equal channels
-    apart: bool = False  # a grey model restores the channels as images of their own
+    gray: bool = False  # three equal channels
+    apart: bool = False  # a gray model restores the channels as images of their own
     margin: int = 0  # pixels around the picture that are restored and cut off again
     complex: bool = False  # real channels, then imaginary ones
     array: bool = False  # no picture: results are arrays
     value_range: Range | None = None  # of the array
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
-    noise_factor: float = 1.0  # `sigma` by that of the picture: a grey one gets more noise for a model of colour
+    noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
@@ -59,18 +59,18 @@ class Problem:
         return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
 
     def spread(self, std: Tensor) -> Tensor:
-        """The same for standard deviations: 0 where the pixels are known. Of a grey picture, the channels' average."""
+        """The same for standard deviations: 0 where the pixels are known. Of a gray picture, the channels' average."""
         std = self.together(std)
         return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
 
     def scores(self, x: Tensor) -> dict[str, float]:
         """PSNR and, where they are defined, SSIM and LPIPS of a finished image; none where the truth is not known.
 
-        Complex images are compared by their magnitudes; grey counts as three channels.
+        Complex images are compared by their magnitudes; gray counts as three channels.
         """
         if self.truth is None:
             return {}
-        truth = self.truth[:, :1] if self.grey else self.truth
+        truth = self.truth[:, :1] if self.gray else self.truth
         x, truth = visible(x, self.complex), visible(truth, self.complex)
         if x.shape[1] == 1:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
@@ -82,7 +82,7 @@ class Problem:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
         if self.apart:
             x = x.transpose(-3, -4)
-        return x.mean(-3, keepdim=True) if self.grey else x
+        return x.mean(-3, keepdim=True) if self.gray else x
 
 
 @contextmanager
@@ -108,16 +108,16 @@ def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Rea
 
 
 def fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
-    """The problem for a model of `channels`: grey pictures for colour models, and colour for grey ones."""
+    """The problem for a model of `channels`: gray pictures for color models, and color for gray ones."""
     if reading.array:
         return problem
     if channels == 3:
-        if not reading.grey:
+        if not reading.gray:
             return problem
         y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
-        return replace(problem, y=y, sigma=sigma, noise_factor=GREY_FACTOR, grey=True)
-    if reading.grey:
-        return replace(problem, y=problem.y[:, :1], grey=True)
+        return replace(problem, y=y, sigma=sigma, noise_factor=GRAY_FACTOR, gray=True)
+    if reading.gray:
+        return replace(problem, y=problem.y[:, :1], gray=True)
     return replace(problem, y=problem.y.transpose(0, 1), apart=True)
 
 
@@ -134,13 +134,13 @@ def check_sigma(sigma: float | None) -> None:
 
 
 def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
-    """Measurements (B, 1, ...) of a grey picture as those of three equal channels with independent noise.
+    """Measurements (B, 1, ...) of a gray picture as those of three equal channels with independent noise.
 
-    Models for colour expect independent noise, three copies of one channel share theirs. Adding noise that sums to
+    Models for color expect independent noise, three copies of one channel share theirs. Adding noise that sums to
     zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
     of the channels, which is all that is known, as it was.
     """
-    level = GREY_FACTOR * sigma
+    level = GRAY_FACTOR * sigma
     # The same picture gives the same result. These must not be the numbers that `restore` starts from.
     noise = torch.randn((len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=generator_for(0, 0, "channels"))
     return y + level * (noise - noise.mean(1, keepdim=True)), level

@@ -26,7 +26,7 @@ class Reading:
     """An image as it was read, for a model with a number of channels."""
 
     image: Tensor  # (1, C, H, W); of `read_measurement` as it is stored
-    grey: bool = False
+    gray: bool = False
     complex: bool = False
     array: bool = False
     alpha: Tensor | None = None  # (H, W), bytes, of pictures with transparency
@@ -40,9 +40,9 @@ def read(
     max_megapixels: float = MAX_MEGAPIXELS,
     key: str | None = None,
 ) -> Reading:
-    """Read a picture or an array for a model of `channels`; pictures in colour, whatever the model takes.
+    """Read a picture or an array for a model of `channels`; pictures in color, whatever the model takes.
 
-    `value_range` is what stands for -1 and 1, in an array or in a grey picture of more than 8 bits; other pictures have
+    `value_range` is what stands for -1 and 1, in an array or in a gray picture of more than 8 bits; other pictures have
     a range of their own. `key` names the array in a file that holds several.
     """
     check_range(value_range)
@@ -62,9 +62,9 @@ def read(
     else:
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
     picture = image[None]
-    grey = bool((picture == picture[:, :1]).all())
+    gray = bool((picture == picture[:, :1]).all())
     notes = () if is_array_file(path) else (*frame_notes(path), *range_notes(path, image, value_range))
-    return Reading(picture, grey=grey, alpha=alpha, notes=notes)
+    return Reading(picture, gray=gray, alpha=alpha, notes=notes)
 
 
 def frame_notes(path: Path) -> tuple[str, ...]:
@@ -76,7 +76,7 @@ def frame_notes(path: Path) -> tuple[str, ...]:
 def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> tuple[str, ...]:
     """What was assumed on black and white of a picture, where it may be wrong; or that their range had no effect."""
     if value_range is not None:
-        ignored = "--value-range is for grey pictures of more than 8 bits, and had no effect here"
+        ignored = "--value-range is for gray pictures of more than 8 bits, and had no effect here"
         return () if has_more_bits(path) else (ignored,)
     bits, own = whole_numbers(path)
     notes = []
@@ -121,7 +121,7 @@ def is_saved_picture(path: Path, channels: int = 3) -> bool:
 
 
 def read_saved_picture(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Tensor, Tensor | None]:
-    """Colours (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
+    """Colors (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
     with open_array(path) as array:
         check_size(path, array.shape[1], array.shape[0], max_megapixels)
         values = torch.from_numpy(np.array(array)).permute(2, 0, 1)

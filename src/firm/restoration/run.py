@@ -210,7 +210,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
 
 
 def _as_given(notes: list[str], problem: Problem) -> list[str]:
-    """Notes with the noise level of the picture: that of a grey one is larger inside, and the user never gave it."""
+    """Notes with the noise level of the picture: that of a gray one is larger inside, and the user never gave it."""
     inside, own = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))
     return [note.replace(inside, own) for note in notes]
 
@@ -255,7 +255,7 @@ class Files:
             std = problem.spread(result.std)[0]
             if problem.array:
                 write_deviation(self._at("std", ".npy"), std, problem.complex, problem.value_range)
-            row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest colour
+            row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]

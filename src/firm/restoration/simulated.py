@@ -34,18 +34,18 @@ def simulated_problem(
     truth = reading.image
     with named(path):
         kind = task_class(name)
-        if kind.colour and channels != 3:
-            raise ValueError(f"{kind.name} makes a picture in colour: it takes a model for colour")
+        if kind.color and channels != 3:
+            raise ValueError(f"{kind.name} makes a picture in color: it takes a model for color")
         with custom_code(task=kind):
             task = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
         task.require_values()
         if task.settings().get("factor", 1) > max(task.shape):
             raise ValueError(f"a factor of {task.settings()['factor']} is larger than the picture's sides")
         check_sigma(task.sigma)
-        op, y = task.measure(truth[:, :1] if reading.grey and not kind.colour else truth, seed)
+        op, y = task.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
         problem = posed(name, task, op, y, reading)
     problem = _without_rim(replace(problem, truth=truth, value_range=value_range))
-    return problem if kind.colour else fitted(problem, reading, channels)
+    return problem if kind.color else fitted(problem, reading, channels)
 
 
 def check_simulation(name: str, settings: Mapping[str, Any]) -> None:

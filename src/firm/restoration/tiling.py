@@ -1,7 +1,7 @@
 """Pictures of any size: the network works on overlapping tiles, everything else on the whole picture.
 
 Data consistency is solved for the whole picture in every iteration, so tiles need no operators of their own and any
-operator works (a Fourier transform has no tiles). Neighbouring tiles are blended in every network call: no seams.
+operator works (a Fourier transform has no tiles). Neighboring tiles are blended in every network call: no seams.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ def valid_blur(kernel: Tensor) -> Blur:
     return op
 
 
-def centred(kernel: Tensor) -> Tensor:
-    """A kernel (h, w) without its outer zeros, in an odd square: its centre, (h // 2, w // 2), stays the centre."""
+def centered(kernel: Tensor) -> Tensor:
+    """A kernel (h, w) without its outer zeros, in an odd square: its center, (h // 2, w // 2), stays the center."""
     (h, w), (rows, columns) = kernel.shape, kernel.nonzero().unbind(1)
     reach = int(torch.cat([rows - h // 2, columns - w // 2]).abs().max())
     around = F.pad(kernel, (reach,) * 4)

@@ -45,7 +45,7 @@ class BaseTask:
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
-    colour: ClassVar[bool] = False  # whether images must have three channels; of a grey picture they are equal
+    color: ClassVar[bool] = False  # whether images must have three channels; of a gray picture they are equal
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
     sigma = Parameter(
@@ -218,7 +218,7 @@ class Degraded:
     settings: dict[str, Any]  # what is known of the degradation, for the report and the advice
     seen: Tensor | None = None  # 1 where a pixel was measured, (h, w)
     margin: int = 0  # pixels around the picture that are restored and cut off again
-    colour: bool = False  # whether a grey picture becomes one in colour
+    color: bool = False  # whether a gray picture becomes one in color
     noise_in: Tensor | None = None  # (1, C, h, w), where the noise is estimated; None: in the picture
 
 

@@ -1,4 +1,4 @@
-"""Box inpainting: a hole in the centre, or anywhere."""
+"""Box inpainting: a hole in the center, or anywhere."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class BoxInpainting(Inpainting):
     box = Parameter(int, "side of the hole", lambda shape: max(1, round(min(shape) * 40 / 128)), low=1, drawn="uniform")
 
     place = Parameter(
-        str, "centre, the paper's; anywhere: every image has its hole elsewhere", "centre",
-        choices=("centre", "anywhere"), option="",
+        str, "center, the paper's; anywhere: every image has its hole elsewhere", "center",
+        choices=("center", "anywhere"), option="",
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
         """The mask with the hole, or those of the images."""
-        if self.place == "centre":
+        if self.place == "center":
             return Mask(box_mask(self.shape, self.box))
         u = torch.stack([torch.rand(2, generator=generator_for(seed, i, "mask")) for i in indices])
         return Mask(self._holes(torch.full((len(indices), 1), float(self.box)), u))
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """A hole for every sample where its side is a range or its place is anywhere."""
-        if "box" not in self.ranges and self.place == "centre":
+        if "box" not in self.ranges and self.place == "center":
             return self.constant(device)
         side = self.sample("box", rows, device)[:, None]
-        u = torch.full((len(side), 2), 0.5, device=device) if self.place == "centre" else rows.rand(2, device=device)
+        u = torch.full((len(side), 2), 0.5, device=device) if self.place == "center" else rows.rand(2, device=device)
         return Mask(self._holes(side, u), check=False)
 
     def _holes(self, side: Tensor, u: Tensor) -> Tensor:
-        """Masks (B, 1, H, W) with holes of side (B, 1), placed by u in [0, 1], (B, 2): 0.5 is the centre."""
+        """Masks (B, 1, H, W) with holes of side (B, 1), placed by u in [0, 1], (B, 2): 0.5 is the center."""
 
         def inside(length: int, share: Tensor) -> Tensor:
             first = ((length - side) * share[:, None]).floor().clamp(min=0)

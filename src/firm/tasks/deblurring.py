@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from firm.operators import Blur, LinearOperator, gaussian_kernel
-from firm.tasks._blurs import centred, valid_blur
+from firm.tasks._blurs import centered, valid_blur
 from firm.tasks.base import BaseTask, Degraded
 from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
@@ -70,4 +70,4 @@ def _no_larger_than(picture: Tensor, kernel: Tensor) -> Tensor:
             f"deblurring: the kernel has {w}x{h} pixels, the picture {W}x{H}: it must not be larger; cut off what is "
             "black around it, as much on all sides"
         )
-    return centred(kernel)
+    return centered(kernel)

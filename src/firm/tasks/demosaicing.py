@@ -1,4 +1,4 @@
-"""Demosaicing: every pixel has seen one colour, as behind the filters on a camera's sensor."""
+"""Demosaicing: every pixel has seen one color, as behind the filters on a camera's sensor."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from firm.tasks.base import BaseTask, Degraded
 from firm.tasks.parameter import Parameter
 from firm.tasks.rows import Rows
 
-BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colours of the first two rows of two pixels
+BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colors of the first two rows of two pixels
 
 
 class Demosaicing(BaseTask):
-    """One colour a pixel, in a Bayer pattern or at random. Images have three channels: red, green, blue."""
+    """One color a pixel, in a Bayer pattern or at random. Images have three channels: red, green, blue."""
 
-    name, picture, colour = "demosaicing", "demosaicing", True
+    name, picture, color = "demosaicing", "demosaicing", True
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")
     pattern = Parameter(
-        str, "colours of a sensor's first four pixels, row by row; or random, any colour anywhere", "rggb",
+        str, "colors of a sensor's first four pixels, row by row; or random, any color anywhere", "rggb",
         choices=(*BAYER, "random"),
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
-        """The colours that are seen: of all images, (3, H, W), or random ones of each, (B, 3, H, W)."""
+        """The colors that are seen: of all images, (3, H, W), or random ones of each, (B, 3, H, W)."""
         if self.pattern != "random":
-            return Mask(colours(self.pattern, self.shape))
+            return Mask(colors(self.pattern, self.shape))
         drawn = [torch.rand(self.shape, generator=generator_for(seed, i, "mask")) for i in indices]
         return Mask(_one_of_three(torch.stack(drawn)))
 
@@ -41,29 +41,29 @@ class Demosaicing(BaseTask):
         return Mask(_one_of_three(rows.rand(*self.shape, device=device)), check=False)
 
     def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[LinearOperator, Tensor]:
-        """As every task; refuses images that are not in colour."""
-        return super().measure(_in_colour(x), seed, index)
+        """As every task; refuses images that are not in color."""
+        return super().measure(_in_color(x), seed, index)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
-        """As every task; refuses images that are not in colour."""
-        return super().draw(_in_colour(x), rows)
+        """As every task; refuses images that are not in color."""
+        return super().draw(_in_color(x), rows)
 
     @classmethod
     def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
-        """A sensor's raw picture: grey, each pixel as bright as its colour."""
+        """A sensor's raw picture: gray, each pixel as bright as its color."""
         shape = (int(picture.shape[-2]), int(picture.shape[-1]))
         pattern = settings.get("pattern", BAYER[0])
         if pattern not in BAYER:
             raise ValueError(f"demosaicing: the pattern of a picture is one of {', '.join(BAYER)}, got {pattern!r}")
         if not all(torch.equal(picture[:, :1], channel) for channel in picture.split(1, dim=1)):
-            raise ValueError("demosaicing takes the raw picture of a sensor, which is grey: this one has colours")
-        seen = colours(pattern, shape)
+            raise ValueError("demosaicing takes the raw picture of a sensor, which is gray: this one has colors")
+        seen = colors(pattern, shape)
         height, width = (n - n % 2 for n in shape)
-        planes = F.pixel_unshuffle(picture[:, :1, :height, :width], 2)  # each of one colour
-        return Degraded(Mask(seen), seen * picture[:, :1], {"pattern": pattern}, colour=True, noise_in=planes)
+        planes = F.pixel_unshuffle(picture[:, :1, :height, :width], 2)  # each of one color
+        return Degraded(Mask(seen), seen * picture[:, :1], {"pattern": pattern}, color=True, noise_in=planes)
 
 
-def colours(pattern: str, shape: tuple[int, int]) -> Tensor:
+def colors(pattern: str, shape: tuple[int, int]) -> Tensor:
     """Where red, green and blue are seen, (3, H, W), by a sensor with a Bayer `pattern` such as "rggb"."""
     seen = torch.zeros(3, *shape)
     for place, letter in enumerate(pattern):
@@ -71,12 +71,12 @@ def colours(pattern: str, shape: tuple[int, int]) -> Tensor:
     return seen
 
 
-def _in_colour(x: Tensor) -> Tensor:
+def _in_color(x: Tensor) -> Tensor:
     if x.ndim == 4 and x.shape[1] != 3:
         raise ValueError(f"demosaicing: images have three channels, red, green and blue; these have {x.shape[1]}")
     return x
 
 
 def _one_of_three(u: Tensor) -> Tensor:
-    """One colour a pixel, (B, 3, H, W), from numbers (B, H, W) in [0, 1)."""
+    """One color a pixel, (B, 3, H, W), from numbers (B, H, W) in [0, 1)."""
     return torch.stack([(u >= k / 3) & (u < (k + 1) / 3) for k in range(3)], dim=1).float()

@@ -51,5 +51,5 @@ class MotionDeblurring(BaseTask):
 
 
 def _side(length: float) -> int:
-    """Of the kernel for a motion of this length: odd, so that it has a centre."""
+    """Of the kernel for a motion of this length: odd, so that it has a center."""
     return 2 * math.ceil(length / 2) + 1

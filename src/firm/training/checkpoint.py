@@ -117,7 +117,7 @@ def seal_holds(data: bytes) -> bool:
     return True
 
 
-def check_state(state: State, own: State, optimisers: Sequence[Optimizer]) -> None:
+def check_state(state: State, own: State, optimizers: Sequence[Optimizer]) -> None:
     """Raise ValueError if the state read from a checkpoint cannot be that of a run whose state is now `own`."""
     missing = sorted(own.keys() - state.keys())
     if missing:
@@ -134,31 +134,31 @@ def check_state(state: State, own: State, optimisers: Sequence[Optimizer]) -> No
             continue
         if _shapes(state[key]) != _shapes(own[key]):
             raise ValueError(f"the tensors of its {key} are not those of this run")
-    if not isinstance(state["optimisers"], list) or len(state["optimisers"]) != len(optimisers):
-        raise ValueError("its optimisers are not those of this run")
-    for optimiser, saved in zip(optimisers, state["optimisers"], strict=True):
-        _check_optimiser(optimiser, saved)
-    broken = [v for key in ("optimisers", "balance") for v in _tensors(state[key]) if not finite(v)]
+    if not isinstance(state["optimizers"], list) or len(state["optimizers"]) != len(optimizers):
+        raise ValueError("its optimizers are not those of this run")
+    for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+        _check_optimizer(optimizer, saved)
+    broken = [v for key in ("optimizers", "balance") for v in _tensors(state[key]) if not finite(v)]
     for key in ("net", "average"):  # a network may have infinite constants, as a mask, from the beginning
         broken += [v for name, v in state[key].items() if not finite(v) and finite(own[key][name])]
     if broken:
         raise ValueError("it holds numbers that are NaN or infinite")
 
 
-def _check_optimiser(optimiser: Optimizer, saved: Any) -> None:
+def _check_optimizer(optimizer: Optimizer, saved: Any) -> None:
     """torch takes over moments of any shape, and fails in the next step."""
     try:
         groups = [len(group["params"]) for group in saved["param_groups"]]
         indices = [i for group in saved["param_groups"] for i in group["params"]]
         moments = dict(saved["state"])
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError("its optimisers are not those of this run") from error
-    params = [p for group in optimiser.param_groups for p in group["params"]]
-    fits = groups == [len(group["params"]) for group in optimiser.param_groups] and moments.keys() <= set(indices)
+        raise ValueError("its optimizers are not those of this run") from error
+    params = [p for group in optimizer.param_groups for p in group["params"]]
+    fits = groups == [len(group["params"]) for group in optimizer.param_groups] and moments.keys() <= set(indices)
     for index, param in zip(indices, params, strict=False):
         fits = fits and all(v.ndim == 0 or v.shape == param.shape for v in _tensors(moments.get(index, {})))
     if not fits:
-        raise ValueError("its optimisers are not those of this run")
+        raise ValueError("its optimizers are not those of this run")
 
 
 def _shapes(tensors: Any) -> Any:

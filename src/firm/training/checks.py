@@ -96,7 +96,7 @@ def _check_images(c: TrainConfig, need: Any) -> None:
     need(c.read_size == 0 or c.read_size >= c.size, f"read_size ({c.read_size}) is smaller than size ({c.size})")
     need(
         c.read_size in (0, c.size) or c.crop == "random",
-        "read_size beyond size is for crop=random: centred images are read at `size`",
+        "read_size beyond size is for crop=random: centered images are read at `size`",
     )
     need(
         not c.mapped or c.dataset == "arrays" or bool(c.cache),

@@ -45,7 +45,7 @@ class TrainConfig:
         float, ...
     ] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
-    crop: Literal["centre", "random"] = "centre"  # random: a new square of `size` pixels out of the picture every time
+    crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
     flips: bool = False  # random mirror images; the paper has no augmentation
     limit: int = 0  # use the first pictures only; 0 = all
@@ -71,12 +71,12 @@ class TrainConfig:
     t_max: float = 0.995
     tau_min: float = 0.1
     strata: int = 64
-    # Optimisation
+    # Optimization
     batch: int = 32  # in all, split over ranks and accumulation
     epochs: int = 500
     steps_per_epoch: int = 2000
     warm_epochs: int = 20  # a single call on [A'y, x_t] before the solver is switched on
-    optimiser: Literal["adamw", "muon"] = "adamw"  # muon: for the weight matrices, with AdamW for the rest
+    optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the weight matrices, with AdamW for the rest
     rate: float = 1e-4
     rate_end: float = 1e-6  # cosine
     rate_warmup: int = 0  # steps of linear increase
@@ -117,7 +117,7 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Optimiser steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
+        """Optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
         return self.epochs * self.steps_per_epoch
 
     def tasks(self) -> list[dict[str, Any]]:

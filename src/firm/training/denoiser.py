@@ -18,7 +18,7 @@ from firm.tasks.denoising import Denoising
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective
-from firm.training.validation import labelled, save_sheet
+from firm.training.validation import labeled, save_sheet
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -83,7 +83,7 @@ class Denoiser(Objective):
                 denoised = net(y, torch.full((len(x),), level, device=device))
                 values.append(psnr(denoised, x))
                 if not rows:
-                    rows = labelled(x, y, denoised, f"noisy, sigma = {level:g}", "denoised")
+                    rows = labeled(x, y, denoised, f"noisy, sigma = {level:g}", "denoised")
             scores[f"psnr sigma={level:g}"] = round(float(torch.cat(values).mean()), 4)
         if picture is not None:
             save_sheet(rows, picture)

@@ -69,7 +69,7 @@ class Feed:
 
     def _cropped(self, r: Rows, data: Tensor, index: Tensor | None, device: torch.device) -> Tensor:
         c, (H, W) = self.config, self.shape[1:]
-        if c.crop == "centre":
+        if c.crop == "center":
             return to_float(data if index is None else data[index])
         if not c.scale:
             top, left = (positions(r.rand(device=device), n, c.size) for n in (H, W))

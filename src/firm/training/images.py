@@ -57,7 +57,7 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     if len(held_out) and objective_class(c.objective).measures:
         for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
             _check_range(c, root, images.part(0, 16))  # a few tell
-    return train, _centre(held_out, c.size)
+    return train, _center(held_out, c.size)
 
 
 def _check(c: TrainConfig, images: Images) -> None:
@@ -84,7 +84,7 @@ def _check_range(c: TrainConfig, root: str, images: Images) -> None:
         )
 
 
-def _centre(images: Images, size: int) -> Images:
+def _center(images: Images, size: int) -> Images:
     """The central square of every image."""
     H, W = images.data.shape[-2:]
     top, left = (H - size) // 2, (W - size) // 2

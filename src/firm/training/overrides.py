@@ -13,7 +13,7 @@ from firm.training.errors import ConfigError
 # What other programs call a setting.
 ALIASES = {
     "lr": "rate", "learning_rate": "rate", "lr_end": "rate_end", "min_lr": "rate_end", "warmup_steps": "rate_warmup",
-    "batch_size": "batch", "bs": "batch", "optimizer": "optimiser", "wd": "weight_decay", "grad_clip": "clip",
+    "batch_size": "batch", "bs": "batch", "optimizer": "optimizer", "wd": "weight_decay", "grad_clip": "clip",
     "num_epochs": "epochs", "image_size": "size", "img_size": "size", "data_dir": "data", "out_dir": "out",
     "output_dir": "out", "ema": "ema_decay", "amp": "bf16", "gradient_accumulation": "accumulate",
 }  # fmt: skip

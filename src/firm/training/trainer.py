@@ -1,4 +1,4 @@
-"""The state of a training run: network, averaged network, optimisers, position; and one step of it."""
+"""The state of a training run: network, averaged network, optimizers, position; and one step of it."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from firm.training.feed import Feed
 from firm.training.growth import deepened, grown, narrowed
 from firm.training.measurements import resolved
 from firm.training.objectives import objective_class
-from firm.training.optimiser import Muon, make_optimisers
+from firm.training.optimizer import Muon, make_optimizers
 from firm.training.step import Gradients, PartLoss, eager_step, prepare
 
 PATIENCE = 10  # steps in a row whose gradient is not finite, before giving up
 
 
 class Trainer:
-    """Network, averaged network, optimiser and position of a run; `state` and `restore` are its checkpoint."""
+    """Network, averaged network, optimizer and position of a run; `state` and `restore` are its checkpoint."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks, images: Images) -> None:
         if config.batch % (ranks.world * config.accumulate):
@@ -65,7 +65,7 @@ class Trainer:
         self.feed = Feed(config, images, ranks)
         parts = ranks.world * config.accumulate
         self.loss = PartLoss(config, self.objective, self.net, self.feed, parts).to(ranks.device)
-        self.optimisers = make_optimisers(config, self.net)
+        self.optimizers = make_optimizers(config, self.net)
         self.gradients = self._step_function()
         self.step, self.elapsed, self.best = 0, 0.0, -math.inf
         self.skipped = torch.zeros((), device=ranks.device)  # steps in a row whose gradient was not finite
@@ -120,7 +120,7 @@ class Trainer:
         return self._times[1][position].to(self.ranks.device)
 
     def advance(self) -> tuple[Tensor, Tensor]:
-        """One optimiser step; returns loss and gradient norm. All randomness follows from the seed and the step."""
+        """One optimizer step; returns loss and gradient norm. All randomness follows from the seed and the step."""
         c = self.config
         warm = self._before(c.warm_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
@@ -133,7 +133,7 @@ class Trainer:
         sources: list[Tensor] = list(self.params)
         with torch.no_grad():
             for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
-                target.copy_(source)  # running means, as of batch normalisation, are averages already
+                target.copy_(source)  # running means, as of batch normalization, are averages already
             if self._before(c.ema_from_epoch):
                 torch._foreach_copy_(targets, sources)
             else:
@@ -143,17 +143,17 @@ class Trainer:
         return loss, norm
 
     def _update(self, norm: Tensor) -> None:
-        """Take the optimiser's step, unless the gradient is not finite. Decided on the device: nothing waits for it."""
+        """Take the optimizer's step, unless the gradient is not finite. Decided on the device: nothing waits for it."""
         bad = (~norm.isfinite()).float()
         self.skipped = (self.skipped + bad) * bad
-        for optimiser in self.optimisers:
-            for group in optimiser.param_groups:
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
                 group["lr"] = self.rate()
-            if self.config.fused or isinstance(optimiser, Muon):
-                optimiser.found_inf = bad  # type: ignore[attr-defined]  # the step is skipped where this is 1
-                optimiser.step()
+            if self.config.fused or isinstance(optimizer, Muon):
+                optimizer.found_inf = bad  # type: ignore[attr-defined]  # the step is skipped where this is 1
+                optimizer.step()
             elif not bad.item():
-                optimiser.step()
+                optimizer.step()
 
     def check_finite(self) -> None:
         """Raise if the last steps were all skipped, or the weights are broken; waits for the device."""
@@ -228,18 +228,18 @@ class Trainer:
             "best": self.best,
             "net": self.net.state_dict(),
             "average": self.average.state_dict(),
-            "optimisers": [optimiser.state_dict() for optimiser in self.optimisers],
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "balance": self.loss.balance.state_dict() if self.loss.balance is not None else {},
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a checkpoint; ValueError, and nothing changed, if it does not fit this run."""
-        check_state(state, self.state(), self.optimisers)
+        check_state(state, self.state(), self.optimizers)
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
         self.net.load_state_dict(state["net"])
         self.average.load_state_dict(state["average"])
-        for optimiser, saved in zip(self.optimisers, state["optimisers"], strict=True):
-            optimiser.load_state_dict(saved)
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         if self.loss.balance is not None and state["balance"]:
             self.loss.balance.load_state_dict(state["balance"])
 

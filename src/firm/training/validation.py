@@ -60,7 +60,7 @@ def scored(
             truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
             if not scores:
                 given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
-                rows += labelled(truth, given, x, f"{name}: measurement", method.label)
+                rows += labeled(truth, given, x, f"{name}: measurement", method.label)
             scores.append(psnr(x, truth))
         values[name] = round(float(torch.cat(scores).mean()), 4)
     if picture is not None:
@@ -68,7 +68,7 @@ def scored(
     return values
 
 
-def labelled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
+def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
     """Rows of a sheet: truth, measurement and restoration of the first images, each (B, C, H, W), with its PSNR."""
     first = min(SHOWN, len(truth))
     found = psnr(x, truth)

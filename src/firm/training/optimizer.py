@@ -1,4 +1,4 @@
-"""Optimisers: AdamW as in the paper, or Muon for the matrices and AdamW for the rest."""
+"""Optimizers: AdamW as in the paper, or Muon for the matrices and AdamW for the rest."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from firm.training.config import TrainConfig
 
 
 class Muon(Optimizer):
-    """Momentum whose update is orthogonalised: every direction of a weight matrix is learned at the same pace.
+    """Momentum whose update is orthogonalized: every direction of a weight matrix is learned at the same pace.
 
     Convolutions count as matrices, outputs x (inputs * kernel), transposed ones as inputs x (outputs * kernel). Updates
     are scaled to the size that AdamW's have (0.2 * sqrt(larger side)), so that both share one rate. Matrices of one
@@ -48,7 +48,7 @@ class Muon(Optimizer):
         before = torch.stack([as_matrix(b) for b in buffers])
         after = before.lerp(gradients, 1 - group["momentum"])
         scale = group["lr"] * 0.2 * max(shape) ** 0.5
-        update = scale * orthogonalise(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
+        update = scale * orthogonalize(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
         decay: float | Tensor = group["lr"] * group["weight_decay"]
         if self.found_inf is not None:
             bad = self.found_inf.bool()
@@ -75,7 +75,7 @@ def _like(matrix: Tensor, weight: Tensor) -> Tensor:
     return matrix.reshape(outputs, *kernel, inputs).movedim(-1, 1)
 
 
-def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
+def orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Set all singular values of (n, rows, columns) to about 1 (0.7 to 1.2), by a quintic Newton-Schulz iteration.
 
     The coefficients trade exactness for speed: small singular values grow 3.4-fold an iteration. In bfloat16 on a GPU.
@@ -90,11 +90,11 @@ def orthogonalise(matrices: Tensor, iterations: int = 5) -> Tensor:
     return (X if wide else X.mT).to(matrices.dtype)
 
 
-def make_optimisers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
-    """The optimisers of a configuration; between them they hold every parameter once."""
+def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
+    """The optimizers of a configuration; between them they hold every parameter once."""
     params = list(net.parameters())
     matrices: list[nn.Parameter] = []
-    if config.optimiser == "muon":
+    if config.optimizer == "muon":
         apart: tuple[str, ...] = getattr(net, "adamw_only", ())
         matrices = [p for name, p in net.named_parameters() if p.ndim >= 2 and not name.startswith(apart)]
     chosen = {id(p) for p in matrices}

@@ -8,16 +8,16 @@ import torch
 import firm
 from firm._util.distributed import Ranks
 from firm.training.images import load_sets
-from firm.training.optimiser import Muon, make_optimisers, orthogonalise
+from firm.training.optimizer import Muon, make_optimizers, orthogonalize
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 40), (2, 40, 12), (1, 16, 16)])
-def test_orthogonalise_keeps_the_directions_and_levels_the_singular_values(shape):
+def test_orthogonalize_keeps_the_directions_and_levels_the_singular_values(shape):
     G = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    X = orthogonalise(G)
+    X = orthogonalize(G)
     U, _, Vh = torch.linalg.svd(G, full_matrices=False)
     levelled = U.mT @ X @ Vh.mT  # diagonal in the singular vectors of G
     values = levelled.diagonal(dim1=1, dim2=2)
@@ -56,23 +56,23 @@ def test_a_convolution_is_a_matrix():
 
 def test_a_bad_step_changes_nothing():
     p = torch.nn.Parameter(torch.ones(4, 4))
-    optimiser = Muon([p], lr=0.1, weight_decay=0.1)
+    optimizer = Muon([p], lr=0.1, weight_decay=0.1)
     p.grad = torch.full((4, 4), float("nan"))
-    optimiser.found_inf = torch.ones(())
-    optimiser.step()
+    optimizer.found_inf = torch.ones(())
+    optimizer.step()
     assert torch.equal(p.detach(), torch.ones(4, 4))
-    assert torch.equal(optimiser.state[p]["momentum"], torch.zeros(4, 4))
+    assert torch.equal(optimizer.state[p]["momentum"], torch.zeros(4, 4))
 
 
-def test_every_parameter_belongs_to_one_optimiser(make):
+def test_every_parameter_belongs_to_one_optimizer(make):
     net = firm.UNet(3, side=16, ch=8, mult=(1, 2), blocks=1, attention=(8,), groups=4)
     for name, parts in (("adamw", 1), ("muon", 2)):
-        optimisers = make_optimisers(make(f"optimiser={name}"), net)
-        held = [id(p) for o in optimisers for g in o.param_groups for p in g["params"]]
-        assert len(optimisers) == parts
+        optimizers = make_optimizers(make(f"optimizer={name}"), net)
+        held = [id(p) for o in optimizers for g in o.param_groups for p in g["params"]]
+        assert len(optimizers) == parts
         assert sorted(held) == sorted(id(p) for p in net.parameters())
     names = {id(p): n for n, p in net.named_parameters()}
-    muon = {names[id(p)] for p in optimisers[1].param_groups[0]["params"]}
+    muon = {names[id(p)] for p in optimizers[1].param_groups[0]["params"]}
     assert "down.0.conv1.weight" in muon
     assert "middle.0.attention.query.weight" in muon
     assert not any(n.endswith("bias") or n.startswith(("stem", "head", "conditioning")) for n in muon)
@@ -83,18 +83,18 @@ def test_every_parameter_belongs_to_one_optimiser(make):
 def test_weight_decay_shrinks_every_weight(name, fused, make):
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
     before = [p.detach().clone() for p in net.parameters()]
-    for optimiser in make_optimisers(
-        make(f"optimiser={name}", f"fused={fused}", "weight_decay=0.5", "rate=0.1", "rate_end=0"), net
+    for optimizer in make_optimizers(
+        make(f"optimizer={name}", f"fused={fused}", "weight_decay=0.5", "rate=0.1", "rate_end=0"), net
     ):
         for p in net.parameters():
             p.grad = torch.zeros_like(p)
-        optimiser.step()
+        optimizer.step()
     for p, old in zip(net.parameters(), before, strict=True):
         torch.testing.assert_close(p.detach(), old * (1 - 0.1 * 0.5))
 
 
 def test_muon_trains_and_goes_on_from_a_checkpoint(make):
-    config = make("optimiser=muon", "objective=balanced", "output=correction", "warm_epochs=0")
+    config = make("optimizer=muon", "objective=balanced", "output=correction", "warm_epochs=0")
     pixels, _ = load_sets(config, progress=False)
     whole = Trainer(config, RANK, pixels)
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""Numbers as colours, without a plotting library: loading one takes longer than restoring a picture."""
+"""Numbers as colors, without a plotting library: loading one takes longer than restoring a picture."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _INFERNO = (
 
 
 def inferno(values: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """Colours (..., 3) of numbers from 0 (black) over red to 1 (pale yellow)."""
-    known = np.array([list(bytes.fromhex(colour)) for colour in _INFERNO.split()], dtype=np.float64)
+    """Colors (..., 3) of numbers from 0 (black) over red to 1 (pale yellow)."""
+    known = np.array([list(bytes.fromhex(color)) for color in _INFERNO.split()], dtype=np.float64)
     places = np.linspace(0, 1, len(known))
     channels = [np.interp(values, places, known[:, k]) for k in range(3)]
-    colours: NDArray[np.uint8] = np.stack(channels, axis=-1).round().astype(np.uint8)
-    return colours
+    colors: NDArray[np.uint8] = np.stack(channels, axis=-1).round().astype(np.uint8)
+    return colors
