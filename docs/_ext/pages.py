@@ -18,7 +18,7 @@ ROOT = DOCS.parent
 MOUNTED = {  # file of the repository: page of the site
     **{f"experiments/{p.name}/README.md": f"results/{p.name}.md" for p in sorted((ROOT / "experiments").iterdir())
        if (p / "README.md").is_file()},
-    "baselines/weights/README.md": "results/baseline-weights.md",
+    "weights/README.md": "results/baseline-weights.md",
     "CHANGELOG.md": "results/changelog.md",
     "CONTRIBUTING.md": "results/contributing.md",
     "LICENSE-WEIGHTS.md": "results/license-weights.md",

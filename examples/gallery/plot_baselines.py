@@ -3,7 +3,7 @@ Beside other methods
 ====================
 
 The methods that the paper compares with are plain functions of a network, an operator and
-measurements. Here two of them deblur the portrait beside FIRM, with the networks in ``baselines/weights``
+measurements. Here two of them deblur the portrait beside FIRM, with the networks in ``weights``
 of the repository (they are not in the installed package).
 """
 

@@ -24,8 +24,8 @@ IN_REPOSITORY = (
 
 
 def folder() -> Path:
-    """Where the weights lie: ``baselines/weights`` of the checkout that this package is part of, or below here."""
-    checkout = Path(__file__).parents[3] / "baselines" / "weights"
+    """Where the weights lie: ``weights`` of the checkout that this package is part of, or below here."""
+    checkout = Path(__file__).parents[3] / "weights"
     return checkout if checkout.is_dir() else Path("baselines") / "weights"
 
 

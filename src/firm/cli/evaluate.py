@@ -57,7 +57,7 @@ def evaluate(
     ] = "",
     weights: Annotated[
         Path | None,
-        typer.Option(help="Folder of the baselines' networks (default: baselines/weights of the checkout)."),
+        typer.Option(help="Folder of the baselines' networks (default: weights of the checkout)."),
     ] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate only the first images; 0 means all.")] = 100,
     size: Annotated[
