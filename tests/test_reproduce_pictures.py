@@ -9,7 +9,7 @@ import torch
 from helpers import call, rand, says
 
 from firm._util.seeds import generator_for
-from firm.baselines.methods import Networks, baseline_methods
+from firm.baselines.weights import Networks, baseline_methods
 from firm.data import cat, portrait
 from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
 from firm.reproduce.figures import GAP, SIDE, TEXT

@@ -14,7 +14,7 @@ import torch
 
 import firm
 from firm.baselines import as_denoiser, pnp_hqs
-from firm.baselines.settings import settings
+from firm.baselines.catalog import settings
 from firm.baselines.weights import load_weights
 
 x = firm.data.portrait()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, coupling, flow_only, posterior_mean, vector
 from firm._sampling import Method, evaluations
-from firm.networks.settings import is_number, is_whole, short
+from firm._util.checks import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
 MOST_ITERATIONS = 1000  # the paper has 5; a file that asks for many more is not what it seems

@@ -14,10 +14,10 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from firm._util.checks import is_number, is_whole
 from firm._util.files import write_atomically
 from firm._util.finite import finite
-from firm.networks import NETWORKS
-from firm.networks.settings import is_number, is_whole
+from firm.networks import NETWORKS, build
 
 FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
 log = logging.getLogger("firm")
@@ -171,6 +171,6 @@ def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn
         if own is not None:
             return own(**config)
         with torch.device("meta"):
-            return NETWORKS[name](**config)
+            return build(NETWORKS[name], config)
     except Exception as error:  # whatever a class makes of settings it was not written for
         raise ValueError(f"{path}: its network settings are not valid: {error}") from error

@@ -9,7 +9,7 @@ from helpers import rand, recordable
 import firm
 from firm.acceleration.fused import has_fused
 from firm.acceleration.recordings import KINDS
-from firm.networks.norm_swish import NormSwish
+from firm.networks.blocks import NormSwish
 from firm.networks.res_unet import Level, ResUNet
 
 pytestmark = pytest.mark.cuda

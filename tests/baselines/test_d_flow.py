@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from firm.baselines import d_flow
-from firm.baselines._d_flow import norm_penalty, objective, to_images
-from firm.baselines._dormand_prince import integrate
+from firm.baselines._d_flow import integrate, norm_penalty, objective, to_images
 from firm.networks import PriorUNet
 from firm.operators import Blur, Fourier, Mask, Subsample, gaussian_kernel
 
@@ -99,7 +98,7 @@ def test_the_objective_is_the_formula(name, sign):
     z, y = images(3), op.A(images(3, 5))
     y = y + 0.1 * torch.randn_like(y)
     z.requires_grad_()
-    values = objective(net, op, y, z, 0.7, sign)
+    values = objective(net, op, y, z, 0.7, sign, torch.arange(3))
     (gradient,) = torch.autograd.grad(values.sum(), z)
     for b in range(3):
         alone = z[b : b + 1].detach().requires_grad_()

@@ -9,8 +9,7 @@ from torch import nn
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
 from firm.baselines._diffpir import noise_levels
-from firm.networks import PriorUNet
-from firm.networks.denoise import denoise
+from firm.networks import PriorUNet, denoise
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 
 SIDE = 4

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 import firm
 from firm._model import save_network
-from firm.baselines.methods import BASELINES, Networks, baseline_methods
-from firm.baselines.weights import IN_REPOSITORY, TRAINED_BY, folder, load_weights
+from firm.baselines.catalog import BASELINES
+from firm.baselines.weights import IN_REPOSITORY, TRAINED_BY, Networks, baseline_methods, folder, load_weights
 from firm.cli import app
 from firm.networks import GradientStep, ISTANet, PriorUNet
 
@@ -223,7 +223,7 @@ def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, 
     loaded = []
     original = load_weights
     monkeypatch.setattr(
-        "firm.baselines.methods.load_weights", lambda name, where: loaded.append(name) or original(name, where)
+        "firm.baselines.weights.load_weights", lambda name, where: loaded.append(name) or original(name, where)
     )
     networks = Networks("cpu", where=weights)
     methods = baseline_methods("pnp-flow,flower,ot-ode", networks)

@@ -5,8 +5,7 @@ import torch
 from helpers import Counted
 
 import firm
-from firm.baselines.methods import BASELINES, GROUPS, Calls, baseline_names
-from firm.baselines.settings import TASKS, settings
+from firm.baselines.catalog import BASELINES, GROUPS, TASKS, Calls, baseline_names, settings
 from firm.networks import GradientStep, ISTANet, PriorUNet
 from firm.operators import Blur, gaussian_kernel
 

@@ -15,7 +15,7 @@ from firm._util.distributed import Ranks
 from firm.cli import app
 from firm.data import Images, load_images
 from firm.metrics import psnr
-from firm.networks.denoise import denoise
+from firm.networks import denoise
 from firm.tasks import Rows
 from firm.training.batch import Batch
 from firm.training.config import ConfigError, dump_config, load_config

@@ -14,9 +14,9 @@ from firm._posterior_mean import vector
 from firm.acceleration.fused import has_fused
 from firm.acceleration.graphs import recorded
 from firm.acceleration.recordings import Recordings, structure
+from firm.networks import Step
+from firm.networks.blocks import NormSwish
 from firm.networks.estimator import Estimator
-from firm.networks.gradient_step import Step
-from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level
 from firm.operators.base import LinearOperator, check_measurement, check_rho
 

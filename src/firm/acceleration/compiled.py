@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from firm.networks.blocks import Block, Conditioning, Head, Stem, Upsample
-from firm.networks.drunet import ResidualBlock
+from firm.networks.denoisers import ResidualBlock
 from firm.networks.ista_net import Proximal
 from firm.networks.res_unet import PlainBlock
 

@@ -8,7 +8,7 @@ import warnings
 
 import torch
 
-from firm.networks.norm_swish import fused_norm_swish
+from firm.networks.blocks import fused_norm_swish
 
 
 @functools.cache
@@ -19,7 +19,7 @@ def has_fused(device: torch.device) -> bool:
     one = torch.ones(1, device=device)
     try:
         fused_norm_swish(one[:, None, None, None], None, 1, one, one)
-        from firm.networks.plain_blocks_kernel import shifted_swish
+        from firm.networks.kernels import shifted_swish
 
         with torch.cuda.device_of(one):
             shifted_swish(one.clone()[:, None, None, None], one, one[:, None])

@@ -1,7 +1,7 @@
 """The methods that the paper compares with, one per file: functions of a network, an operator and measurements."""
 
+from firm.baselines._common import as_denoiser as as_denoiser
 from firm.baselines._d_flow import d_flow as d_flow
-from firm.baselines._denoiser import as_denoiser as as_denoiser
 from firm.baselines._diffpir import diffpir as diffpir
 from firm.baselines._flow_priors import flow_priors as flow_priors
 from firm.baselines._flower import flower as flower

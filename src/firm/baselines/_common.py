@@ -8,7 +8,9 @@ import torch
 from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like
+from firm._util.checks import require
 from firm.acceleration.replay import Step, replayed
+from firm.networks import denoise
 from firm.operators.base import LinearOperator, check_measurement
 from firm.operators.cg import waits
 
@@ -18,37 +20,57 @@ Progress = Callable[[int, int, Tensor], None]  # (steps done, steps in all, the 
 
 
 def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
-    """Check what every baseline is given, before any work; returns A'y, which has the shape of the images."""
+    """Check what every baseline is given, before any work: the one boundary of all of them.
+
+    Parameters
+    ----------
+    net
+        A network of any kind. If it has a ``config`` with ``channels``, or a ``stride``, the images have to fit.
+    op, y, sigma
+        The forward operator, its measurements of B images, and their noise level.
+
+    Returns
+    -------
+    A'y, which has the shape of the images, (B, C, H, W).
+    """
     like = op.A_adjoint(y)
     check_measurement(op, like, y)
-    if not 0 <= sigma < float("inf"):
-        raise ValueError(f"sigma, the noise level of y, must be a number of at least 0, got {sigma}")
-    config = getattr(net, "config", None) or {}
-    channels = config.get("channels")
-    if channels is not None and (like.ndim != 4 or like.shape[1] != channels):
-        raise ValueError(f"the network is for images (B, {channels}, H, W), these are {tuple(like.shape)}")
+    require(0 <= sigma < float("inf"), f"sigma, the noise level of y, must be a number of at least 0, got {sigma}")
+    channels = (getattr(net, "config", None) or {}).get("channels")
+    fits = channels is None or (like.ndim == 4 and like.shape[1] == channels)
+    require(fits, f"the network is for images (B, {channels}, H, W), these are {tuple(like.shape)}")
     stride = getattr(net, "stride", 1)
-    if like.ndim == 4 and (like.shape[2] % stride or like.shape[3] % stride):
-        raise ValueError(
-            f"the network needs sides that are multiples of {stride}, the images have {like.shape[2]}x{like.shape[3]}"
-        )
+    require(
+        like.ndim != 4 or not any(side % stride for side in like.shape[2:]),
+        f"the network needs sides that are multiples of {stride}, the images have {'x'.join(map(str, like.shape[2:]))}",
+    )
     return like
 
 
 def at_time(prior: Prior, x: Tensor, t: float | Tensor) -> Tensor:
-    """v(x, t) for one time of the whole batch."""
-    return prior(x, _each(t, x))
+    """v(x, t), (B, C, H, W), for one time `t` of the whole batch."""
+    times = t.to(x.dtype) if isinstance(t, Tensor) else torch.full((1,), t, dtype=x.dtype, device=x.device)
+    return prior(x, times.expand(len(x)))
 
 
 def clean(prior: Prior, x: Tensor, t: float | Tensor) -> Tensor:
-    """D_t(x) = x + (1 - t) v(x, t), the flow's estimate of the clean images at time t."""
+    """D_t(x) = x + (1 - t) v(x, t), the flow's estimate of the clean images at time t, (B, C, H, W)."""
     return x + (1 - t) * at_time(prior, x, t)
 
 
-def _each(value: float | Tensor, x: Tensor) -> Tensor:
-    if isinstance(value, Tensor):
-        return value.to(x.dtype).expand(len(x))
-    return torch.full((len(x),), value, dtype=x.dtype, device=x.device)
+def as_denoiser(prior: Prior) -> Denoiser:
+    """Make a denoiser D(x, sigma) of a flow's velocity v(x, t).
+
+    Noise of level sigma on an image, scaled by t = 1/(1 + sigma), is the flow's state at time t.
+    """
+
+    def denoiser(x: Tensor, sigma: Tensor) -> Tensor:
+        return denoise(prior, x, sigma)
+
+    for name in ("config", "stride"):  # so that images of a wrong size or kind are refused before any work
+        if hasattr(prior, name):
+            setattr(denoiser, name, getattr(prior, name))
+    return denoiser
 
 
 def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
@@ -56,30 +78,23 @@ def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
     return step if waits(op) else replayed(step, y.device)
 
 
-def on_device(generator: Generators, device: torch.device) -> Generators:
-    """Generators on the device of the images, seeded from the given ones.
-
-    The baselines draw noise hundreds of times, which on the CPU would take longer than their networks on a GPU. So a
-    seed gives one result on every CPU and one on every GPU of a kind; each image's does not depend on its batch.
-    """
-    if device.type == "cpu":
-        return generator
-    if isinstance(generator, Sequence):
-        return [_moved(g, device) for g in generator]
-    return _moved(generator, device)
-
-
-def _moved(generator: Generator | None, device: torch.device) -> Generator:
-    if generator is not None and generator.device.type == device.type:
-        return generator
-    seed = torch.randint(2**62, (), generator=generator).item()
-    return Generator(device).manual_seed(int(seed))
-
-
 def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:
-    """A function that draws fresh Gaussian noise in the shape of `x`, on its device."""
-    generators = on_device(generator, x.device)
-    return lambda: noise_like(x, generators)
+    """A function that draws fresh Gaussian noise in the shape of `x`, on its device.
+
+    The baselines draw noise hundreds of times, which on the CPU would take longer than their networks on a GPU. So the
+    generators are on the device of the images, seeded from the given ones: a seed gives one result on every CPU and
+    one on every GPU of a kind. Each image's does not depend on its batch.
+    """
+
+    def moved(given: Generator | None) -> Generator:
+        if given is not None and given.device.type == x.device.type:
+            return given
+        seed = torch.randint(2**62, (), generator=given).item()
+        return Generator(x.device).manual_seed(int(seed))
+
+    if x.device.type != "cpu":
+        generator = [moved(g) for g in generator] if isinstance(generator, Sequence) else moved(generator)
+    return lambda: noise_like(x, generator)
 
 
 def level(value: float | Tensor, x: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.baselines._common import Denoiser, Progress, begin, level, noise_source, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
@@ -43,15 +44,14 @@ def diffpir(
     Parameters
     ----------
     weight
-        lambda. The published code mixes units (docs/baselines.md); `settings` has the resulting values.
+        lambda. The published code mixes units (docs/baselines.md); `firm.baselines.catalog` has the resulting values.
     zeta
         Share of fresh noise.
     """
-    if steps < 1 or weight <= 0 or not 0 <= zeta <= 1:
-        raise ValueError(f"diffpir: needs steps >= 1, weight > 0, zeta in [0, 1], got {steps}, {weight}, {zeta}")
+    sensible = steps >= 1 and weight > 0 and 0 <= zeta <= 1
+    require(sensible, f"diffpir: needs steps >= 1, weight > 0, zeta in [0, 1], got {steps}, {weight}, {zeta}")
     begin(denoiser, op, y, sigma)
-    if sigma == 0:
-        raise ValueError("diffpir: sigma, the noise level of y, must be positive")
+    require(sigma > 0, "diffpir: sigma, the noise level of y, must be positive")
     a = noise_levels(steps).to(y.device)
     x = first_guess(op, y)
     noise = noise_source(x, generator)

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.acceleration.replay import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
 from firm.operators.base import LinearOperator
@@ -48,8 +49,8 @@ def flow_priors(
     rate, weight
         Adam's learning rate (eta), and the weight of the data (lambda).
     """
-    if steps < 1 or updates < 1:
-        raise ValueError(f"flow_priors: steps and updates must be at least 1, got {steps} and {updates}")
+    counts = steps >= 1 and updates >= 1
+    require(counts, f"flow_priors: steps and updates must be at least 1, got {steps} and {updates}")
     like = begin(prior, op, y, sigma)
     noise = noise_source(like, generator)
     x = x_0 = noise()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -43,13 +44,11 @@ def flower(
     gamma
         1 adds a sample of N(0, (A'A / sigma^2 + I / nu^2)^-1) to x*, 0 does not.
     """
-    if steps < 1 or averages < 1:
-        raise ValueError(f"flower: steps and averages must be at least 1, got {steps} and {averages}")
-    if gamma not in (0, 1):
-        raise ValueError(f"flower: gamma must be 0 or 1, got {gamma}")
+    counts = steps >= 1 and averages >= 1
+    require(counts, f"flower: steps and averages must be at least 1, got {steps} and {averages}")
+    require(gamma in (0, 1), f"flower: gamma must be 0 or 1, got {gamma}")
     like = begin(prior, op, y, sigma)
-    if sigma == 0:
-        raise ValueError("flower: sigma, the noise level of y, must be positive")
+    require(sigma > 0, "flower: sigma, the noise level of y, must be positive")
     noise = noise_source(like, generator)
     noise_of_y = noise_source(y, generator) if gamma else None
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.acceleration.replay import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
@@ -31,8 +32,7 @@ def schedule(beta_max: float) -> tuple[Tensor, Tensor]:
     The roots of beta grow linearly from that of 1e-4 towards that of beta_max / 1000 over 1000 steps, but turn back
     half-way, so that beta is symmetric and never reaches its nominal end. Both sums count beta_n itself.
     """
-    if not 0 < beta_max < float("inf"):
-        raise ValueError(f"i2sb: beta_max must be positive, got {beta_max}")
+    require(0 < beta_max < float("inf"), f"i2sb: beta_max must be positive, got {beta_max}")
     ends = (1e-4**0.5, (beta_max / INTERVALS) ** 0.5)
     half = torch.linspace(*ends, INTERVALS, dtype=torch.float64)[: INTERVALS // 2].square()
     beta = torch.cat([half, half.flip(0)])
@@ -53,8 +53,7 @@ def times() -> Tensor:
 
 def spaced(steps: int) -> list[int]:
     """The indices 0 = n_0 < ... < n_N = 999 that N steps go through, as evenly as whole numbers can be."""
-    if not 1 <= steps < INTERVALS:
-        raise ValueError(f"i2sb: steps must be from 1 to {INTERVALS - 1}, got {steps}")
+    require(1 <= steps < INTERVALS, f"i2sb: steps must be from 1 to {INTERVALS - 1}, got {steps}")
     return [round(i * (INTERVALS - 1) / steps) for i in range(steps + 1)]
 
 
@@ -89,11 +88,11 @@ def sees_degraded(bridge: object, conditioned: bool | None = None) -> bool:
     images = getattr(bridge, "images", None)  # only the library's networks say it
     if images is None:
         return bool(conditioned)
-    if images > 2 or conditioned not in (None, images == 2):
-        raise ValueError(
-            f"i2sb: this network sees {images} image{'s'[: images - 1]}; a bridge sees its state, "
-            "and the degraded image too if it is conditioned"
-        )
+    require(
+        images <= 2 and conditioned in (None, images == 2),
+        f"i2sb: this network sees {images} image{'s'[: images - 1]}; a bridge sees its state, "
+        "and the degraded image too if it is conditioned",
+    )
     return bool(images == 2)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.baselines._common import Prior, Progress, at_time, begin, level, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -46,13 +47,11 @@ def ot_ode(
     spread
         Factor on t^2 in r^2. The published code has N there in super-resolution, by a misplaced power; elsewhere 1.
     """
-    if steps < 1 or not 0 < start < 1:
-        raise ValueError(f"ot_ode: needs steps >= 1 and start in (0, 1), got {steps} and {start}")
-    if schedule not in ("constant", "sqrt"):
-        raise ValueError(f'ot_ode: schedule must be "constant" or "sqrt", got {schedule!r}')
+    sensible = steps >= 1 and 0 < start < 1
+    require(sensible, f"ot_ode: needs steps >= 1 and start in (0, 1), got {steps} and {start}")
+    require(schedule in ("constant", "sqrt"), f'ot_ode: schedule must be "constant" or "sqrt", got {schedule!r}')
     like = begin(prior, op, y, sigma)
-    if sigma == 0:
-        raise ValueError("ot_ode: sigma, the noise level of y, must be positive")
+    require(sigma > 0, "ot_ode: sigma, the noise level of y, must be positive")
     x = start * like + (1 - start) * noise_source(like, generator)()
 
     def step(x: Tensor, t: Tensor) -> Tensor:

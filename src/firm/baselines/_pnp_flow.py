@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.acceleration.replay import replayed
 from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
 from firm.operators.base import LinearOperator
@@ -42,8 +43,8 @@ def pnp_flow(
     alpha
         How fast the data step shrinks.
     """
-    if steps < 1 or averages < 1:
-        raise ValueError(f"pnp_flow: steps and averages must be at least 1, got {steps} and {averages}")
+    counts = steps >= 1 and averages >= 1
+    require(counts, f"pnp_flow: steps and averages must be at least 1, got {steps} and {averages}")
     x = begin(prior, op, y, sigma)
     noise = noise_source(x, generator)
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.acceleration.replay import replayed
 from firm.baselines._common import Denoiser, Progress, begin
 from firm.operators import Identity, Mask, first_guess
@@ -57,11 +58,11 @@ def pnp_gs(
     generator
         Not used: nothing is drawn.
     """
-    if steps < 1 or step_length <= 0 or not 0 < relaxation <= 1 or factor <= 0:
-        raise ValueError(
-            f"pnp_gs: need steps >= 1, step_length > 0, relaxation in (0, 1] and factor > 0, "
-            f"got {steps}, {step_length}, {relaxation} and {factor}"
-        )
+    require(
+        steps >= 1 and step_length > 0 and 0 < relaxation <= 1 and factor > 0,
+        f"pnp_gs: need steps >= 1, step_length > 0, relaxation in (0, 1] and factor > 0, "
+        f"got {steps}, {step_length}, {relaxation} and {factor}",
+    )
     x = begin(denoiser, op, y, sigma)
 
     def level(s: float) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.baselines._common import Denoiser, Progress, begin, level, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
@@ -39,8 +40,8 @@ def pnp_hqs(
     A single step is at the level sigma: where A = I it is the denoiser applied to y. For images of N(m, c I) and a
     constant level s the fixed point is x = argmin |A x - y|^2 / (2 sigma^2) + weight |x - m|^2 / (2 (c + s^2)).
     """
-    if steps < 1 or weight <= 0 or first <= 0:
-        raise ValueError(f"pnp_hqs: steps, weight and first must be positive, got {steps}, {weight} and {first}")
+    positive = steps >= 1 and weight > 0 and first > 0
+    require(positive, f"pnp_hqs: steps, weight and first must be positive, got {steps}, {weight} and {first}")
     begin(denoiser, op, y, sigma)
     last = max(sigma, FLOOR)
     rho = weight * last**2

@@ -1,12 +1,23 @@
-"""The networks that the baselines need: found by name in a checkout, or trained by one command each."""
+"""The networks that the baselines run with: where they lie, how they were trained, and rows that are ready to run."""
 
 from __future__ import annotations
 
+import json
+from functools import partial
 from pathlib import Path
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from firm._model import load_network
+from firm._model import fingerprint, load_network
+from firm._sampling import Generators
+from firm._util.checks import require
+from firm.acceleration import fast_network
+from firm.acceleration._fast import Precision
+from firm.baselines.catalog import BASELINES, CELEBA, Baseline, baseline_names
+from firm.evaluation.methods import NamedMethod
+from firm.operators import LinearOperator
+from firm.tasks import BaseTask
 
 TRAINED_BY = {  # the beginning of a name -> how to make it
     "face-prior": "firm train configs/prior.yaml data=CELEBA out=runs/prior",
@@ -24,25 +35,92 @@ IN_REPOSITORY = (
 
 
 def folder() -> Path:
-    """Where the weights lie: ``weights`` of the checkout that this package is part of, or below here."""
+    """The folder of the weights: ``weights`` of the checkout that this package is part of, or of the current folder."""
     checkout = Path(__file__).parents[3] / "weights"
-    return checkout if checkout.is_dir() else Path("baselines") / "weights"
+    return checkout if checkout.is_dir() else Path("weights")
 
 
 def weights_file(name: str, where: Path | None = None) -> Path:
-    """Where the network NAME should lie: in the folder `where`, or the usual one."""
+    """The path where the network `name` should lie: in the folder `where`, or in the usual one."""
     return (folder() if where is None else where) / f"{name}.safetensors"
 
 
 def load_weights(name: str, where: Path | None = None) -> nn.Module:
-    """The network NAME.safetensors of the folder `where`, ready to call; its attribute ``card`` says what it is."""
+    """ "Load the network `name` from the folder `where`, or from the usual one.
+
+    It is ready to call, and its attribute ``card`` says what it is. FileNotFoundError says how to train a missing one.
+    """
     path = weights_file(name, where)
-    if not path.is_file():
-        made = next((how for start, how in TRAINED_BY.items() if name.startswith(start)), "")
-        where_from = (
-            "They are in the repository, not in the installed package: run in a checkout, name their folder (--weights)"
-            if name in IN_REPOSITORY
-            else "They do not come with firm: name the folder that has them (--weights)"
-        )
-        raise FileNotFoundError(f"{path}: no such weights. {where_from}" + (f", or train them: {made}" if made else ""))
+    made = next((f", or train them: {how}" for start, how in TRAINED_BY.items() if name.startswith(start)), "")
+    where_from = (
+        "They are in the repository, not in the installed package: run in a checkout, name their folder (--weights)"
+        if name in IN_REPOSITORY
+        else "They do not come with firm: name the folder that has them (--weights)"
+    )
+    require(path.is_file(), f"{path}: no such weights. {where_from}{made}", FileNotFoundError)
     return load_network(path)
+
+
+class Networks:
+    """The baselines' networks for one kind of images ("face"), loaded when first asked for, once each."""
+
+    def __init__(
+        self,
+        device: torch.device | str,
+        precision: Precision = "float32",
+        where: Path | None = None,
+        images: str = "face",
+    ) -> None:
+        self.device, self.precision, self.where, self.images = device, precision, where, images
+        self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
+
+    def has(self, name: str) -> bool:
+        """Whether the network lies where it is looked for."""
+        return weights_file(f"{self.images}-{name}", self.where).is_file()
+
+    def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
+        """The network and its fingerprint; as it is if gradients go through it, else made fast."""
+        if (name, gradients) not in self._ready:
+            net = load_weights(f"{self.images}-{name}", self.where).to(self.device)
+            quick = net if gradients else fast_network(net, self.precision, False)
+            rounding = getattr(quick, "dtype", torch.float32)  # what "auto" came to on this device
+            self._ready[name, gradients] = (quick, fingerprint(net, str(rounding).removeprefix("torch.")))
+        return self._ready[name, gradients]
+
+
+def available(names: list[str], networks: Networks) -> list[str]:
+    """Those of the rows that have their networks, in every task that they do."""
+    return [
+        name
+        for name in names
+        if all(
+            weights_file(f"{networks.images}-{BASELINES[name].weights.format(task=task)}", networks.where).is_file()
+            for task in CELEBA[BASELINES[name].method]
+        )
+    ]
+
+
+def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:
+    """The rows that `names` lists, ready for `firm.evaluation.evaluate`: in every task with its settings there."""
+    rows = [BASELINES[name] for name in baseline_names(names)]
+    return [NamedMethod(row.label, _unsettled, settle=partial(_settled, row, networks)) for row in rows]
+
+
+def _settled(row: Baseline, networks: Networks, task: BaseTask) -> NamedMethod | None:
+    values, name = row.settings(task), row.weights.format(task=task.name)
+    if values is None:
+        return None
+    if name != row.weights and task.name not in CELEBA[row.method] and not networks.has(name):
+        return None  # a network for each task, and nobody has trained one for this
+    net, weights = networks.get(name, row.gradients)
+    calls = row.calls(values)
+
+    def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+        return row.function(net, op, y, sigma, generator=generator, **values)
+
+    about = json.dumps([row.name, weights, values], sort_keys=True)
+    return NamedMethod(row.label, run, None if calls is None else calls.forward, fingerprint(None, about))
+
+
+def _unsettled(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+    raise RuntimeError("a baseline has settings for each task: take method.on(task)")

@@ -65,7 +65,8 @@ def rows_for(names: Sequence[str], steps: Sequence[int], integrator: Integrator,
     Models have one for each number of `steps` of the `integrator`.
     """
     from firm._util.custom import is_custom
-    from firm.baselines.methods import BASELINES, GROUPS, Networks, baseline_methods
+    from firm.baselines.catalog import BASELINES, GROUPS
+    from firm.baselines.weights import Networks, baseline_methods
     from firm.evaluation import firm_method, plain_methods
     from firm.evaluation.names import folder_name, joined, names_of_model, told_apart
 
@@ -105,7 +106,7 @@ def _load(name: str, how: Loading, several: bool) -> Firm:
     """A model; of several, the network of the user's own serves those that were saved with it."""
     from firm._model import bundled_for_images
     from firm._util.text import did_you_mean
-    from firm.baselines.methods import BASELINES, GROUPS
+    from firm.baselines.catalog import BASELINES, GROUPS
     from firm.cli.models import load_model
     from firm.evaluation import plain_methods
 

@@ -1,24 +1,28 @@
-"""What the learned estimators R_theta(x^{k+1}, x_t, t) of equation (78) share: how they are called."""
+"""How the learned estimators R_theta(x^{k+1}, x_t, t) of equation (78) are called, and the smallest one of them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from firm._util.checks import require, short
 from firm.networks.blocks import Conditioning, Stem
-from firm.networks.settings import require_number, short
 
 # What a network may see beside x^{k+1} and x_t, and how many further images that is.
 EXTRA = {"previous": 1, "context": 2, "iteration": 0}
 
 
 class Estimator(nn.Module):
-    """Called as ``net(x, x_t, t)`` with images (B, C, H, W) and times (B,); a network defines `_run`.
+    """Base of the U-Nets, called as ``net(x, x_t, t)`` with images (B, C, H, W) and times (B,).
 
-    With ``noise_level=True`` it is called as ``net(x, x_t, t, sigma)``, sigma (B,) the noise level of the measurements.
-    The images of ``extra`` stand after x_t, the iteration, (B,), comes last.
+    With ``noise_level=True`` a network is called as ``net(x, x_t, t, sigma)``, where sigma (B,) is the noise level of
+    the measurements. The images of ``extra`` stand after x_t, and the iteration, (B,), comes last.
+
+    A subclass builds its layers, `stem` and `conditioning` among them, and defines `_run`.
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
@@ -27,43 +31,45 @@ class Estimator(nn.Module):
     stem: Stem
     conditioning: Conditioning
 
-    def _prepare(self, levels: int, unshuffle: int, time_scale: float, noise_level: bool, extra: Sequence[str]) -> None:
-        """What all of them have to know before their layers are built; settings that make no sense are refused."""
+    def _prepare(self, levels: int, unshuffle: int, extra: Sequence[str]) -> None:
+        """Set what follows from the settings before there are layers: the images it sees and its stride."""
         kind = type(self).__name__
-        require_number(kind, "time_scale", time_scale, 1e6)
-        if not isinstance(noise_level, bool):
-            raise ValueError(f"{kind}: noise_level must be true or false, got {short(noise_level)}")
-        known = isinstance(extra, list | tuple) and all(name in EXTRA for name in extra)
-        if not known or len(set(extra)) < len(extra):
-            raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
-        if extra and type(self).images == 1:
-            raise ValueError(f"{kind} sees one image: it takes no extra, got {short(extra)}")
+        known = set(extra) <= EXTRA.keys() and len(set(extra)) == len(extra)
+        require(known, f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
+        require(not extra or self.images > 1, f"{kind} sees one image: it takes no extra, got {short(extra)}")
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.levels, self.unshuffle = levels, unshuffle
-        self.stride = unshuffle * 2 ** (levels - 1)  # sides of the images are multiples of it
+        self.stride = unshuffle * 2 ** (levels - 1)  # the sides of the images are multiples of it
 
     def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
-        """Estimate from the data-consistent iterate `x` and the flow state `x_t`, both (B, C, H, W), and t, (B,)."""
-        kind, images, scalars = type(self).__name__, (x, x_t, *others[: self.images - 2]), others[self.images - 2 :]
-        for image in images[1:]:
-            if image is None or image.shape != x.shape:
-                shape = None if image is None else tuple(image.shape)
-                extra = ", ".join(name for name in self.config.get("extra", ()) if EXTRA[name])
-                also = f" (x, x_t and those of extra: {extra}; Firm.posterior_mean passes them)" if extra else ""
-                raise ValueError(
-                    f"{kind} takes {self.images} images of one shape{also}, got {tuple(x.shape)} and {shape}"
-                )
+        """Estimate the clean images from the data-consistent iterate and the state of the flow.
+
+        Parameters
+        ----------
+        x, x_t
+            x^{k+1} and x_t of Algorithm 3, (B, C, H, W).
+        others
+            The further images of ``extra``, (B, C, H, W); then t, (B,); then, if the network was built to take them,
+            sigma and the iteration k, (B,).
+
+        Returns
+        -------
+        The estimate, (B, C, H, W).
+        """
         counts = "iteration" in self.config.get("extra", ())
-        most = 2 + counts  # t, sigma (whose absence has a message of its own), k
-        if not most - 1 <= len(scalars) <= most:
-            wanted = " and then the iteration" if counts else ""
+        images, scalars = (x, x_t, *others[: self.images - 2]), list(others[self.images - 2 :])
+        if any(image is None or image.shape != x.shape for image in images):
+            shapes = [None if image is None else tuple(image.shape) for image in images]
+            extra = ", ".join(name for name in self.config.get("extra", ()) if EXTRA[name])
+            also = f" (x, x_t and those of extra: {extra}; Firm.posterior_mean passes them)" if extra else ""
+            raise ValueError(f"{type(self).__name__} takes {self.images} images of one shape{also}, got {shapes}")
+        if not 1 + counts <= len(scalars) <= 2 + counts:  # t, sigma (whose absence has a message of its own), k
             raise ValueError(
-                f"{kind} takes {self.images} images, then t, then sigma with noise_level=True{wanted}; "
-                f"got {2 + len(others)} inputs"
+                f"{type(self).__name__} takes {self.images} images, then t, then sigma with noise_level=True"
+                f"{' and then the iteration' if counts else ''}; got {2 + len(others)} inputs"
             )
-        t, *more = scalars
-        k = more.pop() if counts else None
-        return self._checked(images, t, more[0] if more else None, k)  # type: ignore[arg-type]
+        k = scalars.pop() if counts else None
+        return self._checked(images, *scalars, k=k)  # type: ignore[arg-type]
 
     def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
         """The network itself: images (B, C, H, W) and one shift (B, width, 1, 1) a block in, one image out."""
@@ -72,28 +78,62 @@ class Estimator(nn.Module):
     def _checked(
         self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
     ) -> Tensor:
-        kind, x = type(self).__name__, images[0]
-        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
-            raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
-        if x.shape[-2] % self.stride or x.shape[-1] % self.stride:
-            raise ValueError(
-                f"{kind}: height and width must be multiples of {self.stride} "
-                f"({self.levels} levels, unshuffle {self.unshuffle}), got {x.shape[-2]}x{x.shape[-1]}"
-            )
+        """Run the network on images that it can take, with a noise level if and only if it was built for one."""
+        check_images(self, images[0], f"{self.levels} levels, unshuffle {self.unshuffle}")
         if (sigma is None) == self.config["noise_level"]:
             raise ValueError(
-                f"{kind}: this network was built with noise_level=True and needs sigma, the noise of the measurements"
+                f"{type(self).__name__}: this network was built with noise_level=True and needs sigma, the noise of "
+                "the measurements"
                 if sigma is None
-                else f"{kind}: sigma was given, but this network was built with noise_level=False"
+                else f"{type(self).__name__}: sigma was given, but this network was built with noise_level=False"
             )
         return self._run(images, self.conditioning(t, sigma, k))
 
 
 class OneImage(Estimator):
-    """An estimator's network on one image: the velocity v(x, t) of an unconditional flow."""
+    """Mixin that makes an estimator's network one on a single image: the velocity v(x, t) of an unconditional flow."""
 
     images = 1
 
     def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
-        """Velocity at `x` (B, C, H, W) and `t` (B,)."""
+        """Return the velocity, (B, C, H, W), at the states `x` (B, C, H, W) and times `t` (B,)."""
         return self._checked((x,), t, sigma)
+
+
+class MLP(nn.Module):
+    """The estimator of the toy problem, for points of the plane: a perceptron on [x, x_t, t].
+
+    Parameters
+    ----------
+    width, depth
+        Features of a hidden layer, and the number of hidden layers.
+    """
+
+    def __init__(self, width: int = 128, depth: int = 3) -> None:
+        super().__init__()
+        self.config: dict[str, Any] = dict(width=width, depth=depth)
+        sizes = [5] + [width] * depth
+        hidden = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.SiLU())]
+        self.layers = nn.Sequential(*hidden, nn.Linear(width, 2))
+
+    def forward(self, x: Tensor, x_t: Tensor, t: Tensor) -> Tensor:
+        """Estimate from the points `x` and `x_t`, both (B, 2), and the times `t`, (B,); returns (B, 2)."""
+        if x.ndim != 2 or x.shape[1] != 2:
+            raise ValueError(f"the toy problem's model takes points of the plane, (B, 2), got {tuple(x.shape)}")
+        out: Tensor = self.layers(torch.cat([x, x_t, t[:, None]], dim=1))
+        return out
+
+
+def check_images(net: nn.Module, x: Tensor, scales: str = "") -> None:
+    """Raise ValueError unless the network takes images of the shape of `x`, which is to be (B, C, H, W).
+
+    C has to be the ``channels`` of its ``config``, H and W multiples of its ``stride``, of which `scales` says why.
+    Messages are made only where they are needed: forming them would fix the sizes of a network that is exported.
+    """
+    kind, channels, stride = type(net).__name__, net.config["channels"], getattr(net, "stride", 1)  # type: ignore[index]
+    if x.ndim != 4 or x.shape[1] != channels:
+        raise ValueError(f"{kind} takes images (B, {channels}, H, W), got {tuple(x.shape)}")
+    if x.shape[2] % stride or x.shape[3] % stride:
+        raise ValueError(
+            f"{kind}: height and width must be multiples of {stride} ({scales}), got {x.shape[2]}x{x.shape[3]}"
+        )

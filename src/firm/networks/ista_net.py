@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.settings import whole
+from firm.networks.estimator import check_images
 from firm.operators.base import LinearOperator
 from firm.operators.guess import first_guess
 
@@ -38,8 +38,6 @@ class ISTANet(nn.Module):
 
     def __init__(self, channels: int = 3, phases: int = 9, features: int = 32) -> None:
         super().__init__()
-        channels, phases = whole("ISTANet", "channels", channels, 4096), whole("ISTANet", "phases", phases, 1000)
-        features = whole("ISTANet", "features", features, 65536)
         self.config: dict[str, Any] = dict(channels=channels, phases=phases, features=features)
         self.phases = nn.ModuleList(Phase(channels, features) for _ in range(phases))
         # No maps between features: parameters that Muon leaves to AdamW.
@@ -53,8 +51,7 @@ class ISTANet(nn.Module):
         with _float32(y):
             y = y.to(torch.promote_types(y.dtype, torch.float32))
             x = first_guess(op, y)
-        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
-            raise ValueError(f"ISTANet takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
+        check_images(self, x)
         total = x.new_zeros(len(x))
         for phase in self.phases:
             x, residual = phase(op, x, y, symmetry)

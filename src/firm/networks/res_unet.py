@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.blocks import Attention, Conditioning, Stem
+from firm.networks.blocks import Attention, Conditioning, Stem, blocks_of_levels
 from firm.networks.estimator import Estimator, OneImage
-from firm.networks.settings import per_level, short, whole, wholes
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalization
 TINY = 1e-6  # for pixels whose features are all zero
@@ -39,7 +38,7 @@ class ResUNet(Estimator):
     attention
         Whether there is self-attention in the last level.
     time_scale, noise_level, extra
-        As of `UNet`.
+        The same as those of `UNet`.
     """
 
     def __init__(
@@ -55,15 +54,10 @@ class ResUNet(Estimator):
         extra: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        kind = type(self).__name__
-        channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
-        widths = wholes(kind, "widths", widths, 65536, 12)
-        each = per_level(kind, blocks, len(widths))
-        self._prepare(len(widths), unshuffle, time_scale, noise_level, extra)
-        if not isinstance(attention, bool):
-            raise ValueError(f"{kind}: attention must be true or false, got {short(attention)}")
+        self._prepare(len(widths), unshuffle, extra)
+        each = blocks_of_levels(type(self).__name__, blocks, len(widths))
         self.config = dict(
-            channels=channels, widths=widths, blocks=each if isinstance(blocks, list | tuple) else blocks,
+            channels=channels, widths=tuple(widths), blocks=each if isinstance(blocks, list | tuple) else blocks,
             unshuffle=unshuffle, attention=attention,
             time_scale=time_scale, noise_level=noise_level, extra=tuple(extra),
         )  # fmt: skip
@@ -126,7 +120,7 @@ def fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> 
 
     Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.
     """
-    from firm.networks.plain_blocks_kernel import add_and_normalize, shifted_swish
+    from firm.networks.kernels import add_and_normalize, shifted_swish
 
     with torch.cuda.device_of(x):  # Triton launches on the current device
         x = x.contiguous(memory_format=torch.channels_last)

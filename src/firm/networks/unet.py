@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
+from firm._util.checks import require
+from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample, blocks_of_levels
 from firm.networks.estimator import Estimator, OneImage
-from firm.networks.settings import per_level, whole, wholes
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table 7, "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -74,18 +74,12 @@ class UNet(Estimator):
     ) -> None:
         super().__init__()
         kind = type(self).__name__
-        channels, unshuffle = whole(kind, "channels", channels, 4096), whole(kind, "unshuffle", unshuffle, 64)
-        side, ch = whole(kind, "side", side, 65536), whole(kind, "ch", ch, 8192)
-        groups = whole(kind, "groups", groups, 65536)
-        mult = wholes(kind, "mult", mult, 256, 12)
-        attention = wholes(kind, "attention", attention, 65536, 32, least=0)
-        each = per_level(kind, blocks, len(mult))
-        self._prepare(len(mult), unshuffle, time_scale, noise_level, extra)
-        if ch % 2:
-            raise ValueError(f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
+        require(ch % 2 == 0, f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
+        self._prepare(len(mult), unshuffle, extra)
+        each = blocks_of_levels(kind, blocks, len(mult))
         self.config = dict(
-            channels=channels, side=side, ch=ch, mult=mult,
-            blocks=each if isinstance(blocks, list | tuple) else blocks, attention=attention,
+            channels=channels, side=side, ch=ch, mult=tuple(mult),
+            blocks=each if isinstance(blocks, list | tuple) else blocks, attention=tuple(attention),
             groups=groups, unshuffle=unshuffle, time_scale=time_scale, noise_level=noise_level,
         )  # fmt: skip
         if extra:
@@ -124,9 +118,8 @@ class UNet(Estimator):
 
     @classmethod
     def preset(cls, preset: str) -> UNet:
-        """The paper's networks: "celeba", "afhq" and "afhq-deblurring"."""
-        if preset not in PRESETS:
-            raise ValueError(f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
+        """Build one of the paper's networks (Table 7): "celeba", "afhq" or "afhq-deblurring"."""
+        require(preset in PRESETS, f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
         return cls(**PRESETS[preset])
 
     def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:

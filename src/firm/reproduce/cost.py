@@ -22,7 +22,8 @@ from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
 from firm.acceleration._fast import fast
 from firm.acceleration.graphs import eagerly
-from firm.baselines.methods import BASELINES, Calls, Networks, baseline_methods, baseline_names
+from firm.baselines.catalog import BASELINES, Calls, baseline_names
+from firm.baselines.weights import Networks, baseline_methods
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, firm_method
 from firm.reproduce.evaluations import test_images

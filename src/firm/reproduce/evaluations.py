@@ -11,7 +11,7 @@ import torch
 
 from firm._model import Firm, load
 from firm.acceleration._fast import Precision, fast
-from firm.baselines.methods import Networks, baseline_methods
+from firm.baselines.weights import Networks, baseline_methods
 from firm.data import load_images
 from firm.data.images import Images
 from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from firm.baselines.methods import Networks, available, baseline_names
+from firm.baselines.catalog import baseline_names
+from firm.baselines.weights import Networks, available
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce.evaluations import Summary
 from firm.reproduce.published import METRICS, Scores

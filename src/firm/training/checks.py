@@ -11,7 +11,7 @@ from torch import nn
 
 from firm._util.custom import is_custom
 from firm._util.text import did_you_mean
-from firm.networks import NETWORKS, PRESETS, UNet
+from firm.networks import NETWORKS, PRESETS, UNet, build
 from firm.tasks import takes_mask
 from firm.training.errors import ConfigError
 from firm.training.objectives import NAMED, Objective, objective_class
@@ -134,8 +134,8 @@ def _check_network(c: TrainConfig, need: Any, usual: type[nn.Module], fits: tupl
     for key in arguments:
         need(key in known, f"network: {kind.__name__} has no argument {key!r}{did_you_mean(str(key), known)}")
     try:
-        with torch.device("meta"):  # without memory for its weights: the network checks its own settings
-            net = kind(**arguments)
+        with torch.device("meta"):  # without memory for its weights
+            net = build(kind, arguments)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"network: {error}") from error
     channels = arguments.get("channels", c.channels)

@@ -12,8 +12,7 @@ from firm._flow import interpolate
 from firm._sampling import noise_like
 from firm.data.images import Images
 from firm.metrics import psnr
-from firm.networks import PriorUNet
-from firm.networks.denoise import denoise
+from firm.networks import PriorUNet, denoise
 from firm.training.batch import Batch
 from firm.training.errors import ConfigError
 from firm.training.objectives import Objective

@@ -24,8 +24,7 @@ from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
-from firm.networks import NETWORKS, Estimator, ResUNet
-from firm.networks.estimator import OneImage
+from firm.networks import NETWORKS, Estimator, OneImage, ResUNet
 from firm.operators import dot_test
 from firm.operators.cg import waits
 from firm.tasks import BaseTask, Rows

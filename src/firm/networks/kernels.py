@@ -1,4 +1,7 @@
-"""The Triton kernels of `firm.networks.res_unet.Level`, between its convolutions; imported only where Triton is."""
+"""The Triton kernels that stand between the convolutions when restoring on a GPU; imported only where Triton is.
+
+At batch 1 the number of kernels is the time, so each of these does in one pass what torch does in several.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,57 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE = 4096  # values a program holds at once
+NORM_TILE, PIXEL_TILE = 8192, 4096  # values that a program holds at once
+
+
+def norm_swish(
+    x: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor, out: Tensor, groups: int, eps: float
+) -> None:
+    """Fill `out`. `x` and `out` are (B, C, H, W) in channels_last, `shift` (B, C), `weight` and `bias` (C,)."""
+    B, C, H, W = x.shape
+    channels = C // groups  # of a group
+    width = triton.next_power_of_2(channels)
+    rows = min(triton.next_power_of_2(H * W), max(NORM_TILE // width, 1))
+    # Without a shift the pointer is not read; it must still be one.
+    _norm_swish[(B, groups)](
+        x, x if shift is None else shift, weight, bias, out, H * W, C, channels, eps,
+        SHIFTED=shift is not None, ROWS=rows, WIDTH=width, num_warps=8,
+    )  # fmt: skip
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _norm_swish(  # type: ignore[no-untyped-def]
+    x, shift, weight, bias, out, pixels, C, channels, eps,
+    SHIFTED: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr,
+) -> Any:  # fmt: skip
+    """One program a sample and group: sums over its pixels, then the result, `ROWS` pixels at a time."""
+    b, group = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    row, column = tl.arange(0, ROWS)[:, None], tl.arange(0, WIDTH)[None, :]
+    channel = group * channels + column
+    inside = column < channels
+    start = b * pixels * C
+    add = tl.zeros([1, WIDTH], tl.float32)
+    if SHIFTED:
+        add += tl.load(shift + b * C + channel, mask=inside, other=0).to(tl.float32)
+
+    total, squares = tl.zeros([ROWS, WIDTH], tl.float32), tl.zeros([ROWS, WIDTH], tl.float32)
+    for first in range(0, pixels, ROWS):
+        here = inside & (first + row < pixels)
+        value = tl.load(x + start + (first + row) * C + channel, mask=here, other=0).to(tl.float32) + add
+        value = tl.where(here, value, 0)
+        total += value
+        squares += value * value
+    count = pixels * channels
+    mean = tl.sum(total) / count
+    variance = tl.maximum(tl.sum(squares) / count - mean * mean, 0)
+
+    scale = tl.load(weight + channel, mask=inside, other=0).to(tl.float32) / tl.sqrt(variance + eps)
+    offset = tl.load(bias + channel, mask=inside, other=0).to(tl.float32) + (add - mean) * scale
+    for first in range(0, pixels, ROWS):
+        here = inside & (first + row < pixels)
+        place = start + (first + row) * C + channel
+        value = tl.load(x + place, mask=here, other=0).to(tl.float32) * scale + offset
+        tl.store(out + place, (value * tl.sigmoid(value)).to(out.dtype.element_ty), mask=here)
 
 
 def add_and_normalize(x: Tensor, h: Tensor | None, bias: Tensor | None, out: Tensor, unit: Tensor, tiny: float) -> None:
@@ -38,7 +91,7 @@ def shifted_swish(h: Tensor, bias: Tensor, shift: Tensor) -> None:
 def _tiles(x: Tensor) -> tuple[int, int, int]:
     """Pixels and features that a program holds, and how many programs that makes."""
     pixels, width = x.numel() // x.shape[1], triton.next_power_of_2(x.shape[1])
-    rows = max(TILE // width, 1)
+    rows = max(PIXEL_TILE // width, 1)
     return rows, width, triton.cdiv(pixels, rows)
 
 

@@ -17,7 +17,7 @@ from firm.baselines import as_denoiser
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.networks import DRUNet, GradientResStep, GradientStep, PriorUNet
-from firm.networks.drunet import ResidualBlock
+from firm.networks.denoisers import ResidualBlock
 from firm.tasks import Rows
 from firm.training.batch import Batch
 from firm.training.config import ConfigError, load_config
