@@ -4,29 +4,17 @@ import numpy as np
 import pytest
 import torch
 from helpers import dense, dense_solve, relative_error
-from torch import nn
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
-from firm.baselines._diffpir import noise_levels
-from firm.networks import PriorUNet, denoise
+from firm.baselines._diffpir import _noise_levels
+from firm.networks import denoise
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
+from flow_helpers import Gaussian, small_network
 
 SIDE = 4
 PIXELS = SIDE**2
 NAMES = ("identity", "mask", "blur", "subsample")
-
-
-class Gaussian(nn.Module):
-    """v(x, t) = E[x_1 - x_0 | x_t = x] of the flow from N(0, I) to N(m, c I)."""
-
-    def __init__(self, m=0.0, c=1.0):
-        super().__init__()
-        self.m, self.c = m, c
-
-    def forward(self, x, t):
-        t = t.reshape(-1, *[1] * (x.ndim - 1))
-        return self.m + (self.c * t - (1 - t)) / (self.c * t**2 + (1 - t) ** 2) * (x - t * self.m)
 
 
 def operator(name):
@@ -89,9 +77,7 @@ def test_as_denoiser_is_the_posterior_mean():
 
 
 def test_as_denoiser_is_the_flows_estimate_of_the_scaled_image():
-    net = PriorUNet(3, side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=()).requires_grad_(False)
-    for p in net.parameters():
-        p.copy_(0.2 * torch.randn(p.shape))
+    net = small_network(channels=3).float()
     x, sigma = torch.randn(2, 3, 8, 8), 0.25
     t = 1 / (1 + sigma)
     v = net(t * x, torch.full((2,), t))
@@ -113,7 +99,7 @@ def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
     for gamma in (0, 1):
-        got = flower(Gaussian(), op, y, sigma, steps=steps, gamma=gamma)
+        got = flower(Gaussian(0.0, 1.0), op, y, sigma, steps=steps, gamma=gamma)
         torch.testing.assert_close(got, mean, rtol=1e-10, atol=1e-10)
 
 
@@ -127,9 +113,9 @@ def test_flowers_result_is_affine_in_the_noise(monkeypatch):
         return lambda: sign[0] * next(rows)[None]
 
     monkeypatch.setattr("firm.baselines._flower.noise_source", source)
-    one = flower(Gaussian(), op, y, 0.3, steps=3)
+    one = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
     sign[0] = -1.0
-    other = flower(Gaussian(), op, y, 0.3, steps=3)
+    other = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
     assert (one - other).abs().max() > 0.05
     torch.testing.assert_close((one + other) / 2, mean, rtol=1e-10, atol=1e-10)
 
@@ -143,13 +129,13 @@ def test_flower_with_gamma_1_samples_the_posterior(name, steps):
     mean, inverse = minimum(op, y, sigma**2)
     covariance = sigma**2 * inverse
     many = y.expand(count, -1, -1, -1).contiguous()
-    got = flower(Gaussian(), op, many, sigma, steps=steps, gamma=1, generator=torch.Generator().manual_seed(1))
+    got = flower(Gaussian(0.0, 1.0), op, many, sigma, steps=steps, gamma=1, generator=torch.Generator().manual_seed(1))
     got = got.flatten(1)
     variances = covariance.diagonal()
     assert ((got.mean(0) - mean.flatten()) / (variances / count).sqrt()).abs().max() < 5
     error = (variances[:, None] * variances + covariance**2) / count  # of the entries of a sample covariance
     assert ((torch.cov(got.T) - covariance) / error.sqrt()).abs().max() < 5
-    still = flower(Gaussian(), op, many[:2000], sigma, steps=steps, generator=torch.Generator().manual_seed(1))
+    still = flower(Gaussian(0.0, 1.0), op, many[:2000], sigma, steps=steps, generator=torch.Generator().manual_seed(1))
     assert float(torch.cov(still.flatten(1).T).trace() / covariance.trace()) < 0.9  # gamma 0 has less spread
 
 
@@ -176,7 +162,9 @@ def test_ot_odes_mean_converges_to_the_posterior_mean(name, no_noise):
     op, sigma = operator(name), 0.5
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
-    coarse, fine = (relative_error(ot_ode(Gaussian(), op, y, sigma, steps=N, start=1 / N), mean) for N in (50, 200))
+    coarse, fine = (
+        relative_error(ot_ode(Gaussian(0.0, 1.0), op, y, sigma, steps=N, start=1 / N), mean) for N in (50, 200)
+    )
     assert fine < 0.02
     assert 3 < coarse / fine < 5
 
@@ -186,7 +174,7 @@ def test_the_other_schedule_does_not_end_in_the_posterior(no_noise):
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, 0.25)
     wrong = [dict(schedule="sqrt"), dict(spread=100.0)]
-    errors = [relative_error(ot_ode(Gaussian(), op, y, 0.5, steps=200, start=0.005, **w), mean) for w in wrong]
+    errors = [relative_error(ot_ode(Gaussian(0.0, 1.0), op, y, 0.5, steps=200, start=0.005, **w), mean) for w in wrong]
     assert min(errors) > 0.05
 
 
@@ -259,7 +247,7 @@ def test_diffpir_is_an_affine_recursion(name, zeta):
     got = diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=weight, zeta=zeta,
                   generator=torch.Generator().manual_seed(5))  # fmt: skip
     draws = iter(torch.randn(N, PIXELS, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).numpy())
-    a, A, data = noise_levels(N).double().numpy(), matrix(op).numpy(), y.flatten().numpy()
+    a, A, data = _noise_levels(N).double().numpy(), matrix(op).numpy(), y.flatten().numpy()
     x = a[0] ** 0.5 * A.T @ data + (1 - a[0]) ** 0.5 * next(draws)
     for i in range(N):
         s2 = (1 - a[i]) / a[i]
@@ -281,7 +269,7 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     """
     op, m, c, sigma, weight = operator(name), 0.2, 0.01, 0.1, 2.0
     y = op.A(m + c**0.5 * images(1, 3))
-    a = float(noise_levels(2)[-1])
+    a = float(_noise_levels(2)[-1])
     expected, _ = minimum(op, y, weight * sigma**2 / (c + (1 - a) / a), m)
     errors = {}
     for steps, zeta in ((300, 1.0), (2000, 1.0), (300, 0.4)):
@@ -298,7 +286,7 @@ def test_diffpir_without_fresh_noise_does_not_reach_the_minimum(no_noise):
     op, m, c, sigma = operator("identity"), 0.2, 0.01, 0.1
     y = m + c**0.5 * images(1, 3)
     few, many = (diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=2.0, zeta=0.0) for N in (300, 900))
-    a = float(noise_levels(2)[-1])
+    a = float(_noise_levels(2)[-1])
     expected, _ = minimum(op, y, 2.0 * sigma**2 / (c + (1 - a) / a), m)
     assert relative_error(few - m, many - m) < 0.02
     assert relative_error(many - m, expected - m) > 0.5

@@ -1,47 +1,18 @@
-"""Flow-Priors: its step against the formulas with a dense Jacobian, and runs on small problems."""
+"""Flow-Priors: its step against the formulas with a dense Jacobian."""
 
 import pytest
 import torch
-from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from firm.baselines import flow_priors
-from firm.networks import PriorUNet
 from firm.operators import Blur, Fourier, Identity, Mask, Subsample, gaussian_kernel
+from flow_helpers import Gaussian, Tiny, seeds, small_network
 
 SIDE = 4
 
 
-class Gaussian(nn.Module):
-    """The velocity of the flow from N(0, I) to N(m, c I)."""
-
-    def forward(self, x, t, m=0.3, c=0.2):
-        t = t.reshape(-1, 1, 1, 1)
-        return m + (c * t - (1 - t)) / (c * t**2 + (1 - t) ** 2) * (x - t * m)
-
-
-class Tiny(nn.Module):
-    """A small velocity that is not linear, and quick."""
-
-    def __init__(self, channels=1):
-        super().__init__()
-        self.first, self.last = nn.Conv2d(channels, 4, 3, padding=1), nn.Conv2d(4, channels, 3, padding=1)
-        self.double().requires_grad_(False)
-
-    def forward(self, x, t):
-        return 2 * self.last(torch.tanh(2 * self.first(x) + t.reshape(-1, 1, 1, 1)))
-
-
-def small_prior(channels=1):
-    net = PriorUNet(channels, side=SIDE, ch=8, mult=(1,), blocks=1, groups=4, attention=()).double()
-    g = torch.Generator().manual_seed(1)
-    for p in net.parameters():
-        p.requires_grad_(False).copy_(0.25 * torch.randn(p.shape, generator=g))
-    return net
-
-
-def images(batch=1, seed=0, channels=1):
-    return torch.randn(batch, channels, SIDE, SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+def images(batch=1, seed=0):
+    return torch.randn(batch, 1, SIDE, SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def operators():
@@ -52,10 +23,6 @@ def operators():
         "subsample": Subsample(2),
         "fourier": Fourier(mask),
     }
-
-
-def seeds(*numbers):
-    return [torch.Generator().manual_seed(n) for n in numbers]
 
 
 def transcribed(net, op, y, steps, done, updates, rate, weight, generator):
@@ -91,7 +58,9 @@ def transcribed(net, op, y, steps, done, updates, rate, weight, generator):
 
 
 @pytest.mark.parametrize("updates", [1, 2])
-@pytest.mark.parametrize(("name", "network"), [*((name, Tiny) for name in operators()), ("mask", small_prior)])
+@pytest.mark.parametrize(
+    ("name", "network"), [*((name, Tiny) for name in operators()), ("mask", lambda: small_network(side=SIDE))]
+)
 def test_the_steps_are_the_formulas(name, network, updates):
     """At the first time, and at one after it."""
     net, op, seen = network(), operators()[name], []
@@ -106,7 +75,7 @@ def test_the_steps_are_the_formulas(name, network, updates):
 
 def test_the_trace_matters_in_these_tests():
     """With no weight on the data and at the first time, all but the trace is x itself: the update would be its sign."""
-    net, op, y = small_prior(), Identity(), images(1, 5)
+    net, op, y = small_network(side=SIDE), Identity(), images(1, 5)
     x_0 = torch.randn(1, 1, SIDE, SIDE, dtype=torch.float64, generator=seeds(7)[0])
     x = flow_priors(net, op, y, 0.1, steps=1, rate=0.01, weight=0.0, generator=seeds(7))
     moved = x_0 - 0.01 * x_0.sign()
@@ -123,36 +92,3 @@ def test_the_state_follows_the_measurements():
     assert (op.A(x) - y).abs().max() < 0.1  # the length of two updates
     hidden = x[(op.mask == 0).expand_as(x)]
     assert (hidden - 0.3).abs().max() < 0.15  # where nothing was measured, the most likely value
-
-
-def test_an_images_result_does_not_depend_on_its_batch():
-    net, op = small_prior(), operators()["blur"]
-    y = op.A(images(3, 5))
-    together = flow_priors(net, op, y, 0.1, steps=5, generator=seeds(3, 4, 5))
-    alone = flow_priors(net, op, y[1:2], 0.1, steps=5, generator=seeds(4))
-    torch.testing.assert_close(together[1:2], alone, rtol=1e-8, atol=1e-8)
-    assert (together[0] - together[1]).abs().max() > 0.1
-
-
-def test_single_precision_complex_measurements_and_no_grad():
-    net, op = small_prior(3).float(), Fourier(operators()["mask"].mask.float())
-    y = op.A(images(2, 5, 3).float())
-    assert y.is_complex()
-    with torch.no_grad():
-        x = flow_priors(net, op, y, 0.1, steps=4, generator=seeds(1, 2))
-    assert (x.dtype, x.shape, x.requires_grad) == (torch.float32, (2, 3, SIDE, SIDE), False)
-    assert torch.equal(x, flow_priors(net, op, y, 0.1, steps=4, generator=seeds(1, 2)))
-
-
-def test_what_cannot_be_run_is_refused():
-    net, op, y = small_prior(), operators()["mask"], images(1)
-    with pytest.raises(ValueError, match="steps and updates must be at least 1, got 0 and 1"):
-        flow_priors(net, op, y, 0.1, steps=0)
-    with pytest.raises(ValueError, match="steps and updates must be at least 1, got 100 and 0"):
-        flow_priors(net, op, y, 0.1, updates=0)
-    with pytest.raises(ValueError, match="NaN"):
-        flow_priors(net, op, y * float("nan"), 0.1)
-    with pytest.raises(ValueError, match="sigma"):
-        flow_priors(net, op, y, -1.0)
-    with pytest.raises(ValueError, match=r"the network is for images \(B, 1, H, W\)"):
-        flow_priors(net, op, images(1, channels=3), 0.1)

@@ -78,26 +78,3 @@ def test_pnp_gs_ends_where_data_and_prior_balance():
     x = pnp_gs(shrink, op, y, 0.1, steps=300, step_length=1.0, relaxation=0.5, factor=1.0)
     pull = op.A_adjoint(op.A(x) - y)
     assert (pull + 0.5 * 0.275 * (x - pull)).abs().max() < 1e-10
-
-
-def test_pnp_gs_treats_every_image_alone(gradient_step):
-    y, _ = images_and_levels()
-    for op in (Blur(gaussian_kernel(5, 1.0)).double(), Mask(torch.eye(8, dtype=torch.float64))):
-        together = pnp_gs(gradient_step, op, y, 0.1, steps=2)
-        apart = torch.cat([pnp_gs(gradient_step, op, v[None], 0.1, steps=2) for v in y])
-        torch.testing.assert_close(together, apart)
-
-
-def test_pnp_gs_refuses_what_it_cannot_take(gradient_step):
-    y = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
-    with pytest.raises(ValueError, match="are NaN or infinite"):
-        pnp_gs(gradient_step, Identity(), y * float("nan"), 0.1)
-    with pytest.raises(ValueError, match=r"the network is for images \(B, 3, H, W\)"):
-        pnp_gs(gradient_step, Identity(), y[:, :1], 0.1)
-    with pytest.raises(ValueError, match="sides that are multiples of 2"):
-        pnp_gs(gradient_step, Identity(), y[..., :7], 0.1)
-    with pytest.raises(ValueError, match="the noise level of y"):
-        pnp_gs(gradient_step, Identity(), y, -0.1)
-    for wrong in (dict(steps=0), dict(step_length=0.0), dict(relaxation=1.5), dict(factor=0.0)):
-        with pytest.raises(ValueError, match="pnp_gs: need steps >= 1"):
-            pnp_gs(gradient_step, Identity(), y, 0.1, **wrong)

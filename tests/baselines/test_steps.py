@@ -1,4 +1,4 @@
-"""PnP-Flow, Flower, OT-ODE, PnP-HQS and DiffPIR with a network: single steps written down again, batches, errors."""
+"""PnP-Flow, Flower, OT-ODE, PnP-HQS and DiffPIR with a network: single steps written down again."""
 
 import math
 
@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
-from firm.baselines._diffpir import noise_levels
-from firm.networks import PriorUNet
-from firm.operators import Blur, Identity, Mask, Subsample, from_functions, gaussian_kernel
+from firm.baselines._diffpir import _noise_levels
+from firm.operators import Blur, Mask, Subsample, from_functions, gaussian_kernel
+from flow_helpers import seeds, small_network
 
 SIDE, CHANNELS = 8, 2
 SHAPE, D = (CHANNELS, SIDE, SIDE), CHANNELS * SIDE * SIDE
@@ -19,12 +19,7 @@ SIGMA = 0.15
 
 @pytest.fixture(scope="module")
 def net():
-    """A velocity that is neither linear nor small."""
-    prior = PriorUNet(CHANNELS, side=SIDE, ch=8, mult=(1,), blocks=1, groups=4, attention=()).double()
-    g = torch.Generator().manual_seed(1)
-    for p in prior.parameters():
-        p.requires_grad_(False).copy_(0.25 * torch.randn(p.shape, generator=g))
-    return prior
+    return small_network(channels=CHANNELS)
 
 
 def operator(name):
@@ -34,7 +29,7 @@ def operator(name):
         return from_functions(lambda x: x.flatten(1) @ M.T, lambda y: (y @ M).reshape(-1, *SHAPE))
     mask = (torch.rand(SIDE, SIDE, generator=g) < 0.5).double()
     blur = Blur(gaussian_kernel(5, 0.8).double())
-    return {"identity": Identity(), "mask": Mask(mask), "blur": blur, "subsample": Subsample(2)}[name]
+    return {"mask": Mask(mask), "blur": blur, "subsample": Subsample(2)}[name]
 
 
 def images(batch=1, seed=0):
@@ -45,10 +40,6 @@ def images(batch=1, seed=0):
 def measured(op, batch=1):
     y = op.A(images(batch, 5))
     return y + SIGMA * torch.randn(y.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(6))
-
-
-def seeds(*numbers):
-    return [torch.Generator().manual_seed(n) for n in numbers]
 
 
 def draws(seed, *shape):
@@ -82,9 +73,6 @@ def same(got, expected):
 
 
 OPERATORS = ("matrix", "mask", "blur", "subsample")
-
-
-# Single steps
 
 
 @pytest.mark.parametrize("averages", [1, 3])
@@ -203,142 +191,7 @@ def test_three_steps_of_diffpir(name, zeta, net):
 def test_diffpirs_levels(steps):
     product = np.cumprod(1 - np.linspace(1e-4, 2e-2, 1000))
     passed = np.minimum(np.floor(np.sqrt(np.linspace(0, 1000**2, steps))).astype(int), 999)
-    levels = noise_levels(steps)
+    levels = _noise_levels(steps)
     np.testing.assert_allclose(levels.numpy(), product[999 - passed], rtol=1e-7)
     assert len(levels) == steps
     assert bool((levels.diff() > 0).all())
-
-
-# What they have in common
-
-
-METHODS = {
-    "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
-    "flower": (flower, dict(steps=3, averages=2, gamma=1)),
-    "ot_ode": (ot_ode, dict(steps=5, start=0.4)),
-    "pnp_hqs": (pnp_hqs, dict(steps=3)),
-    "diffpir": (diffpir, dict(steps=3)),
-}
-CALLBACKS = {"flower": 6}
-
-
-def network_of(name, net):
-    return as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net
-
-
-@pytest.mark.parametrize("operator_name", ["matrix", "blur", "subsample"])
-@pytest.mark.parametrize("name", METHODS)
-def test_an_images_result_does_not_depend_on_its_batch(name, operator_name, net):
-    method, settings = METHODS[name]
-    op = operator(operator_name)
-    y = measured(op, 3)
-    together = method(network_of(name, net), op, y, SIGMA, generator=seeds(3, 4, 5), **settings)
-    alone = method(network_of(name, net), op, y[1:2], SIGMA, generator=seeds(4), **settings)
-    torch.testing.assert_close(together[1:2], alone, rtol=1e-7, atol=1e-8)
-    assert (together[0] - together[1]).abs().max() > 0.1
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_a_seed_is_a_result_and_another_seed_another(name, net):
-    method, settings = METHODS[name]
-    op = operator("blur")
-    y = measured(op, 2)
-    one, again, other = (
-        method(network_of(name, net), op, y, SIGMA, generator=seeds(*s), **settings) for s in ((3, 4), (3, 4), (5, 6))
-    )
-    assert torch.equal(one, again)
-    assert torch.equal(one, other) == (name == "pnp_hqs")  # which draws nothing
-    assert not one.requires_grad
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_callback_sees_every_step(name, net):
-    method, settings = METHODS[name]
-    op, seen = operator("mask"), []
-    got = method(network_of(name, net), op, measured(op, 2), SIGMA, generator=seeds(3, 4), **settings,
-                 callback=lambda *row: seen.append((*row[:2], row[2].clone())))  # fmt: skip
-    total = CALLBACKS.get(name, 3)
-    assert [row[:2] for row in seen] == [(i + 1, total) for i in range(total)]
-    assert all(row[2].shape == got.shape for row in seen)
-    if name == "flower":  # the runs one after the other; their results are averaged
-        same(got, (seen[2][2] + seen[5][2]) / 2)
-    else:
-        assert torch.equal(seen[-1][2], got)
-    assert (seen[0][2] - seen[-1][2]).abs().max() > 1e-3
-
-
-def test_steps_that_nothing_would_do_are_not_made(net):
-    """OT-ODE from t_0 = 0.4 in 5 steps makes 3."""
-    seen = []
-    op = operator("mask")
-    ot_ode(net, op, measured(op), SIGMA, steps=5, start=0.4, callback=lambda *row: seen.append(row[:2]))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-
-
-# Errors, before any work
-
-
-@pytest.fixture
-def idle():
-    """A network that must not be called."""
-
-    class Idle(PriorUNet):
-        def forward(self, *inputs):
-            raise AssertionError("work was done")
-
-    return Idle(CHANNELS, side=SIDE, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_wrong_measurements_are_refused(name, idle):
-    method, settings = METHODS[name]
-    method_of = network_of(name, idle)
-    y = torch.zeros(1, *SHAPE)
-    broken = y.clone()
-    broken[0, 0, 1, 1] = float("nan")
-    cases = [
-        (broken, 0.1, r"1 values of y.*NaN"),
-        (y, -0.1, r"sigma, the noise level of y.*-0\.1"),
-        (y, float("nan"), "sigma, the noise level of y"),
-        (torch.zeros(1, 3, SIDE, SIDE), 0.1, r"the network is for images \(B, 2, H, W\), these are \(1, 3, 8, 8\)"),
-        (torch.zeros(1, CHANNELS, SIDE, 7), 0.1, "multiples of 2, the images have 8x7"),
-        (torch.zeros(1, CHANNELS, 7, SIDE), 0.1, "multiples of 2, the images have 7x8"),
-    ]
-    if name in ("flower", "ot_ode", "diffpir"):
-        cases.append((y, 0.0, f"{name}: sigma, the noise level of y, must be positive"))
-    for wrong, sigma, message in cases:
-        with pytest.raises(ValueError, match=message):
-            method(method_of, Identity(), wrong, sigma, **settings)
-
-
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("pnp_flow", dict(steps=0), "pnp_flow: steps and averages must be at least 1, got 0 and 1"),
-        ("pnp_flow", dict(averages=0), "pnp_flow: steps and averages must be at least 1, got 100 and 0"),
-        ("flower", dict(steps=0), "flower: steps and averages must be at least 1, got 0 and 1"),
-        ("flower", dict(averages=-1), "flower: steps and averages"),
-        ("flower", dict(gamma=2), "flower: gamma must be 0 or 1, got 2"),
-        ("ot_ode", dict(steps=0), r"ot_ode: needs steps >= 1 and start in \(0, 1\), got 0 and 0\.1"),
-        ("ot_ode", dict(start=0.0), "ot_ode: needs steps >= 1 and start"),
-        ("ot_ode", dict(start=1.0), "ot_ode: needs steps >= 1 and start"),
-        ("ot_ode", dict(schedule="linear"), """ot_ode: schedule must be "constant" or "sqrt", got 'linear'"""),
-        ("pnp_hqs", dict(steps=0), "pnp_hqs: steps, weight and first must be positive, got 0"),
-        ("pnp_hqs", dict(weight=0.0), "pnp_hqs: steps, weight and first"),
-        ("pnp_hqs", dict(first=0.0), "pnp_hqs: steps, weight and first"),
-        ("diffpir", dict(steps=0), "diffpir: needs steps >= 1, weight > 0, zeta in"),
-        ("diffpir", dict(weight=-1.0), "diffpir: needs steps >= 1, weight > 0, zeta in"),
-        ("diffpir", dict(zeta=1.5), "diffpir: needs steps >= 1, weight > 0, zeta in"),
-    ],
-)
-def test_wrong_settings_are_refused(name, wrong, message, idle):
-    with pytest.raises(ValueError, match=message):
-        METHODS[name][0](network_of(name, idle), Identity(), torch.zeros(1, *SHAPE), 0.1, **wrong)
-
-
-@pytest.mark.parametrize("name", ["pnp_flow", "pnp_hqs"])
-def test_measurements_without_noise_are_restored(name, net):
-    method, settings = METHODS[name]
-    op = operator("blur")
-    x = method(network_of(name, net), op, op.A(images(1, 5)), 0.0, generator=seeds(1), **settings)
-    assert bool(x.isfinite().all())

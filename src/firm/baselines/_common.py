@@ -95,8 +95,3 @@ def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:
     if x.device.type != "cpu":
         generator = [moved(g) for g in generator] if isinstance(generator, Sequence) else moved(generator)
     return lambda: noise_like(x, generator)
-
-
-def level(value: float | Tensor, x: Tensor) -> Tensor:
-    """One number of the whole batch as a tensor without dimensions, of the type and on the device of `x`."""
-    return torch.as_tensor(value, dtype=x.dtype, device=x.device)

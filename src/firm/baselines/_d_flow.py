@@ -80,12 +80,12 @@ def d_flow(
         """The objective of image `i`, (1,), at the noise z (1, C, H, W), followed by its gradient: (1 + C H W,)."""
         with torch.enable_grad(), torch.autocast(z.device.type, enabled=False):
             z = z.detach().requires_grad_()
-            f = objective(prior, op, y, z, regularization, sign, i)
+            f = _objective(prior, op, y, z, regularization, sign, i)
             (g,) = torch.autograd.grad(f, z)
         return torch.cat([f.detach(), g.flatten()])
 
     evaluate = replayed(evaluate, y.device)
-    start = blend**0.5 * integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
+    start = blend**0.5 * _integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
     rows = [z.clone() for z in start.split(1)]
     optimizers = [torch.optim.LBFGS([z], max_iter=inner, history_size=100, line_search_fn="strong_wolfe") for z in rows]
     for done in range(1, outer + 1):
@@ -98,30 +98,30 @@ def d_flow(
 
             optimizer.step(closure)  # type: ignore[arg-type]
         if callback is not None:
-            callback(done, outer, to_images(prior, torch.cat(rows)))
-    return to_images(prior, torch.cat(rows))
+            callback(done, outer, _to_images(prior, torch.cat(rows)))
+    return _to_images(prior, torch.cat(rows))
 
 
-def objective(
+def _objective(
     prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regularization: float, sign: Sign, i: Tensor
 ) -> Tensor:
     """|A T(z) - y_i|^2 + regularization R(z) of images `i` (n,) at the noise `z` (n, C, H, W), (n,)."""
-    images = to_images(prior, z)
+    images = _to_images(prior, z)
     # The operator may hold a mask or a kernel for each image of the batch, so it is given a whole batch.
     batch = images.new_zeros(len(y), *images.shape[1:]).index_copy(0, i, images)
     residual = (op.A(batch) - y).index_select(0, i)
     fit = (residual * residual.conj()).real.flatten(1).sum(1)
-    return fit + regularization * norm_penalty(z, sign)
+    return fit + regularization * _norm_penalty(z, sign)
 
 
-def norm_penalty(z: Tensor, sign: Sign) -> Tensor:
+def _norm_penalty(z: Tensor, sign: Sign) -> Tensor:
     """R(z) of every image, (B,). The bounds of the square and of the logarithm are the published code's."""
     square = z.flatten(1).square().sum(1)
     unlikely = (square / 2).clamp(max=1e6) - (z[0].numel() - 1) * torch.log(square.sqrt() + 1e-5)
     return unlikely if sign == "corrected" else -unlikely
 
 
-def to_images(prior: Prior, z: Tensor) -> Tensor:
+def _to_images(prior: Prior, z: Tensor) -> Tensor:
     """T(z): the flow from noise z at t = 0 to images at t = 1, by midpoint steps."""
     dt = 1 / STEPS
     for i in range(STEPS):
@@ -131,7 +131,7 @@ def to_images(prior: Prior, z: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def integrate(prior: Prior, x: Tensor, start: float, end: float, tolerance: float = 1e-5) -> Tensor:
+def _integrate(prior: Prior, x: Tensor, start: float, end: float, tolerance: float = 1e-5) -> Tensor:
     """The flow dx/dt = v(x, t) from `x` (B, C, H, W) at time `start` to time `end`, which may lie before it.
 
     The rule is that of Dormand and Prince, of order 5, with steps of its own for every image. A step is accepted where

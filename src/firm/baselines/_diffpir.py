@@ -7,7 +7,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Denoiser, Progress, begin, level, noise_source, recorded
+from firm.baselines._common import Denoiser, Progress, begin, noise_source, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -52,7 +52,7 @@ def diffpir(
     require(sensible, f"diffpir: needs steps >= 1, weight > 0, zeta in [0, 1], got {steps}, {weight}, {zeta}")
     begin(denoiser, op, y, sigma)
     require(sigma > 0, "diffpir: sigma, the noise level of y, must be positive")
-    a = noise_levels(steps).to(y.device)
+    a = _noise_levels(steps).to(y.device)
     x = first_guess(op, y)
     noise = noise_source(x, generator)
     x = a[0].sqrt() * x + (1 - a[0]).sqrt() * noise()
@@ -65,7 +65,7 @@ def diffpir(
 
     estimate = recorded(estimate, op, y)
     for i in range(steps):
-        now = level(a[i], x)
+        now = a[i].to(x)
         u = estimate(x, now).clone()
         if i + 1 < steps:
             n = (x - now.sqrt() * u) / (1 - now).sqrt()
@@ -76,7 +76,7 @@ def diffpir(
     return u
 
 
-def noise_levels(steps: int) -> Tensor:
+def _noise_levels(steps: int) -> Tensor:
     """a = prod (1 - beta) at `steps` of the diffusion's times, from the noisiest: T - floor(sqrt(linspace(0, T^2)))."""
     a = (1 - torch.linspace(*BETA, TIMES, dtype=torch.float64)).cumprod(0)
     passed = torch.linspace(0, TIMES**2, steps, dtype=torch.float64).sqrt().floor().long().clamp(max=TIMES - 1)

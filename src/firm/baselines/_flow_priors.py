@@ -56,12 +56,25 @@ def flow_priors(
     x = x_0 = noise()
     y_0, dt = op.A(x_0), 1 / steps
 
+    def gradient(x: Tensor, t: Tensor, first: Tensor, e: Tensor, y_next: Tensor) -> Tensor:
+        """The gradient by x of what a step lowers; `e` (B, C, H, W) are signs: the trace is estimated as e'J_v e."""
+        # Only the plain attention has second derivatives.
+        with torch.enable_grad(), torch.autocast(x.device.type, enabled=False), sdpa_kernel(SDPBackend.MATH):
+            x = x.detach().requires_grad_()
+            v = at_time(prior, x, t)
+            (transposed,) = torch.autograd.grad(v, x, e, create_graph=True)  # J_v' e
+            residual = op.A(x + dt * v) - y_next
+            loss = weight * (residual * residual.conj()).real.sum() + dt * (transposed * e).sum()
+            (g,) = torch.autograd.grad(loss, x)
+        x, v = x.detach(), v.detach()
+        return g + torch.where(first, x, (x - t * v) / (1 - t))
+
     @torch.no_grad()
     def step(x: Tensor, t: Tensor, first: Tensor, *signs: Tensor) -> Tensor:
         y_next = (t + dt) * y + (1 - t - dt) * y_0
         mean, square = torch.zeros_like(x), torch.zeros_like(x)
         for k, e in enumerate(signs, start=1):
-            g = _gradient(prior, op, x, t, first, e, y_next, dt, weight)
+            g = gradient(x, t, first, e, y_next)
             mean = MEAN_DECAY * mean + (1 - MEAN_DECAY) * g
             square = SQUARE_DECAY * square + (1 - SQUARE_DECAY) * g.square()
             size = (square / (1 - SQUARE_DECAY**k)).sqrt() + SMALLEST
@@ -76,27 +89,3 @@ def flow_priors(
         if callback is not None:
             callback(i + 1, steps, x)
     return x.clone()
-
-
-def _gradient(
-    prior: Prior,
-    op: LinearOperator,
-    x: Tensor,
-    t: Tensor,
-    first: Tensor,
-    e: Tensor,
-    y_next: Tensor,
-    dt: float,
-    weight: float,
-) -> Tensor:
-    """The gradient by x of what a step lowers; `e` (B, C, H, W) are the signs that estimate the trace as e'J_v e."""
-    # Only the plain attention has second derivatives.
-    with torch.enable_grad(), torch.autocast(x.device.type, enabled=False), sdpa_kernel(SDPBackend.MATH):
-        x = x.detach().requires_grad_()
-        v = at_time(prior, x, t)
-        (transposed,) = torch.autograd.grad(v, x, e, create_graph=True)  # J_v' e
-        residual = op.A(x + dt * v) - y_next
-        loss = weight * (residual * residual.conj()).real.sum() + dt * (transposed * e).sum()
-        (g,) = torch.autograd.grad(loss, x)
-    x, v = x.detach(), v.detach()
-    return g + torch.where(first, x, (x - t * v) / (1 - t))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source, recorded
+from firm.baselines._common import Prior, Progress, begin, clean, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -65,7 +65,7 @@ def flower(
     for run in range(averages):
         x = noise()
         for i in range(steps):
-            t = level(i / steps, x)
+            t = x.new_tensor(i / steps)
             drawn = (noise(), noise_of_y()) if noise_of_y is not None else ()
             refined = refine(x, t, *drawn)
             after = (i + 1) / steps

@@ -14,8 +14,9 @@ from firm.acceleration.replay import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
 
-Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), estimates (x_n - clean) / s_n; t is (B,), see `times`
+Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), estimates (x_n - clean) / s_n; t is (B,), see `TIMES`
 INTERVALS = 1000
+TIMES = torch.linspace(1e-4, 1, INTERVALS, dtype=torch.float64, device="cpu")  # what the network is given at step n
 MODES: dict[type, tuple[float, bool]] = {Subsample: (0.3, False), Downsample: (0.3, False)}  # beta_max, OT-ODE?
 OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publication does not treat
 
@@ -26,32 +27,27 @@ def mode_of(op: LinearOperator) -> tuple[float, bool]:
 
 
 @cache
-def schedule(beta_max: float) -> tuple[Tensor, Tensor]:
-    """s_n^2 and sbar_n^2, (1000,) each in float64: the noise between the clean image and step n, and beyond.
+def schedule(beta_max: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The noise of the bridge at its 1000 steps, each result (1000,) in float64.
 
     The roots of beta grow linearly from that of 1e-4 towards that of beta_max / 1000 over 1000 steps, but turn back
-    half-way, so that beta is symmetric and never reaches its nominal end. Both sums count beta_n itself.
+    half-way, so that beta is symmetric and never reaches its nominal end.
+
+    Returns
+    -------
+    s_n^2, the variance between the clean image and step n; then, for q(x_n | clean, degraded), the weight of the
+    degraded image in its mean, s_n^2 / (s_n^2 + sbar_n^2), and its variance, s_n^2 sbar_n^2 / (s_n^2 + sbar_n^2), where
+    sbar_n^2 is the variance beyond step n. Both sums count beta_n itself.
     """
     require(0 < beta_max < float("inf"), f"i2sb: beta_max must be positive, got {beta_max}")
     ends = (1e-4**0.5, (beta_max / INTERVALS) ** 0.5)
     half = torch.linspace(*ends, INTERVALS, dtype=torch.float64)[: INTERVALS // 2].square()
     beta = torch.cat([half, half.flip(0)])
-    return beta.cumsum(0), beta.flip(0).cumsum(0).flip(0)
+    s2, sbar2 = beta.cumsum(0), beta.flip(0).cumsum(0).flip(0)
+    return s2, s2 / (s2 + sbar2), s2 * sbar2 / (s2 + sbar2)
 
 
-def marginal(beta_max: float) -> tuple[Tensor, Tensor]:
-    """q(x_n | clean, degraded): the weight of the degraded image in its mean, and its variance; (1000,) each."""
-    s2, sbar2 = schedule(beta_max)
-    return s2 / (s2 + sbar2), s2 * sbar2 / (s2 + sbar2)
-
-
-@cache
-def times() -> Tensor:
-    """What the network is told at step n, (1000,) in float64: from 1e-4 to 1."""
-    return torch.linspace(1e-4, 1, INTERVALS, dtype=torch.float64)
-
-
-def spaced(steps: int) -> list[int]:
+def _spaced(steps: int) -> list[int]:
     """The indices 0 = n_0 < ... < n_N = 999 that N steps go through, as evenly as whole numbers can be."""
     require(1 <= steps < INTERVALS, f"i2sb: steps must be from 1 to {INTERVALS - 1}, got {steps}")
     return [round(i * (INTERVALS - 1) / steps) for i in range(steps + 1)]
@@ -113,7 +109,7 @@ def i2sb(
     """Restore images (B, C, H, W) from `y`. Network calls: steps.
 
     The publication calls the clean image x_0 and the degraded one x_1, where FIRM's x_1 is clean; so they have names
-    here. From x = degraded, n = 999, over the indices m < n of `spaced` down to 0, with r = s_m^2 / s_n^2:
+    here. From x = degraded, n = 999, over the indices m < n of `_spaced` down to 0, with r = s_m^2 / s_n^2:
 
         clean = x - s_n e(x, t_n)                   or e(x, degraded, t_n), if `conditioned`
         x     = (1 - r) clean + r x + sqrt(r (s_n^2 - s_m^2)) eps          p(x_m | clean, x_n)
@@ -139,7 +135,7 @@ def i2sb(
         neither noise nor holes (``--cond-x1`` of the published code always shows it, and noise in the holes). By
         default it does if it is one of the library's on two images (`ResUNet`, `UNet`).
     """
-    down = torch.tensor(spaced(steps)).flip(0)
+    down = torch.tensor(_spaced(steps)).flip(0)
     beta_max = mode_of(op)[0] if beta_max is None else beta_max
     ode = mode_of(op)[1] if ode is None else ode
     conditioned = sees_degraded(bridge, conditioned)
@@ -165,9 +161,9 @@ def i2sb(
 
 def _coefficients(n: Tensor, m: Tensor, beta_max: float) -> Tensor:
     """t_n, s_n, r and the noise levels of p(x_m | clean, x_n) and of q(x_m), for each step from n to m, (N, 5)."""
-    s2, (_, variance) = schedule(beta_max)[0], marginal(beta_max)
+    s2, _, variance = schedule(beta_max)
     r = s2[m] / s2[n]
     noisy = m > 0  # the last step is without noise
     return torch.stack(
-        [times()[n], s2[n].sqrt(), r, noisy * (r * (s2[n] - s2[m])).sqrt(), noisy * variance[m].sqrt()], dim=1
+        [TIMES[n], s2[n].sqrt(), r, noisy * (r * (s2[n] - s2[m])).sqrt(), noisy * variance[m].sqrt()], dim=1
     )

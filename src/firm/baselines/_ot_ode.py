@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Prior, Progress, at_time, begin, level, noise_source, recorded
+from firm.baselines._common import Prior, Progress, at_time, begin, noise_source, recorded
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -68,7 +68,7 @@ def ot_ode(
     step = recorded(step, op, y)
     first = round(steps * start)
     for i in range(first, steps):
-        x = step(x, level(i / steps, x)).clone()
+        x = step(x, x.new_tensor(i / steps)).clone()
         if callback is not None:
             callback(i + 1 - first, steps - first, x)
     return x

@@ -8,7 +8,7 @@ from torch import Tensor
 from firm._sampling import Generators
 from firm._util.checks import require
 from firm.acceleration.replay import replayed
-from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
+from firm.baselines._common import Prior, Progress, begin, clean, noise_source
 from firm.operators.base import LinearOperator
 
 
@@ -58,7 +58,7 @@ def pnp_flow(
 
     data_step, denoise = (replayed(f, y.device) for f in (data_step, denoise))
     for i in range(steps):
-        t = level(i / steps, x)
+        t = x.new_tensor(i / steps)
         z = data_step(x, t)
         x = torch.zeros_like(z)
         for _ in range(averages):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Denoiser, Progress, begin, level, recorded
+from firm.baselines._common import Denoiser, Progress, begin, recorded
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -55,7 +55,7 @@ def pnp_hqs(
     z = first_guess(op, y)
     for k in range(steps):
         share = k / (steps - 1) if steps > 1 else 1.0
-        z = step(z, level(math.exp((1 - share) * math.log(first) + share * math.log(last)), z)).clone()
+        z = step(z, z.new_tensor(math.exp((1 - share) * math.log(first) + share * math.log(last)))).clone()
         if callback is not None:
             callback(k + 1, steps, z)
     return z

@@ -76,24 +76,19 @@ CELEBA: dict[str, Table] = {
     "ista-net": {task: {} for task in TASKS[1:4]},
     "i2sb": _I2SB,
 }
-AFHQ: dict[str, Table] = {
+AFHQ = CELEBA | {
     "pnp-flow": _table(alpha=(0.8, 0.01, 0.01, 0.01, 0.5), steps=(100, 500, 500, 200, 100)),
     "flower": _table(steps=(100, 500, 500, 200, 100)),
     "ot-ode": _table(start=(0.3, 0.3, 0.1, 0.1, 0.1), **_OT_ODE),
     "d-flow": _table(
         outer=(3, 20, 20, 20, 9), regularization=(0.001, 0.01, 0.001, 0.001, 0.01), blend=(0.1, 0.5, 0.1, 0.1, 0.1)
     ),
-    "flow-priors": _FLOW_PRIORS,
     "pnp-gs": _table(
         steps=(1, 60, 50, 23, None),
         step_length=(1.0, 2.0, 2.0, 1.0, None),
         relaxation=(1.0, 0.3, 1.0, 1.0, None),
         factor=(1.0, 1.8, 5.0, 1.0, None),
     ),
-    "pnp-hqs": _HQS,
-    "diffpir": _DIFFPIR,
-    "ista-net": {task: {} for task in TASKS[1:4]},
-    "i2sb": _I2SB,
 }
 
 

@@ -19,6 +19,8 @@ from firm.evaluation.methods import NamedMethod
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
+_CHECKOUT = Path(__file__).parents[3] / "weights"
+FOLDER = _CHECKOUT if _CHECKOUT.is_dir() else Path("weights")  # of the checkout that this package is part of, if any
 TRAINED_BY = {  # the beginning of a name -> how to make it
     "face-prior": "firm train configs/prior.yaml data=CELEBA out=runs/prior",
     "face-denoiser": "firm train configs/baselines/denoiser.yaml data=CELEBA out=runs/denoiser",
@@ -28,36 +30,24 @@ TRAINED_BY = {  # the beginning of a name -> how to make it
     "cat-denoiser": "firm train configs/baselines/denoiser.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-denoiser",
     "cat-prior": "firm train configs/prior.yaml dataset=afhq size=256 data=AFHQ out=runs/cat-prior",
 }
-IN_REPOSITORY = (
-    "face-prior", "face-denoiser", "face-gradient-step", "face-i2sb",
-    "face-ista-net-deblurring", "face-ista-net-super-resolution", "face-ista-net-random-inpainting",
-)  # fmt: skip
-
-
-def folder() -> Path:
-    """The folder of the weights: ``weights`` of the checkout that this package is part of, or of the current folder."""
-    checkout = Path(__file__).parents[3] / "weights"
-    return checkout if checkout.is_dir() else Path("weights")
 
 
 def weights_file(name: str, where: Path | None = None) -> Path:
     """The path where the network `name` should lie: in the folder `where`, or in the usual one."""
-    return (folder() if where is None else where) / f"{name}.safetensors"
+    return (FOLDER if where is None else where) / f"{name}.safetensors"
 
 
 def load_weights(name: str, where: Path | None = None) -> nn.Module:
-    """ "Load the network `name` from the folder `where`, or from the usual one.
+    """Load the network `name` from the folder `where`, or from the usual one.
 
     It is ready to call, and its attribute ``card`` says what it is. FileNotFoundError says how to train a missing one.
     """
     path = weights_file(name, where)
     made = next((f", or train them: {how}" for start, how in TRAINED_BY.items() if name.startswith(start)), "")
-    where_from = (
-        "They are in the repository, not in the installed package: run in a checkout, name their folder (--weights)"
-        if name in IN_REPOSITORY
-        else "They do not come with firm: name the folder that has them (--weights)"
+    hint = (
+        "Those of faces are in the repository, not in the installed package, others do not come with firm: name their"
     )
-    require(path.is_file(), f"{path}: no such weights. {where_from}{made}", FileNotFoundError)
+    require(path.is_file(), f"{path}: no such weights. {hint} folder (--weights){made}", FileNotFoundError)
     return load_network(path)
 
 

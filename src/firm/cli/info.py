@@ -28,12 +28,12 @@ def models() -> None:
     from rich.table import Table
 
     from firm._model import bundled, find
-    from firm.baselines.weights import folder
+    from firm.baselines.weights import FOLDER
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, collapse_padding=True)  # fits 80 columns
     for column in ("name", "for", "parameters", "data"):
         table.add_column(column, justify="right" if column == "parameters" else "left", no_wrap=True)
-    paths = [find(name) for name in bundled()] + sorted(folder().glob("*.safetensors"))
+    paths = [find(name) for name in bundled()] + sorted(FOLDER.glob("*.safetensors"))
     terms: dict[str, list[str]] = {}  # whom they concern
     for path in paths:
         facts = model_facts(path)

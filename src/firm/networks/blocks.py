@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from firm._util.checks import require
 
 ITERATIONS = 8  # of the solver that a network tells apart; later ones count as the last
 
@@ -43,7 +40,7 @@ class Conditioning(nn.Module):
         return shifts[:, :, None, None].split(self.widths, dim=1)
 
 
-class GroupNorm(nn.GroupNorm):
+class _GroupNorm(nn.GroupNorm):
     """Group normalization, in float32; of `groups` groups where they divide the channels, else of as many as do both.
 
     Compiled, it sums each channel over the pixels first, then over the group. torch's own decomposition copies to the
@@ -68,7 +65,7 @@ class GroupNorm(nn.GroupNorm):
         return out.to(torch.promote_types(x.dtype, self.weight.dtype))
 
 
-class NormSwish(GroupNorm):
+class NormSwish(_GroupNorm):
     """Group normalization of ``x + shift``, then Swish."""
 
     fused = False  # set by `firm.fast` where `has_fused`; no gradients
@@ -143,7 +140,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()
-        self.norm = GroupNorm(channels, groups)
+        self.norm = _GroupNorm(channels, groups)
         self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -198,13 +195,6 @@ class Head(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Map features to images (B, C, H, W)."""
         return F.pixel_shuffle(self.conv(self.norm(x)), self.unshuffle)
-
-
-def blocks_of_levels(kind: str, blocks: int | Sequence[int], levels: int) -> tuple[int, ...]:
-    """How many blocks each of the `levels` has: `blocks` is a number for all of them, or one for each."""
-    each = tuple(blocks) if isinstance(blocks, Sequence) else (blocks,) * levels
-    require(len(each) == levels, f"{kind}: blocks must be one number or one a level, got {each} for {levels}")
-    return each
 
 
 def _embedding(ch: int, width: int) -> nn.Sequential:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from firm.networks.estimator import OneImage, check_images
+from firm.networks.estimator import OneImage
 from firm.networks.res_unet import PriorResUNet
 from firm.networks.unet import PriorUNet
 
@@ -101,9 +101,6 @@ class DRUNet(nn.Module):
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
         """Denoise `x` (B, C, H, W) of noise level `sigma` (B,)."""
-        check_images(self, x, f"{len(self.config['widths'])} scales")
-        if sigma.shape != x.shape[:1]:
-            raise ValueError(f"DRUNet takes one sigma an image, ({len(x)},), got {tuple(sigma.shape)}")
         level = (sigma / 2).to(x.dtype)[:, None, None, None].expand(-1, 1, *x.shape[2:])
         h = self.head(torch.cat([(x + 1) / 2, level], dim=1))
         skips = [h]

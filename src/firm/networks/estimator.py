@@ -31,8 +31,13 @@ class Estimator(nn.Module):
     stem: Stem
     conditioning: Conditioning
 
-    def _prepare(self, levels: int, unshuffle: int, extra: Sequence[str]) -> None:
-        """Set what follows from the settings before there are layers: the images it sees and its stride."""
+    def _prepare(
+        self, blocks: int | Sequence[int], levels: int, unshuffle: int, extra: Sequence[str]
+    ) -> tuple[int, ...]:
+        """Set the images it sees and its stride, before there are layers; returns the number of blocks of each level.
+
+        ValueError says which settings do not go together.
+        """
         kind = type(self).__name__
         known = set(extra) <= EXTRA.keys() and len(set(extra)) == len(extra)
         require(known, f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
@@ -40,33 +45,26 @@ class Estimator(nn.Module):
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.levels, self.unshuffle = levels, unshuffle
         self.stride = unshuffle * 2 ** (levels - 1)  # the sides of the images are multiples of it
+        each = tuple(blocks) if isinstance(blocks, Sequence) else (blocks,) * levels
+        require(len(each) == levels, f"{kind}: blocks must be one number or one a level, got {each} for {levels}")
+        return each
 
     def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
-        """Estimate the clean images from the data-consistent iterate and the state of the flow.
+        """Estimate the clean images, (B, C, H, W), from `x`, x^{k+1} of Algorithm 3, and `x_t`, both (B, C, H, W).
 
-        Parameters
-        ----------
-        x, x_t
-            x^{k+1} and x_t of Algorithm 3, (B, C, H, W).
-        others
-            The further images of ``extra``, (B, C, H, W); then t, (B,); then, if the network was built to take them,
-            sigma and the iteration k, (B,).
-
-        Returns
-        -------
-        The estimate, (B, C, H, W).
+        `others` are the further images of ``extra``, (B, C, H, W); then t, (B,); then, if the network was built to take
+        them, sigma and the iteration k, (B,).
         """
-        counts = "iteration" in self.config.get("extra", ())
+        extra = self.config.get("extra", ())
+        counts = "iteration" in extra
         images, scalars = (x, x_t, *others[: self.images - 2]), list(others[self.images - 2 :])
-        if any(image is None or image.shape != x.shape for image in images):
-            shapes = [None if image is None else tuple(image.shape) for image in images]
-            extra = ", ".join(name for name in self.config.get("extra", ()) if EXTRA[name])
-            also = f" (x, x_t and those of extra: {extra}; Firm.posterior_mean passes them)" if extra else ""
-            raise ValueError(f"{type(self).__name__} takes {self.images} images of one shape{also}, got {shapes}")
-        if not 1 + counts <= len(scalars) <= 2 + counts:  # t, sigma (whose absence has a message of its own), k
+        alike = all(image is not None and image.shape == x.shape for image in images)
+        if not alike or not 1 + counts <= len(scalars) <= 2 + counts:  # sigma's absence has a message of its own
+            asked = f" and those of extra={extra}, which Firm.posterior_mean passes" if extra else ""
+            given = [None if v is None else tuple(v.shape) for v in (x, x_t, *others)]
             raise ValueError(
-                f"{type(self).__name__} takes {self.images} images, then t, then sigma with noise_level=True"
-                f"{' and then the iteration' if counts else ''}; got {2 + len(others)} inputs"
+                f"{type(self).__name__} takes {self.images} images of one shape, x, x_t{asked}; then t, then sigma "
+                f"with noise_level=True{' and then the iteration' if counts else ''}; got inputs of shapes {given}"
             )
         k = scalars.pop() if counts else None
         return self._checked(images, *scalars, k=k)  # type: ignore[arg-type]
@@ -79,14 +77,18 @@ class Estimator(nn.Module):
         self, images: tuple[Tensor, ...], t: Tensor, sigma: Tensor | None = None, k: Tensor | None = None
     ) -> Tensor:
         """Run the network on images that it can take, with a noise level if and only if it was built for one."""
-        check_images(self, images[0], f"{self.levels} levels, unshuffle {self.unshuffle}")
-        if (sigma is None) == self.config["noise_level"]:
+        kind, x = type(self).__name__, images[0]
+        if x.ndim != 4 or x.shape[1] != self.config["channels"]:
+            raise ValueError(f"{kind} takes images (B, {self.config['channels']}, H, W), got {tuple(x.shape)}")
+        if x.shape[2] % self.stride or x.shape[3] % self.stride:
             raise ValueError(
-                f"{type(self).__name__}: this network was built with noise_level=True and needs sigma, the noise of "
-                "the measurements"
-                if sigma is None
-                else f"{type(self).__name__}: sigma was given, but this network was built with noise_level=False"
+                f"{kind}: height and width must be multiples of {self.stride} "
+                f"({self.levels} levels, unshuffle {self.unshuffle}), got {x.shape[2]}x{x.shape[3]}"
             )
+        if (sigma is None) == self.config["noise_level"]:
+            needs = "this network was built with noise_level=True and needs sigma, the noise of the measurements"
+            other = "sigma was given, but this network was built with noise_level=False"
+            raise ValueError(f"{kind}: {needs if sigma is None else other}")
         return self._run(images, self.conditioning(t, sigma, k))
 
 
@@ -122,18 +124,3 @@ class MLP(nn.Module):
             raise ValueError(f"the toy problem's model takes points of the plane, (B, 2), got {tuple(x.shape)}")
         out: Tensor = self.layers(torch.cat([x, x_t, t[:, None]], dim=1))
         return out
-
-
-def check_images(net: nn.Module, x: Tensor, scales: str = "") -> None:
-    """Raise ValueError unless the network takes images of the shape of `x`, which is to be (B, C, H, W).
-
-    C has to be the ``channels`` of its ``config``, H and W multiples of its ``stride``, of which `scales` says why.
-    Messages are made only where they are needed: forming them would fix the sizes of a network that is exported.
-    """
-    kind, channels, stride = type(net).__name__, net.config["channels"], getattr(net, "stride", 1)  # type: ignore[index]
-    if x.ndim != 4 or x.shape[1] != channels:
-        raise ValueError(f"{kind} takes images (B, {channels}, H, W), got {tuple(x.shape)}")
-    if x.shape[2] % stride or x.shape[3] % stride:
-        raise ValueError(
-            f"{kind}: height and width must be multiples of {stride} ({scales}), got {x.shape[2]}x{x.shape[3]}"
-        )

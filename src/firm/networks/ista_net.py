@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.estimator import check_images
 from firm.operators.base import LinearOperator
 from firm.operators.guess import first_guess
 
@@ -39,7 +38,7 @@ class ISTANet(nn.Module):
     def __init__(self, channels: int = 3, phases: int = 9, features: int = 32) -> None:
         super().__init__()
         self.config: dict[str, Any] = dict(channels=channels, phases=phases, features=features)
-        self.phases = nn.ModuleList(Phase(channels, features) for _ in range(phases))
+        self.phases = nn.ModuleList(_Phase(channels, features) for _ in range(phases))
         # No maps between features: parameters that Muon leaves to AdamW.
         self.adamw_only = tuple(f"phases.{k}.proximal.{conv}." for k in range(phases) for conv in "DG")
 
@@ -51,7 +50,6 @@ class ISTANet(nn.Module):
         with _float32(y):
             y = y.to(torch.promote_types(y.dtype, torch.float32))
             x = first_guess(op, y)
-        check_images(self, x)
         total = x.new_zeros(len(x))
         for phase in self.phases:
             x, residual = phase(op, x, y, symmetry)
@@ -59,7 +57,7 @@ class ISTANet(nn.Module):
         return (x, total) if symmetry else x
 
 
-class Phase(nn.Module):
+class _Phase(nn.Module):
     """One iteration: a gradient step on |A x - y|^2 / 2 and the learned proximal step."""
 
     def __init__(self, channels: int, features: int) -> None:
@@ -88,7 +86,7 @@ class Proximal(nn.Module):
         """Map `r` (B, C, H, W) to the same shape; with the mean square of B(F(D r)) - D r where asked for, (B,)."""
         Dr = self.D(r)
         FDr = self.F(Dr)
-        x = r + self.G(self.B(soft(FDr, self.theta)))
+        x = r + self.G(self.B(_soft(FDr, self.theta)))
         if not symmetry:
             return x, None
         residual = (self.B(FDr) - Dr).to(r.dtype)  # summed up in float32, also where autocast made it bfloat16
@@ -100,7 +98,7 @@ def _float32(x: Tensor) -> AbstractContextManager[Any]:
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
 
 
-def soft(x: Tensor, theta: Tensor) -> Tensor:
+def _soft(x: Tensor, theta: Tensor) -> Tensor:
     """Soft thresholding: move every entry towards zero by theta, and not beyond."""
     return x.sign() * F.relu(x.abs() - theta)
 

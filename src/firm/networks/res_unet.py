@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.blocks import Attention, Conditioning, Stem, blocks_of_levels
+from firm.networks.blocks import Attention, Conditioning, Stem
 from firm.networks.estimator import Estimator, OneImage
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalization
@@ -54,8 +54,7 @@ class ResUNet(Estimator):
         extra: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        self._prepare(len(widths), unshuffle, extra)
-        each = blocks_of_levels(type(self).__name__, blocks, len(widths))
+        each = self._prepare(blocks, len(widths), unshuffle, extra)
         self.config = dict(
             channels=channels, widths=tuple(widths), blocks=each if isinstance(blocks, list | tuple) else blocks,
             unshuffle=unshuffle, attention=attention,
@@ -109,13 +108,13 @@ class Level(nn.Module):
     def forward(self, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
         """Map (B, width, H, W) to the same shape, with the next of the shifts for every block."""
         if self.fused and x.is_cuda and not torch.compiler.is_compiling():
-            return fused_blocks(self.blocks, x, shifts)
+            return _fused_blocks(self.blocks, x, shifts)
         for block in self.blocks:
             x = block(x, next(shifts))
         return x
 
 
-def fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
+def _fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
     """The blocks with two kernels between their convolutions, for `x` (B, width, H, W) in channels_last; no gradients.
 
     Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.

@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from firm._util.checks import require
-from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample, blocks_of_levels
+from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
 from firm.networks.estimator import Estimator, OneImage
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table 7, "Hyperparameters" of the paper
@@ -75,8 +75,7 @@ class UNet(Estimator):
         super().__init__()
         kind = type(self).__name__
         require(ch % 2 == 0, f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
-        self._prepare(len(mult), unshuffle, extra)
-        each = blocks_of_levels(kind, blocks, len(mult))
+        each = self._prepare(blocks, len(mult), unshuffle, extra)
         self.config = dict(
             channels=channels, side=side, ch=ch, mult=tuple(mult),
             blocks=each if isinstance(blocks, list | tuple) else blocks, attention=tuple(attention),

@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from firm._sampling import Generators
 from firm.baselines._i2sb import (
     INTERVALS,
+    TIMES,
     beside_the_state,
     degraded_image,
     i2sb,
-    marginal,
     mode_of,
     schedule,
     sees_degraded,
-    times,
 )
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
@@ -112,10 +111,10 @@ def between(
 @cache
 def _tables(beta_max: float, device: torch.device) -> tuple[Tensor, ...]:
     """Weight of the degraded image, noise level and s_n at every step, (1000,) each; kept on the device."""
-    share, variance = marginal(beta_max)
-    return tuple(v.to(device, torch.float32) for v in (share, variance.sqrt(), schedule(beta_max)[0].sqrt()))
+    s2, share, variance = schedule(beta_max)
+    return tuple(v.to(device, torch.float32) for v in (share, variance.sqrt(), s2.sqrt()))
 
 
 @cache
 def _times(device: torch.device) -> Tensor:
-    return times().to(device, torch.float32)
+    return TIMES.to(device, torch.float32)
