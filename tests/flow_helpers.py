@@ -3,7 +3,20 @@
 import torch
 from torch import nn
 
-from firm.networks import PriorUNet
+from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
+from firm.networks import GradientStep, PriorUNet
+
+METHODS = {
+    "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
+    "flower": (flower, dict(steps=3, averages=2, gamma=1)),
+    "ot_ode": (ot_ode, dict(steps=5, start=0.4)),  # which makes 3
+    "pnp_hqs": (pnp_hqs, dict(steps=3)),
+    "diffpir": (diffpir, dict(steps=3)),
+    "pnp_gs": (pnp_gs, dict(steps=3)),
+    "d_flow": (d_flow, dict(outer=3, inner=3, blend=0.3)),
+    "flow_priors": (flow_priors, dict(steps=3, lr=0.1)),
+    "i2sb": (i2sb, dict(steps=3, ode=False)),
+}
 
 
 class Gaussian(nn.Module):
@@ -41,3 +54,9 @@ def small_network(kind=PriorUNet, channels=1, side=8, **changes):
 
 def seeds(*numbers):
     return [torch.Generator().manual_seed(n) for n in numbers]
+
+
+def network_for(name, channels, dtype=torch.float64, place="cpu"):
+    """A small network of the kind that the method takes."""
+    net = small_network(GradientStep if name == "pnp_gs" else PriorUNet, channels).to(place, dtype)
+    return as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net

@@ -3,31 +3,19 @@
 import pytest
 import torch
 
-from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
-from firm.networks import GradientStep, PriorUNet
+from firm.baselines import as_denoiser
+from firm.networks import PriorUNet
 from firm.operators import Blur, Fourier, Identity, Mask, Subsample, from_functions, gaussian_kernel
-from flow_helpers import seeds, small_network
+from flow_helpers import METHODS, network_for, seeds
 
 SIDE, CHANNELS, SIGMA = 8, 2, 0.15
 SHAPE = (CHANNELS, SIDE, SIDE)
-METHODS = {
-    "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
-    "flower": (flower, dict(steps=3, averages=2, gamma=1)),
-    "ot_ode": (ot_ode, dict(steps=5, start=0.4)),  # which makes 3
-    "pnp_hqs": (pnp_hqs, dict(steps=3)),
-    "diffpir": (diffpir, dict(steps=3)),
-    "pnp_gs": (pnp_gs, dict(steps=3)),
-    "d_flow": (d_flow, dict(outer=3, inner=3, blend=0.3)),
-    "flow_priors": (flow_priors, dict(steps=3, rate=0.1)),
-    "i2sb": (i2sb, dict(steps=3, ode=False)),
-}
 DRAWS_NOTHING = ("pnp_hqs", "pnp_gs")
 
 
 @pytest.fixture(scope="module")
 def nets():
-    nets = {name: small_network(GradientStep if name == "pnp_gs" else PriorUNet, CHANNELS) for name in METHODS}
-    return nets | {name: as_denoiser(nets[name]) for name in ("pnp_hqs", "diffpir")}
+    return {name: network_for(name, CHANNELS) for name in METHODS}
 
 
 def operator(name, batch=1):
@@ -99,8 +87,7 @@ def test_the_callback_sees_every_step(name, nets):
 @pytest.mark.parametrize("name", METHODS)
 def test_single_precision_and_complex_measurements(name, nets):
     method, settings = METHODS[name]
-    net = small_network(GradientStep if name == "pnp_gs" else PriorUNet, CHANNELS).float()
-    net = as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net
+    net = network_for(name, CHANNELS, torch.float32)
     op = Fourier(operator("mask").mask.float())
     y = op.A(torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(5)))
     assert y.is_complex()

@@ -25,7 +25,7 @@ def operators():
     }
 
 
-def transcribed(net, op, y, steps, done, updates, rate, weight, generator):
+def transcribed(net, op, y, steps, done, updates, lr, weight, generator):
     """The first `done` of `steps` steps for one image: dense Jacobian, torch's Adam, the random numbers in order."""
 
     def draw():
@@ -39,7 +39,7 @@ def transcribed(net, op, y, steps, done, updates, rate, weight, generator):
         y_next = (t + dt) * y + (1 - (t + dt)) * op.A(x_init)
         signs = [draw().sign() for _ in range(updates)]
         x = x.detach().clone().requires_grad_()
-        adam = torch.optim.Adam([x], lr=rate)
+        adam = torch.optim.Adam([x], lr=lr)
         for e in signs:
             with sdpa_kernel(SDPBackend.MATH):
                 jacobian = torch.autograd.functional.jacobian(lambda u: net(u, time), x, create_graph=True)  # noqa: B023
@@ -65,7 +65,7 @@ def test_the_steps_are_the_formulas(name, network, updates):
     """At the first time, and at one after it."""
     net, op, seen = network(), operators()[name], []
     y = op.A(images(1, 5))
-    settings = dict(updates=updates, rate=0.05, weight=3.0)
+    settings = dict(updates=updates, lr=0.05, weight=3.0)
     flow_priors(net, op, y, 0.1, steps=2, **settings, generator=seeds(7), callback=lambda *row: seen.append(row))
     assert [row[:2] for row in seen] == [(1, 2), (2, 2)]
     for done in (1, 2):
@@ -77,7 +77,7 @@ def test_the_trace_matters_in_these_tests():
     """With no weight on the data and at the first time, all but the trace is x itself: the update would be its sign."""
     net, op, y = small_network(side=SIDE), Identity(), images(1, 5)
     x_0 = torch.randn(1, 1, SIDE, SIDE, dtype=torch.float64, generator=seeds(7)[0])
-    x = flow_priors(net, op, y, 0.1, steps=1, rate=0.01, weight=0.0, generator=seeds(7))
+    x = flow_priors(net, op, y, 0.1, steps=1, lr=0.01, weight=0.0, generator=seeds(7))
     moved = x_0 - 0.01 * x_0.sign()
     without = moved + net(moved, torch.full((1,), 0.001, dtype=x.dtype))
     assert (x - without).abs().max() > 1e-3
@@ -88,7 +88,7 @@ def test_the_state_follows_the_measurements():
     op = operators()["mask"]
     x_1 = 0.3 + 0.2**0.5 * images(2, 5)
     y = op.A(x_1)
-    x = flow_priors(Gaussian(), op, y, 0.0, steps=100, rate=0.05, weight=1e4, generator=seeds(0, 1))
+    x = flow_priors(Gaussian(), op, y, 0.0, steps=100, lr=0.05, weight=1e4, generator=seeds(0, 1))
     assert (op.A(x) - y).abs().max() < 0.1  # the length of two updates
     hidden = x[(op.mask == 0).expand_as(x)]
     assert (hidden - 0.3).abs().max() < 0.15  # where nothing was measured, the most likely value

@@ -2,35 +2,20 @@
 
 import pytest
 import torch
-from helpers import stirred
 
 from firm.acceleration import fast_network, replay
-from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
-from firm.networks import GradientStep, PriorUNet
+from firm.baselines import pnp_flow
 from firm.operators import Blur, Identity, Mask, gaussian_kernel
+from flow_helpers import METHODS, network_for
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
-SMALL = dict(side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=())
 SIGMA = 0.15
-METHODS = {
-    "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
-    "flower": (flower, dict(steps=3, averages=2, gamma=1)),
-    "ot_ode": (ot_ode, dict(steps=5, start=0.4)),
-    "pnp_hqs": (pnp_hqs, dict(steps=3)),
-    "diffpir": (diffpir, dict(steps=3)),
-    "pnp_gs": (pnp_gs, dict(steps=3)),
-    "d_flow": (d_flow, dict(outer=1, inner=3)),
-    "flow_priors": (flow_priors, dict(steps=4, updates=2)),
-    "i2sb": (i2sb, dict(steps=4, beta_max=0.3)),
-}
 
 
 def network(name):
-    torch.manual_seed(1)
-    kind = GradientStep if name == "pnp_gs" else PriorUNet
-    net = stirred(kind(2, **SMALL).double(), 0.2).requires_grad_(False).eval().to(DEVICE)
-    return as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net
+    """On the GPU, also where it is inside a denoiser."""
+    return network_for(name, 2, place=DEVICE)
 
 
 def operators():

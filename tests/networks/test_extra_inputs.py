@@ -66,24 +66,22 @@ def test_the_network_gets_what_it_asks_for_in_its_order(op):
 
 @pytest.mark.parametrize("extra", [(), ("previous",), ("context",), ("iteration",), ("previous", "iteration"), ALL])
 @pytest.mark.parametrize("noise_level", [False, True])
-def test_networks_with_any_of_them_run_and_feel_them(extra, noise_level):
-    net = UNet(3, noise_level=noise_level, extra=extra, **TINY)
+@pytest.mark.parametrize("kind", ["UNet", "ResUNet"])
+def test_networks_feel_every_input(kind, extra, noise_level):
+    settings = dict(noise_level=noise_level, extra=extra)
+    net = UNet(3, **settings, **TINY) if kind == "UNet" else ResUNet(3, widths=(4, 8), **settings)
     for p in net.parameters():
         torch.nn.init.normal_(p, std=0.2)
-    images = [torch.randn(2, 3, 8, 8) for _ in range(net.images)]
-    scalars = [torch.full((2,), 0.4)] + [torch.full((2,), 0.1)] * noise_level
-    scalars += [torch.zeros(2)] if "iteration" in extra else []
-    out = net(*images, *scalars)
-    assert out.shape == images[0].shape
-    for i in range(len(images)):
-        other = [v + 1 if j == i else v for j, v in enumerate(images)]
-        assert not torch.allclose(net(*other, *scalars), out)
+    inputs = [torch.randn(2, 3, 8, 8) for _ in range(net.images)] + [torch.full((2,), 0.4)]
+    inputs += [torch.full((2,), 0.1)] * noise_level + [torch.zeros(2)] * ("iteration" in extra)
+    out = net(*inputs)
+    assert out.shape == inputs[0].shape
+    for i in range(len(inputs)):
+        assert not torch.allclose(net(*[v + (j == i) for j, v in enumerate(inputs)]), out)
     if "iteration" in extra:
-        later = net(*images, *scalars[:-1], torch.ones(2))
-        assert not torch.allclose(later, out)
-        last, beyond = (net(*images, *scalars[:-1], torch.full((2,), k)) for k in (7.0, 100.0))
+        last, beyond = (net(*inputs[:-1], torch.full((2,), k)) for k in (7.0, 100.0))
         assert torch.equal(last, beyond)
-        later.sum().backward()
+        net(*inputs[:-1], torch.ones(2)).sum().backward()
         touched = net.conditioning.iteration.grad.abs().sum(1) > 0
         assert touched.tolist() == [False, True] + [False] * 6
 
@@ -152,26 +150,3 @@ def test_wrong_ones_are_refused():
         UNet(3, extra=("previous",), **TINY)(x, x, t)
     with pytest.raises(ValueError, match="PriorUNet sees one image"):
         PriorUNet(3, extra=("previous",), **TINY)(x, t)
-
-
-def test_the_coupling_follows_the_noise_with_the_papers_as_its_floor():
-    net = Recorder(())
-    op, x_t = Identity(), torch.randn(3, 3, 8, 8, dtype=torch.float64)
-    y, sigma, t = torch.randn_like(x_t), torch.tensor([0.05, 0.2, 0.4]), torch.tensor([0.0, 0.5, 0.9])
-    Firm(net, Solver(K=1, rho=0.01, coupling="noise")).posterior_mean(op, x_t, t, y, sigma=sigma)
-    expected = [0.01, 0.04 * 2, min(10.0, 0.16 * (0.81 + 0.01) / 0.01)]  # 0.0025 < 0.01 at t = 0
-    for got, z, b, rho in zip(net.seen[0][0], x_t, y, expected, strict=True):
-        torch.testing.assert_close(got, (b + rho * z) / (1 + rho), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="sigma must be given"):
-        Firm(net, Solver(coupling="noise")).posterior_mean(op, x_t, 0.5, y)
-    with pytest.raises(ValueError, match='coupling must be "constant" or "noise"'):
-        Solver(coupling="free")
-
-
-def test_models_saved_before_the_coupling_load_and_keep_their_fingerprint(tmp_path):
-    net = UNet(3, **TINY)
-    constant, noise = Firm(net), Firm(net, Solver(coupling="noise"))
-    assert constant.fingerprint() != noise.fingerprint()
-    noise.save(tmp_path / "m.safetensors")
-    assert firm.load(tmp_path / "m.safetensors").solver.coupling == "noise"
-    assert firm.load("face-128").solver.coupling == "constant"  # its file does not name it

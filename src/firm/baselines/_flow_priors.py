@@ -25,7 +25,7 @@ def flow_priors(
     *,
     steps: int = 100,
     updates: int = 1,
-    rate: float = 0.01,
+    lr: float = 0.01,
     weight: float = 1000.0,
     generator: Generators = None,
     callback: Progress | None = None,
@@ -46,7 +46,7 @@ def flow_priors(
     ----------
     steps, updates
         N and K of the method.
-    rate, weight
+    lr, weight
         Adam's learning rate (eta), and the weight of the data (lambda).
     """
     counts = steps >= 1 and updates >= 1
@@ -78,7 +78,7 @@ def flow_priors(
             mean = MEAN_DECAY * mean + (1 - MEAN_DECAY) * g
             square = SQUARE_DECAY * square + (1 - SQUARE_DECAY) * g.square()
             size = (square / (1 - SQUARE_DECAY**k)).sqrt() + SMALLEST
-            x = x - rate * mean / (1 - MEAN_DECAY**k) / size
+            x = x - lr * mean / (1 - MEAN_DECAY**k) / size
         return x + dt * at_time(prior, x, t)
 
     step = replayed(step, y.device)

@@ -18,16 +18,9 @@ from torch import Tensor, nn
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import as_denoiser, begin
-from firm.baselines._d_flow import d_flow
-from firm.baselines._diffpir import diffpir
-from firm.baselines._flow_priors import flow_priors
-from firm.baselines._flower import flower
-from firm.baselines._i2sb import i2sb
-from firm.baselines._ot_ode import ot_ode
-from firm.baselines._pnp_flow import pnp_flow
-from firm.baselines._pnp_gs import pnp_gs
-from firm.baselines._pnp_hqs import FIRST, pnp_hqs
+from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
+from firm.baselines._common import begin
+from firm.baselines._pnp_hqs import FIRST
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
@@ -43,7 +36,7 @@ def _table(**columns: tuple[Any, ...]) -> Table:
 
 _ALPHA = (0.8, 0.01, 0.3, 0.01, 0.5)
 _OT_ODE = dict(schedule=("sqrt", "sqrt", "constant", "constant", "sqrt"), spread=(1.0, 1.0, 100.0, 1.0, 1.0))
-_FLOW_PRIORS = _table(rate=(0.01, 0.01, 0.1, 0.01, 0.01), weight=(100.0, 1000.0, 10000.0, 10000.0, 10000.0))
+_FLOW_PRIORS = _table(lr=(0.01, 0.01, 0.1, 0.01, 0.01), weight=(100.0, 1000.0, 10000.0, 10000.0, 10000.0))
 # DiffPIR's published lambda is 1, 1000, 100, 1. Its code solves with rho = 2 lambda sigma^4 / s^2 (in denoising
 # 2 lambda sigma^2 / s^2), so that our weight, of rho = weight sigma^2 / s^2, is 2 lambda sigma^2 (2 lambda).
 _DIFFPIR = _table(weight=(2.0, 5.0, 0.5, 2e-4, None), zeta=(1.0, 1.0, 1.0, 1.0, None))
@@ -165,8 +158,9 @@ def _averaged(values: dict[str, Any]) -> Calls:
     return Calls(calls, 0, calls)
 
 
-def _stepped(values: dict[str, Any], usual: int = 100) -> Calls:
-    return Calls(values.get("steps", usual))
+def _stepped(values: dict[str, Any], usual: int = 100, backward: bool = False) -> Calls:
+    steps = values.get("steps", usual)
+    return Calls(steps, steps if backward else 0)
 
 
 def _guided(values: dict[str, Any]) -> Calls:
@@ -175,22 +169,18 @@ def _guided(values: dict[str, Any]) -> Calls:
     return Calls(steps, steps, 3 * steps)
 
 
-def _gradient_step(values: dict[str, Any]) -> Calls:
-    steps = values.get("steps", 35)
-    return Calls(steps, steps)
-
-
 def _climbing(values: dict[str, Any]) -> Calls:
     """The second backward pass of an update goes through the first one too."""
     N, K = values.get("steps", 100), values.get("updates", 1)
     return Calls(N * (K + 1), 2 * N * K, N)
 
 
+_PNP_GS_CALLS, _PNP_HQS_CALLS = partial(_stepped, usual=35, backward=True), partial(_stepped, usual=24)
 BASELINES = {
     row.name: row
     for row in (
-        Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "gradient-step", _gradient_step, gradients=True),
-        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), "denoiser", partial(_stepped, usual=24)),
+        Baseline("pnp-gs", "PnP-GS", "pnp-gs", pnp_gs, "gradient-step", _PNP_GS_CALLS, gradients=True),
+        Baseline("pnp-hqs", "PnP-HQS", "pnp-hqs", _with_denoiser(pnp_hqs), "denoiser", _PNP_HQS_CALLS),
         Baseline("ista-net", "ISTA-Net", "ista-net", _unrolled, "ista-net-{task}", lambda _: Calls(1)),
         Baseline("diffpir", "DiffPIR", "diffpir", _with_denoiser(diffpir), "prior", _stepped),
         Baseline("i2sb", "I2SB", "i2sb", i2sb, "i2sb", _stepped),

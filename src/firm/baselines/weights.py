@@ -80,13 +80,9 @@ class Networks:
 
 def available(names: list[str], networks: Networks) -> list[str]:
     """Those of the rows that have their networks, in every task that they do."""
+    rows = {name: BASELINES[name] for name in names}
     return [
-        name
-        for name in names
-        if all(
-            weights_file(f"{networks.images}-{BASELINES[name].weights.format(task=task)}", networks.where).is_file()
-            for task in CELEBA[BASELINES[name].method]
-        )
+        name for name, row in rows.items() if all(networks.has(row.weights.format(task=t)) for t in CELEBA[row.method])
     ]
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from firm._util.checks import is_number, is_whole, require, short
 from firm.networks.denoisers import DRUNet, GradientResStep, GradientStep
-from firm.networks.estimator import EXTRA, MLP
+from firm.networks.estimator import MLP
 from firm.networks.ista_net import ISTANet
 from firm.networks.res_unet import PriorResUNet, ResUNet
 from firm.networks.unet import PriorUNet, UNet
@@ -25,8 +25,7 @@ LIMITS = {  # the largest value of a setting, or of each of its entries, so that
     "channels": 4096, "side": 65536, "ch": 8192, "mult": 256, "blocks": 100, "attention": 65536, "groups": 65536,
     "unshuffle": 64, "widths": 65536, "phases": 1000, "features": 65536, "width": 65536, "depth": 1000,
 }  # fmt: skip
-LENGTHS = {"attention": (0, 32)}  # the fewest and the most entries of a list
-USUAL_LENGTH = (1, 12)
+LENGTHS = {"attention": (0, 32)}  # the fewest and the most entries of a list; of others (1, 12)
 
 
 def build(kind: type[nn.Module], settings: Mapping[str, Any]) -> nn.Module:
@@ -56,13 +55,10 @@ def _check(what: str, name: str, value: Any, wanted: Any) -> None:
         require(isinstance(value, bool), f"{what} must be true or false, got {short(value)}")
     elif wanted is float:
         require(is_number(value, 1e6), f"{what} must be a number of at most 1e+06, got {short(value)}")
-    elif name == "extra":
-        known = isinstance(value, list | tuple) and all(isinstance(one, str) and one in EXTRA for one in value)
-        require(known, f"{what} is a list out of {', '.join(EXTRA)}, got {short(value)}")
     elif wanted is int or (wanted == int | tuple[int, ...] and not isinstance(value, list | tuple)):
         _check_whole(what, value, LIMITS[name])
-    else:
-        (least, most), is_list = LENGTHS.get(name, USUAL_LENGTH), isinstance(value, Sequence) and type(value) is not str
+    elif name in LIMITS:
+        (least, most), is_list = LENGTHS.get(name, (1, 12)), isinstance(value, Sequence) and type(value) is not str
         require(
             is_list and least <= len(value) <= most,
             f"{what} must be a list of {least} to {most} whole numbers, such as [1, 2], got {short(value)}",
