@@ -9,7 +9,7 @@ import firm
 from firm.acceleration import fast_network
 from firm.acceleration.compiled import compile_blocks
 from firm.acceleration.precompile import signatures
-from firm.networks import GradientResStep, PriorResUNet, ResUNet, build
+from firm.networks import GradientResStep, PriorResUNet, ResUNet
 from firm.networks.res_unet import Level, PlainBlock, _fused_blocks
 from firm.training.checks import ConfigError
 from firm.training.config import load_config
@@ -90,24 +90,6 @@ def test_a_prior_is_the_same_on_one_image():
     assert net(x, torch.tensor([0.1, 0.4])).shape == x.shape
     with pytest.raises(ValueError, match="PriorResUNet sees one image: it takes no extra"):
         PriorResUNet(widths=(4,), extra=("previous",))
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (dict(widths=()), "widths must be a list"),
-        (dict(widths=[4, 0]), "widths must be a whole number from 1 to 65536, got 0"),
-        (dict(widths=[4, 8], blocks=[1, 2, 3]), r"blocks must be one number or one a level, got \(1, 2, 3\) for 2"),
-        (dict(attention=1), "attention must be true or false, got 1"),
-        (dict(noise_level=1), "noise_level must be true or false"),
-        (dict(time_scale="fast"), "time_scale must be a number"),
-        (dict(extra=("contxt",)), "extra is a list out of previous, context, iteration"),
-        (dict(extra=("previous", "previous")), "extra is a list out of previous, context, iteration"),
-    ],
-)
-def test_wrong_settings_are_refused(settings, said):
-    with pytest.raises(ValueError, match=said):
-        build(ResUNet, settings)
 
 
 def test_muon_has_the_maps_between_features():
