@@ -1,4 +1,4 @@
-"""Networks from settings of unknown origin: what does not make sense, or is far too large, is refused before building."""
+"""Networks from settings of unknown origin: senseless and far too large ones are refused before building."""
 
 import pytest
 
