@@ -19,7 +19,7 @@ def has_fused(device: torch.device) -> bool:
     one = torch.ones(1, device=device)
     try:
         fused_norm_swish(one[:, None, None, None], None, 1, one, one)
-        from firm.networks.kernels import shifted_swish
+        from firm.networks.triton_kernel import shifted_swish
 
         with torch.cuda.device_of(one):
             shifted_swish(one.clone()[:, None, None, None], one, one[:, None])

@@ -1,7 +1,7 @@
 """Networks that a saved file builds by name: the paper's U-Net and ours, the baselines', the MLP of the toy problem."""
 
-from firm.networks.build import NETWORKS as NETWORKS
-from firm.networks.build import build as build
+from firm.networks._build import NETWORKS as NETWORKS
+from firm.networks._build import build as build
 from firm.networks.denoisers import DRUNet as DRUNet
 from firm.networks.denoisers import GradientResStep as GradientResStep
 from firm.networks.denoisers import GradientStep as GradientStep

@@ -81,7 +81,7 @@ def fused_norm_swish(
     x: Tensor, shift: Tensor | None, groups: int, weight: Tensor, bias: Tensor, eps: float = 1e-6
 ) -> Tensor:
     """As ``silu(group_norm(x + shift))`` in one kernel, for `x` (B, C, H, W) in channels_last; no gradients."""
-    from firm.networks.kernels import norm_swish
+    from firm.networks.triton_kernel import norm_swish
 
     x = x.contiguous(memory_format=torch.channels_last)
     out = torch.empty_like(x)

@@ -119,7 +119,7 @@ def _fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) ->
 
     Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.
     """
-    from firm.networks.kernels import add_and_normalize, shifted_swish
+    from firm.networks.triton_kernel import add_and_normalize, shifted_swish
 
     with torch.cuda.device_of(x):  # Triton launches on the current device
         x = x.contiguous(memory_format=torch.channels_last)
