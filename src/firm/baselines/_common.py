@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from firm._sampling import Generators, noise_like
+from firm._sampling import Generators, noise_like, prepare
 from firm._util.checks import require
 from firm.acceleration.replay import Step, replayed
 from firm.networks import denoise
-from firm.operators.base import LinearOperator, check_measurement
-from firm.operators.cg import waits
+from firm.operators.base import LinearOperator, synchronizes
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
@@ -20,7 +19,7 @@ Progress = Callable[[int, int, Tensor], None]  # (steps done, steps in all, the 
 
 
 def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
-    """Check what every baseline is given, before any work: the one boundary of all of them.
+    """Check what every baseline is given, before any work: `prepare`, and that the images fit the network.
 
     Parameters
     ----------
@@ -33,9 +32,9 @@ def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
     -------
     A'y, which has the shape of the images, (B, C, H, W).
     """
-    like = op.A_adjoint(y)
-    check_measurement(op, like, y)
-    require(0 <= sigma < float("inf"), f"sigma, the noise level of y, must be a number of at least 0, got {sigma}")
+    given = prepare(net, op, y, sigma)
+    given.settle()
+    like = given.Aty
     channels = (getattr(net, "config", None) or {}).get("channels")
     fits = channels is None or (like.ndim == 4 and like.shape[1] == channels)
     require(fits, f"the network is for images (B, {channels}, H, W), these are {tuple(like.shape)}")
@@ -75,7 +74,7 @@ def as_denoiser(prior: Prior) -> Denoiser:
 
 def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
     """A step that solves with the operator, replayed as a graph on a GPU unless the solve waits for the device."""
-    return step if waits(op) else replayed(step, y.device)
+    return step if synchronizes(op) else replayed(step, y.device)
 
 
 def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:

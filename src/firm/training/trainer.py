@@ -26,7 +26,7 @@ from firm.acceleration.graphs import GraphedStep
 from firm.data.images import Images
 from firm.networks import NETWORKS, Estimator, OneImage, ResUNet
 from firm.operators import dot_test
-from firm.operators.cg import waits
+from firm.operators.base import synchronizes
 from firm.tasks import BaseTask, Rows
 from firm.training.checkpoint import check_state
 from firm.training.config import ConfigError, TrainConfig
@@ -264,7 +264,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
         raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
-    return waits(op)
+    return synchronizes(op)
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
