@@ -96,7 +96,7 @@ def d_flow(
                 z.grad = out[1:].reshape(z.shape)
                 return out[0]
 
-            optimizer.step(closure)  # type: ignore[arg-type]
+            optimizer.step(closure)
         if callback is not None:
             callback(done, outer, _to_images(prior, torch.cat(rows)))
     return _to_images(prior, torch.cat(rows))

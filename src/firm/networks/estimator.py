@@ -67,7 +67,8 @@ class Estimator(nn.Module):
                 f"with noise_level=True{' and then the iteration' if counts else ''}; got inputs of shapes {given}"
             )
         k = scalars.pop() if counts else None
-        return self._checked(images, *scalars, k=k)  # type: ignore[arg-type]
+        t, *sigma = scalars
+        return self._checked(images, t, sigma[0] if sigma else None, k)  # type: ignore[arg-type]
 
     def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
         """The network itself: images (B, C, H, W) and one shift (B, width, 1, 1) a block in, one image out."""
