@@ -126,8 +126,8 @@ def test_wrong_measurements_are_refused(name, idle):
     broken[0, 0, 1, 1] = float("nan")
     cases = [
         (broken, 0.1, r"1 values of y.*NaN"),
-        (y, -0.1, r"sigma, the noise level of y.*-0\.1"),
-        (y, float("nan"), "sigma, the noise level of y"),
+        (y, -0.1, r"sigma, the noise level.*-0\.1"),
+        (y, float("nan"), "sigma, the noise level"),
         (torch.zeros(1, 3, SIDE, SIDE), 0.1, r"images \(B, 2, H, W\).*\(1, 3, 8, 8\)"),
         (torch.zeros(1, CHANNELS, SIDE, 7), 0.1, "multiples of 2, .* 8x7"),
     ]
