@@ -8,7 +8,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from firm._util import interrupt
+from firm._util import terminal
 from firm.cli import app
 
 
@@ -74,4 +74,4 @@ def test_within_another_program(monkeypatch, tmp_path):
 )
 def test_only_our_own_command_line_is_touched(words, ours, monkeypatch):
     monkeypatch.setattr(sys, "orig_argv", words)
-    assert interrupt.is_command_line() == ours
+    assert terminal._is_command_line() == ours

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
+from firm._util import terminal as _terminal  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
 
 if TYPE_CHECKING:
     from firm import acceleration as acceleration

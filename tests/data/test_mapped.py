@@ -99,7 +99,7 @@ def make(kind, root, n):
 
 @pytest.mark.parametrize("kind", SETS)
 def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("firm.data.array_values.BLOCK", 4 * SETS[kind])
+    monkeypatch.setattr("firm.data.arrays.BLOCK", 4 * SETS[kind])
     used = []
     for n in (20, 80):
         dataset, root, options = make(kind, tmp_path / str(n), n)
@@ -127,7 +127,7 @@ def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["pictures", "float64.npy", "files", "float32.npy"])
 def test_mapped_sets_are_converted_or_checked_once(kind, tmp_path, monkeypatch):
     read = []
-    module = sys.modules["firm.data._resident"]
+    module = sys.modules["firm.data.images"]
     real_picture, real_values = module.decode_array, sys.modules["firm.data.arrays"].to_values
     monkeypatch.setattr(module, "decode_array", lambda *a, **k: read.append(1) or real_picture(*a, **k))
     monkeypatch.setattr("firm.data.arrays.to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
@@ -188,7 +188,7 @@ def test_tensors_are_mapped_while_they_are_converted(tmp_path, monkeypatch):
 
 
 def test_pictures_are_decoded_only_a_few_ahead(tmp_path, monkeypatch):
-    module, decoded = sys.modules["firm.data._resident"], []
+    module, decoded = sys.modules["firm.data.images"], []
     real = module.decode_array
     monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
     files = folder_files(save_pictures(tmp_path, 60, (16, 16)))

@@ -130,7 +130,7 @@ def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     cache = tmp_path_factory.mktemp("cache")
     files = folder_files(folder)
     decoded = []
-    module = sys.modules["firm.data._resident"]
+    module = sys.modules["firm.data.images"]
     real = module.decode_array
     monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
 

@@ -296,7 +296,7 @@ def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
         raise ValueError("far enough")
 
     monkeypatch.setattr("firm.evaluation.run.evaluate", record)
-    monkeypatch.setattr("firm._util.device.choose_device", lambda name: torch.device(name or "cpu"))
+    monkeypatch.setattr("firm._util.machine.choose_device", lambda name: torch.device(name or "cpu"))
     common = ["evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising", "--out", tmp_path]
     assert says(call(*common, "--seed", 7, "--convention", "text", "--device", "meta").output, "far enough")
     assert seen == [(7, "text", torch.device("meta"))]

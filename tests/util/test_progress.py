@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-ASK = "from firm._util.progress import progress_bar as bar; print(bar([1]).disable, bar([1], shown=False).disable)"
+ASK = "from firm._util.terminal import progress_bar as bar; print(bar([1]).disable, bar([1], shown=False).disable)"
 USUAL = {key: value for key, value in os.environ.items() if key != "TQDM_DISABLE"}
 
 
@@ -25,7 +25,7 @@ def test_a_bar_on_a_terminal_may_be_switched_off(environment, disabled):
 
 WORK = """
 import sys, time
-import firm._util.progress as progress
+import firm._util.terminal as progress
 {before}
 start = time.monotonic()
 for _ in progress.progress_bar(range(20), delay=0):

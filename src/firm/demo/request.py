@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
 from firm.demo.wording import for_visitors
 from firm.restoration import ProblemError
 
