@@ -2,7 +2,9 @@
 
 import builtins
 import importlib
+import io
 import pickle
+import zipfile
 
 import numpy as np
 import pytest
@@ -138,6 +140,39 @@ def test_empty_arrays(suffix, tmp_path):
         write(tmp_path / f"x{suffix}", np.zeros((0, 3, 8, 8)))
     with pytest.raises(ArrayError, match=r"an empty array, \(0, 3, 8, 8\)|without any values"):
         load(tmp_path / f"x{suffix}")
+
+
+@pytest.mark.parametrize("shape", [(-1, 8, 8), (10**30, 8, 8), (2**62, 8, 8), (10**12, 3, 8, 8), (8, -8)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz"])
+def test_headers_that_say_what_cannot_be(shape, suffix, tmp_path):
+    file, path = io.BytesIO(), tmp_path / f"x{suffix}"
+    np.lib.format.write_array_header_1_0(file, {"descr": "<f4", "fortran_order": False, "shape": shape})
+    if suffix == ".npz":
+        with zipfile.ZipFile(path, "w") as packed:
+            packed.writestr("x.npy", file.getvalue() + bytes(1000))
+    else:
+        path.write_bytes(file.getvalue() + bytes(1000))
+    for read in (load, read_image):
+        with pytest.raises(ArrayError, match=rf"x\{suffix}: "):
+            read(path)
+
+
+def test_hdf5_that_points_to_other_files(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    (tmp_path / "secret").write_bytes(bytes(256))
+    with h5py.File(tmp_path / "external.h5", "w") as file:
+        file.create_dataset("x", (8, 8), "f4", external=[(str(tmp_path / "secret"), 0, 256)])
+    write(tmp_path / "other.h5", floats(8, 8))
+    layout = h5py.VirtualLayout((8, 8), "f4")
+    layout[:] = h5py.VirtualSource(tmp_path / "other.h5", "group/x", (8, 8))
+    with h5py.File(tmp_path / "virtual.h5", "w") as file:
+        file.create_virtual_dataset("x", layout)
+    with h5py.File(tmp_path / "link.h5", "w") as file:
+        file["x"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "group/x")
+    for name, message in (("external", "kept in other files"), ("virtual", "kept in other"), ("link", "no arrays")):
+        for read in (load, read_image):
+            with pytest.raises(ArrayError, match=rf"{name}\.h5: .*{message}"):
+                read(tmp_path / f"{name}.h5")
 
 
 def test_arrays_that_are_no_numbers(tmp_path):

@@ -131,8 +131,8 @@ def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     files = folder_files(folder)
     decoded = []
     module = sys.modules["firm.data.images"]
-    real = module.decode_array
-    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
+    real = module.decode
+    monkeypatch.setattr(module, "decode", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
 
     def read(**settings):
         decoded.clear()

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -91,18 +91,17 @@ def open_array(
 def _damaged(path: Path) -> Iterator[None]:
     """Name the file where its contents cannot be read.
 
-    NotImplementedError is a compression that zipfile lacks; MemoryError and OverflowError come from headers that say
-    more than there is.
+    NotImplementedError is a compression that zipfile lacks.
     """
     try:
         yield
     except (
-        OSError, ValueError, EOFError, SyntaxError, NotImplementedError, OverflowError, MemoryError, zipfile.BadZipFile,
-        zlib.error,
+        OSError, ValueError, EOFError, SyntaxError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error
     ) as error:  # fmt: skip
         if isinstance(error, ArrayError):
             raise
-        why = OBJECTS if "allow_pickle" in str(error) else f"damaged, cut short or without any values ({error})"
+        objects = any(word in str(error).lower() for word in ("object arrays", "python objects"))
+        why = OBJECTS if objects else f"damaged, cut short or without any values ({error})"
         raise ArrayError(f"{path}: {why}") from error
 
 
@@ -110,8 +109,22 @@ def _load_npy(path: Path) -> Any:
     with open(path, "rb") as file:
         pickled = f"{path}: no .npy file of numbers (damaged, or pickled objects, which could run code)"
         require(file.read(6) == b"\x93NUMPY", pickled, ArrayError)
-    with _damaged(path):
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        file.seek(0)
+        with _damaged(path):
+            _header(file, path.stat().st_size)
+            return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _header(file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Read shape and type of a .npy file of `held` bytes without its values, of which a header may promise too many."""
+    version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
+    require(version in ((1, 0), (2, 0)), f"a .npy header of version {version}")
+    one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
+    shape, _, dtype = (one if version == (1, 0) else two)(file)
+    require(not dtype.hasobject, "Python objects")
+    fits = min(shape, default=1) >= 0 and math.prod(shape) * dtype.itemsize <= held
+    require(fits, f"{shape} values of {dtype} are more than there are")
+    return shape, dtype
 
 
 @contextmanager
@@ -131,22 +144,9 @@ class _Member:
     def __init__(self, path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> None:
         self.path, self.arrays, self.name = path, arrays, name
         with _damaged(path):
-            self.shape, self.dtype = self._header()
-
-    def _header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
-        """Read shape and type without the values: a kilobyte may say that it holds gigabytes."""
-        inner = self.arrays.zip
-        member = inner.getinfo(self.name if self.name in inner.namelist() else f"{self.name}.npy")
-        with inner.open(member) as file:
-            version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
-            require(version in ((1, 0), (2, 0)), f"a .npy header of version {version}")
-            one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
-            shape, _, dtype = (one if version == (1, 0) else two)(file)  # type: ignore[no-untyped-call]
-        require(not dtype.hasobject, f"{self.path}: {OBJECTS}", ArrayError)
-        require(
-            math.prod(shape) * dtype.itemsize <= member.file_size, f"{shape} {dtype} need more bytes than there are"
-        )
-        return shape, dtype
+            member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
+            with arrays.zip.open(member) as file:
+                self.shape, self.dtype = _header(file, member.file_size)
 
     @functools.cached_property
     def values(self) -> NDArray[Any]:

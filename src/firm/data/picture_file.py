@@ -34,9 +34,11 @@ def open_picture(file: IO[bytes]) -> Image.Image:
     start = file.read(16)
     for name in (*FORMATS, *added):  # `added` by the user, such as HEIF
         factory, accept = Image.OPEN.get(name, (None, None))
-        if factory is None or (accept is not None and accept(start) is not True):  # text: why it cannot
+        if factory is None:
             continue
         try:
+            if accept is not None and accept(start) is not True:  # text: why it cannot
+                continue
             file.seek(0)
             return factory(file, "")
         except (SyntaxError, IndexError, TypeError, struct.error):
