@@ -13,7 +13,7 @@ from helpers import save_pictures
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firm.data import folder_files, load_images
-from firm.data.cache import map_npy, write_npy
+from firm.data.cache import _write_npy, map_npy
 
 
 def load(dataset, root, **options):
@@ -215,7 +215,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path):
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
-        write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 4), np.dtype(np.float32))
+        _write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 4), np.dtype(np.float32))
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -223,7 +223,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path):
 def test_files_larger_than_the_memory_can_be_mapped(tmp_path):
     path = tmp_path / "x.npy"
     n = 2 + 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    write_npy(path, [(range(1), np.ones((1, 1, 512, 512), np.float32))], (1, 512, 512), np.dtype(np.float32))
+    _write_npy(path, [(range(1), np.ones((1, 1, 512, 512), np.float32))], (1, 512, 512), np.dtype(np.float32))
     header = path.read_bytes()[:256].replace(b"(1, 1, 512, 512)", f"({n}, 1, 512, 512)".encode())
     try:
         with open(path, "r+b") as file:

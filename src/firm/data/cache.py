@@ -67,12 +67,12 @@ def collect(
     path, index = cache / f"{key}.npy", cache / f"{key}.json"
     found = _cached(path, index, about, shape, np.dtype(dtype))
     if found is None:
-        found = write_npy(path, blocks(), shape, np.dtype(dtype))
+        found = _write_npy(path, blocks(), shape, np.dtype(dtype))
         write_atomically(index, json.dumps({**about, "kept": found}))  # last: it vouches for the array
     return map_npy(path), found
 
 
-def write_npy(path: Path, blocks: Blocks, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
+def _write_npy(path: Path, blocks: Blocks, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:
     """Write blocks one after the other as one .npy file, which is there when all are; return the numbers of the images.
 
     Written, not mapped: a full disk is an OSError, where writing to mapped memory would kill the process.

@@ -37,12 +37,12 @@ def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:
     Pictures that the list names but the folder lacks are an error: a partial copy needs a partial list.
     """
     root = Path(root)
-    require_folder(root)
+    _require_folder(root)
     require(split in PARTITION, f"CelebA has the splits {', '.join(PARTITION)}, not {split!r}")
     images = root / "img_align_celeba"
     if (images / "img_align_celeba").is_dir():  # the archive of some mirrors
         images = images / "img_align_celeba"
-    require_folder(images)
+    _require_folder(images)
     present = {path.name for path in images.iterdir()}
     names = sorted(name for name, number in _partition(root) if number == PARTITION[split])
     absent = [name for name in names if name not in present]
@@ -54,7 +54,7 @@ def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:
 
 def afhq_files(root: str | Path, split: Split = "test", animal: Literal["cat", "dog", "wild"] = "cat") -> list[Path]:
     """Return the pictures of a split of AFHQ, which is laid out as ``SPLIT/cat/*.jpg``, in sorted order."""
-    require_folder(Path(root))
+    _require_folder(Path(root))
     folder = Path(root) / split / animal
     layout = f"{folder}: no such folder; AFHQ is laid out as train/{animal}, val/{animal}, test/{animal}"
     require(folder.is_dir(), layout, NotADirectoryError)
@@ -64,7 +64,7 @@ def afhq_files(root: str | Path, split: Split = "test", animal: Literal["cat", "
 def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]:
     """Return all files with these endings below `root`, as `folder_files` does; without any, say `what` is missing."""
     root = Path(root)
-    require_folder(root)
+    _require_folder(root)
     files = [
         path
         for path in root.rglob("*")
@@ -76,7 +76,7 @@ def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]
     return sorted(files, key=lambda path: path.relative_to(root).as_posix())
 
 
-def require_folder(path: Path) -> None:
+def _require_folder(path: Path) -> None:
     """Refuse a path that is no folder."""
     why = "a file, not a folder of pictures" if path.is_file() else "no such folder"
     require(path.is_dir(), f"{path}: {why}", NotADirectoryError)
