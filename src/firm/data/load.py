@@ -57,6 +57,10 @@ def load_images(
         What to do with files that cannot be read: "refuse" them all, or "skip" and name them.
     max_megapixels
         Larger images cannot be read: their header says so before they are decoded.
+
+    Returns
+    -------
+    The images, with their names: paths below `root`, or places in the stack.
     """
     root, known = Path(root), get_args(ImageSet)
     require(dataset in known, f"no data set {dataset!r}; there are {', '.join(known)}")
@@ -91,11 +95,22 @@ def read_image(
     key: str | None = None,
     max_megapixels: float = MAX_MEGAPIXELS,
 ) -> tuple[Tensor, bool]:
-    """Read one picture, or one array file that is an image: (C, H, W) float32 in [-1, 1], and whether it is complex.
+    """Read one picture, or one array file that is an image.
 
-    `channels` are those that a model takes: a picture is converted to 3 (the default) or 1, an array must have them.
-    Images of more than `max_megapixels` are refused from their header (of arrays, also if they hold more values than
-    three channels of that).
+    Parameters
+    ----------
+    path
+        A picture in a format that Pillow reads, or a .npy, .npz, .pt, .h5 file that holds (C, H, W) or (H, W).
+    channels
+        Those that a model takes: a picture is converted to 3 (the default) or 1, an array must have them.
+    value_range, key
+        As for `load_images`; for arrays only.
+    max_megapixels
+        Larger images are refused from their header (arrays also if they hold more values than three channels of that).
+
+    Returns
+    -------
+    The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
     """
     path = Path(path)
     if not is_array_file(path):
