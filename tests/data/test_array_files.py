@@ -1,6 +1,5 @@
 """Files of arrays: several in one, tensors of every kind; damaged, hostile and foreign ones are refused by name."""
 
-import builtins
 import importlib
 import io
 import pickle
@@ -12,7 +11,6 @@ import torch
 from array_helpers import FORMATS, floats, load, write
 
 from firm.data import ArrayError, read_image
-from firm.data.array_file import open_array
 
 
 def several(path):
@@ -194,15 +192,3 @@ def test_hdf5_without_h5py(tmp_path, monkeypatch):
     (tmp_path / "x.h5").write_bytes(b"x")
     with pytest.raises(ArrayError, match=r"x\.h5: HDF5 files need h5py: pip install h5py"):
         load(tmp_path / "x.h5")
-
-
-def test_h5py_is_imported_only_for_hdf5(tmp_path, monkeypatch):
-    real = builtins.__import__
-
-    def watched(name, *rest, **more):
-        assert not name.startswith("h5py")
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", watched)
-    with open_array(write(tmp_path / "x.npy", floats(8, 8))) as array:
-        assert array.shape == (8, 8)

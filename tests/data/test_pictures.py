@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 
-from firm.data import PictureError, picture_file, read_picture
+from firm.data import PictureError, folder_files, picture_file, read_picture
 from firm.data.picture import read_array, to_tensor
 from firm.data.picture_file import frames
 
@@ -70,6 +70,9 @@ GOOD = {  # file name: (content, the color that a person sees, tolerance)
     "rgb.tif": (encode(rgb(), "TIFF"), RED, 0),
     "rgb.ppm": (encode(rgb(), "PPM"), RED, 0),
     "rgb.gif": (encode(rgb(), "GIF"), RED, 1),
+    "rgb.jp2": (encode(rgb(), "JPEG2000"), RED, 0),
+    "rgb.pcx": (encode(rgb(), "PCX"), RED, 0),
+    "rgb.tga": (encode(rgb(), "TGA"), RED, 0),
     "progressive.jpg": (encode(rgb(), "JPEG", quality=95, progressive=True), RED, 4),
     "interlaced.tif": (encode(rgb(), "TIFF", compression="tiff_lzw"), RED, 0),
     "png called.jpg": (PNG, RED, 0),
@@ -146,6 +149,7 @@ def test_reads_what_a_person_sees(name, tmp_path):
         seen = ((picture + 1) * 127.5).flatten(1)
         assert float((seen - torch.tensor(color)[:, None]).abs().max()) <= tolerance + 1e-3
     assert read_picture(tmp_path / name, 16, channels=1).shape == (1, 16, 16)
+    assert folder_files(tmp_path) == [tmp_path / name]
 
 
 @pytest.mark.parametrize("name", BAD)

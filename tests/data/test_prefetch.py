@@ -85,14 +85,6 @@ def test_errors_of_the_thread_are_raised_where_they_belong():
                 batches.get(2)
 
 
-def test_an_error_of_the_indices():
-    def wrong(step):
-        raise KeyError("no such step")
-
-    with Prefetcher(images(), wrong) as batches, pytest.raises(KeyError, match="no such step"):
-        batches.get(0)
-
-
 def test_closing_ends_the_thread():
     batches = Prefetcher(images(), indices)
     batches.get(0)

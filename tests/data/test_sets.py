@@ -172,8 +172,3 @@ def test_reading_leaves_the_warning_filters_alone(folder):
     for _ in range(5):
         resident(folder_files(folder), 16, progress=False)
     assert list(warnings.filters) == before
-
-
-def test_wrong_choice(folder):
-    with pytest.raises(ValueError, match='"refuse" or "skip"'):
-        resident(folder_files(folder), 16, broken="ignore")

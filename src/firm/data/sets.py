@@ -13,7 +13,9 @@ from firm.data.picture import read_picture
 
 Split = Literal["train", "val", "test"]
 DatasetName = Literal["celeba", "afhq", "folder"]
-EXTENSIONS = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".avif"}
+EXTENSIONS = {
+    ".png", ".jpg", ".jpeg", ".jp2", ".webp", ".avif", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pcx", ".tga",
+}  # fmt: skip
 CROP = 178  # center crop of CelebA before resizing, as in the paper
 PARTITION = {"train": "0", "val": "1", "test": "2"}  # the splits in CelebA's list
 
