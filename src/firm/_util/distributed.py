@@ -45,8 +45,11 @@ class Ranks:
 def ranks(device_name: str | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one.
 
-    A single process computes on the device of that name, or on the GPU if there is one. Several take one GPU each, or
-    are all put on the CPU by the name "cpu".
+    Parameters
+    ----------
+    device_name
+        Where a single process computes: as for `choose_device`. Several take one GPU each, or are all put on the CPU by
+        the name "cpu".
     """
     if "WORLD_SIZE" not in os.environ:
         yield Ranks(0, 1, choose_device(device_name))

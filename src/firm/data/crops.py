@@ -31,7 +31,8 @@ def crop_at(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
 
     Returns
     -------
-    The squares (B, C, size, size).
+    Tensor
+        The squares (B, C, size, size).
     """
     return gather_crops(images, torch.arange(len(images), device=images.device), top, left, size)
 
@@ -48,7 +49,8 @@ def gather_crops(data: Tensor, index: Tensor, top: Tensor, left: Tensor, size: i
 
     Returns
     -------
-    The squares (B, C, size, size).
+    Tensor
+        The squares (B, C, size, size).
     """
     C, H, W = data.shape[1:]
     _require_room(min(H, W), size)
@@ -73,7 +75,8 @@ def crop_scaled(images: Tensor, top: Tensor, left: Tensor, side: Tensor, size: i
 
     Returns
     -------
-    The resampled squares (B, C, size, size).
+    Tensor
+        The resampled squares (B, C, size, size).
     """
     H, W = images.shape[2:]
     centers = torch.arange(size, device=images.device, dtype=images.dtype) + 0.5

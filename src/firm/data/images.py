@@ -103,7 +103,7 @@ def resident(
     max_megapixels: float = MAX_MEGAPIXELS,
     value_range: Range | None = None,
 ) -> tuple[Tensor, list[Path]]:
-    """Decode `files` to one tensor (n, channels, size, size), bytes; return it and the files it holds.
+    """Decode pictures to one tensor (n, channels, size, size) of bytes, in memory or mapped from a cache.
 
     Gray pictures of more than 8 bits, if the first file is one, are kept as float32 in [-1, 1].
 
@@ -118,6 +118,11 @@ def resident(
         "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
     value_range
         Black and white of gray pictures of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+
+    Returns
+    -------
+    tuple[Tensor, list[Path]]
+        The images, and the files that they are from: without those that were skipped.
     """
     require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
     about: dict[str, Any] = {

@@ -60,7 +60,8 @@ def load_images(
 
     Returns
     -------
-    The images, with their names: paths below `root`, or places in the stack.
+    Images
+        All of one shape, each with its path below `root`, or its place in the stack, as its name.
     """
     root, known = Path(root), get_args(ImageSet)
     require(dataset in known, f"no data set {dataset!r}; there are {', '.join(known)}")
@@ -110,7 +111,8 @@ def read_image(
 
     Returns
     -------
-    The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
+    tuple[Tensor, bool]
+        The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
     """
     path = Path(path)
     if not is_array_file(path):
