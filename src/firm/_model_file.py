@@ -13,9 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import is_number, is_whole, require, short
+from firm._util.checks import finite, is_number, is_whole, require, short
 from firm._util.files import write_atomically
-from firm._util.finite import finite
 from firm.networks import NETWORKS, build
 
 FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file

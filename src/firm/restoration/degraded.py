@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from firm._util.text import did_you_mean
-from firm.data.array_values import Range
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture import Range
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.metrics import visible
 from firm.restoration.blur_estimate import BlurEstimate, estimate_blur
 from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from firm.data.picture import open_picture
+from firm.data.picture_file import open_picture
 
 GOOD = 85  # quality: above, smoothing the blocks costs more detail than they do
 BLOCKY = (

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from firm.data.folder import EXTENSIONS
 from firm.data.picture import read_picture
+from firm.data.sets import EXTENSIONS
 from firm.restoration.reading import ProblemError
 
 RULE = "white means missing (brightness 128 to 255 of 255)"

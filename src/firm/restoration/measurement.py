@@ -12,7 +12,7 @@ from torch import Tensor
 
 from firm._util.custom import custom_code, require_operator
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.operators import LinearOperator
 from firm.operators.checks import require_tensor
 from firm.operators.complex import AsReal

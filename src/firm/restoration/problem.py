@@ -14,7 +14,7 @@ from torch import Tensor
 
 from firm._util.custom import custom_code
 from firm._util.seeds import generator_for
-from firm.data.array_values import Range
+from firm.data.picture import Range
 from firm.metrics import scores, visible
 from firm.operators import LinearOperator
 from firm.restoration.reading import ProblemError as ProblemError

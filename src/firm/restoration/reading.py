@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firm.data.alpha import read_with_alpha
 from firm.data.array_file import is_array_file, open_array
-from firm.data.array_values import Range, check_range
+from firm.data.arrays import check_range
 from firm.data.load import read_image
-from firm.data.picture import MAX_MEGAPIXELS, check_size, frames, has_more_bits, whole_numbers
+from firm.data.picture import Range, read_with_alpha
+from firm.data.picture_file import MAX_MEGAPIXELS, check_size, frames, has_more_bits, whole_numbers
 
 
 class ProblemError(ValueError):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from firm._util.custom import custom_code
-from firm.data.array_values import Range
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture import Range
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.operators import Blur
 from firm.restoration.problem import Problem, ProblemError, check_sigma, fitted, named, posed
 from firm.restoration.reading import read
