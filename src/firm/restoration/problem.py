@@ -46,6 +46,27 @@ class Problem:
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
+    @classmethod
+    def from_file(cls, path: Path, task: str, **settings: Any) -> Problem:
+        """A degraded picture or array; see `picture_problem` for the settings."""
+        from firm.restoration.degraded import picture_problem
+
+        return picture_problem(path, task, **settings)
+
+    @classmethod
+    def from_measurement(cls, path: Path, task: str, *args: Any, **settings: Any) -> Problem:
+        """The measurement y of a custom task; see `measured_problem` for the settings."""
+        from firm.restoration.measurement import measured_problem
+
+        return measured_problem(path, task, *args, **settings)
+
+    @classmethod
+    def simulated(cls, path: Path, task: str, *args: Any, **settings: Any) -> Problem:
+        """A clean picture or array, degraded; see `simulated_problem` for the settings."""
+        from firm.restoration.simulated import simulated_problem
+
+        return simulated_problem(path, task, *args, **settings)
+
     def to(self, device: torch.device) -> Problem:
         """The same on another device."""
         truth = None if self.truth is None else self.truth.to(device)
