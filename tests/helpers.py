@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm.operators.repeated import repeated
-from firm.tasks._blurs import valid_blur
+from firm.tasks.deblurring import valid_blur
 
 
 def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:

@@ -15,7 +15,7 @@ from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
 from firm.acceleration.recordings import structure
 from firm.networks import PriorUNet
 from firm.operators.repeated import repeated
-from firm.tasks._blurs import valid_blur
+from firm.tasks.deblurring import valid_blur
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 import firm
 from firm.operators import dot_test
 from firm.tasks import built_in
-from firm.tasks.rows import Rows
+from firm.tasks import Rows
 
 NAMES = pytest.mark.parametrize("name", list(built_in()))
 

@@ -8,9 +8,8 @@ from torch import Generator, Tensor
 from firm.operators import Fourier, LinearOperator, Operator, as_real, cartesian_mask
 from firm.operators.patterns import CENTER
 from firm.tasks._masks import mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter, Shape
-from firm.tasks.rows import Rows
 
 
 def _paper_lines(shape: Shape) -> int:

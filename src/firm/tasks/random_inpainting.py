@@ -8,9 +8,8 @@ from torch import Generator, Tensor
 
 from firm.operators import LinearOperator, Mask, random_mask
 from firm.tasks._masks import PROTOCOL_SEED, Inpainting, mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class RandomInpainting(Inpainting):

@@ -8,9 +8,8 @@ from torch import Generator, Tensor
 from firm.operators import LinearOperator, Mask, stroke_mask
 from firm.operators.patterns import draw_strokes
 from firm.tasks._masks import Inpainting, mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class StrokeInpainting(Inpainting):
