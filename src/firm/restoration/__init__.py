@@ -7,4 +7,3 @@ from firm.restoration.problem import Problem as Problem
 from firm.restoration.problem import ProblemError as ProblemError
 from firm.restoration.problem import independent_channels as independent_channels
 from firm.restoration.reconstructor import as_reconstructor as as_reconstructor
-from firm.restoration.tiling import tiled as tiled

@@ -24,7 +24,7 @@ from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
-from firm._util.progress import on_terminal, progress_bar
+from firm._util.progress import progress_bar
 from firm.acceleration._fast import FastNetwork
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
@@ -256,7 +256,7 @@ def _warnings_as_notes() -> Iterator[list[str]]:
 def _tile_bar(job: Job, problem: Problem) -> Iterator[None]:
     """Show the time left on one picture: a bar over all network calls on all tiles, with the step, on a terminal."""
     estimator = job.model.estimator
-    if not (job.bars and isinstance(estimator, Tiled) and on_terminal()):
+    if not (job.bars and isinstance(estimator, Tiled)):
         yield
         return
     like = problem.op.A_adjoint(problem.y)
