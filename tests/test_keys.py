@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from firm.restoration.kernel import read_kernel
 from helpers import call, save_pictures, says, tiny_model
 
 from firm._util.distributed import Ranks
 from firm.restoration import ProblemError, picture_problem
-from firm.restoration.kernel import read_kernel
 from firm.training.config import ConfigError, load_config
 from firm.training.images import load_sets
 from firm.training.loop import train

@@ -4,9 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from helpers import call, save_pictures, says
-
 from firm.cli.pictures import find_pictures
+from helpers import call, save_pictures, says
 
 
 def results(folder):

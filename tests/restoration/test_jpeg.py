@@ -5,6 +5,8 @@ import io
 import numpy as np
 import pytest
 import torch
+from firm.restoration.degraded import picture_tasks
+from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from helpers import says
 from PIL import Image
 from typer.testing import CliRunner
@@ -14,8 +16,6 @@ from firm.cli import app
 from firm.data import read_picture
 from firm.data._bundled import portrait_file
 from firm.restoration import picture_problem
-from firm.restoration.degraded import picture_tasks
-from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.output import write_picture
 
 

@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from firm.restoration.kernel import read_kernel
 from helpers import call, says
 from PIL import Image
 
 from firm.restoration import ProblemError, picture_problem
 from firm.restoration.calibration import TaskScale, differences
-from firm.restoration.kernel import read_kernel
 
 HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
 

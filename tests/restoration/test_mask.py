@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from firm.restoration.mask import mask_in
 from helpers import call, says
 from PIL import Image
 
 from firm.restoration import ProblemError, picture_problem
-from firm.restoration.mask import mask_in
 
 
 @pytest.fixture

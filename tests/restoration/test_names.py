@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
+from firm.restoration.names import result_names, shown
 from helpers import says
 from PIL import Image
 from typer.testing import CliRunner
@@ -16,7 +17,6 @@ from firm._util.distributed import Ranks
 from firm.cli import app
 from firm.restoration import names as module
 from firm.restoration import run
-from firm.restoration.names import result_names, shown
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

@@ -9,6 +9,8 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from firm.restoration.degraded import picture_tasks
+from firm.restoration.names import result_names
 from helpers import says
 from PIL import Image
 from typer.testing import CliRunner
@@ -16,8 +18,6 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.restoration import picture_problem
-from firm.restoration.degraded import picture_tasks
-from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
 
 

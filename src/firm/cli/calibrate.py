@@ -11,7 +11,7 @@ import typer
 
 from firm.cli.checks import SEED, Device, Key, in_words, whole_number
 from firm.cli.choices import Dataset, Precision
-from firm.cli.settings import task_names
+from firm.cli.task_options import task_names
 
 if TYPE_CHECKING:
     from firm.restoration.calibration import Calibration
@@ -29,7 +29,7 @@ def calibrate(
     tasks: Annotated[
         str, typer.Option(help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class.")
     ] = "all",
-    own: Annotated[
+    custom: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
@@ -47,7 +47,7 @@ def calibrate(
     ] = None,
     key: Key = None,
     network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
+        str | None, typer.Option(help="The network class, file.py:Class, if the model has a custom one.")
     ] = None,
     precision: Annotated[
         Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
@@ -65,7 +65,7 @@ def calibrate(
 
     with in_words():
         _refuse_to_replace(out)
-        where, given = choose_device(device), settings(own or [])
+        where, given = choose_device(device), settings(custom or [])
         kinds = task_classes(tasks, given)
         chosen = load_plain(model, network).to(where)
         side = side_for(size, dataset, chosen.card)

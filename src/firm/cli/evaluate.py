@@ -10,7 +10,7 @@ import typer
 
 from firm.cli.checks import SEED, Device, Key, MaxMegapixels, in_words
 from firm.cli.choices import Convention, Dataset, Integrator, Precision, Split
-from firm.cli.settings import task_names
+from firm.cli.task_options import task_names
 
 if TYPE_CHECKING:
     from firm.cli.rows import Rows

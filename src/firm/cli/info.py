@@ -69,7 +69,7 @@ def info(
 
     from firm._model import find
     from firm.baselines.weights import weights_file
-    from firm.cli.picture_facts import picture_facts
+    from firm.cli.picture_files import picture_facts
     from firm.data.array_file import is_array_file
 
     path = Path(what)

@@ -13,7 +13,7 @@ from firm._sampling import Generators, sample
 from firm._sampling import Method as Integrator
 from firm._util.custom import custom_code
 from firm.operators import LinearOperator, data_consistency
-from firm.restoration.own_network import network_class
+from firm.restoration.run import network_class
 from firm.tasks import BaseTask
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).

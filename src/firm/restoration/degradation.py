@@ -16,7 +16,7 @@ from firm._util.text import did_you_mean
 from firm.operators import LinearOperator
 from firm.operators.checks import require_tensor
 from firm.restoration.reading import ProblemError, Reading
-from firm.tasks import BaseTask, option_of, picture_tasks, task_class
+from firm.tasks import BaseTask, built_in, option_of, picture_tasks, task_class
 
 Sides = tuple[int, int]  # height and width
 Measured = tuple[BaseTask, LinearOperator, Tensor]  # a task, its operator, and a measurement
@@ -45,7 +45,9 @@ def picture_settings(
         names = {p.name: key for key, p in declared.items()} | {key: key for key in declared}  # p.name is the option
         given = {key: value for key, value in settings.items() if value is not None}
         for key in given:
-            require(key in names, f"{option_of(key)} does not belong to {task}")
+            real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
+            instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
+            require(key in names, f"{option_of(key)} does not belong to {task}{instead}")
         for name, wanted in (("mask", mask is not None or keep_known), ("kernel", kernel is not None)):
             wrong = "keep_known" if name == "mask" and mask is None else name
             require(not wanted or kind.picture_file == name, f"{wrong} does not belong to {task}")

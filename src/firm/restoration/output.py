@@ -31,6 +31,7 @@ ENDINGS = (".png", ".npy", ".json")  # of results: no folder among them may end 
 
 # Names
 
+
 def result_names(files: Sequence[Path], root: Path) -> list[str]:
     """Name the results, below the output folder like the pictures below `root`, and different from each other.
 

@@ -127,7 +127,9 @@ class Problem:
                 given = read_mask(mask, reading.image, max_megapixels)
             op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):
-            raise ProblemError(f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color")
+            raise ProblemError(
+                f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color"
+            )
         seen = op.mask if isinstance(op, Mask) else None
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
         keep = level <= ROUNDING if keep_known is None else keep_known
@@ -221,7 +223,9 @@ class Problem:
         truth = reading.image
         with _naming(path):
             kind = task_class(task)
-            require(not kind.color or channels == 3, f"{kind.name} makes a picture in color: it takes a model for color")
+            require(
+                not kind.color or channels == 3, f"{kind.name} makes a picture in color: it takes a model for color"
+            )
             with custom_code(task=kind):
                 made = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
             made.require_values()

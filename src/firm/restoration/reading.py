@@ -211,7 +211,9 @@ def mask_note(seen: Tensor) -> str | None:
     if missing <= 0.5:
         return None
     percent = int(100 * missing)  # rounded down: 100 would say that nothing is left
-    return f"{percent} % of the picture is missing by its mask: {MISSING}; if it should be the other way round, invert it"
+    return (
+        f"{percent} % of the picture is missing by its mask: {MISSING}; if it should be the other way round, invert it"
+    )
 
 
 # Kernels

@@ -109,9 +109,11 @@ class BaseTask:
         """
         found: dict[str, Any] = {}
         for key, value in settings.items():
-            hint = did_you_mean(key, cls.parameters) or f"; it has {', '.join(cls.parameters)}"
-            require(key in cls.parameters, f"the task {cls.name} has no setting {key!r}{hint}")
-            check = cls.parameters[key].checked_range if isinstance(value, list | tuple) else cls.parameters[key].checked
+            if key not in cls.parameters:
+                hint = did_you_mean(key, cls.parameters) or f"; it has {', '.join(cls.parameters)}"
+                raise ValueError(f"the task {cls.name} has no setting {key!r}{hint}")
+            parameter = cls.parameters[key]
+            check = parameter.checked_range if isinstance(value, list | tuple) else parameter.checked
             found[key] = check(cls.name, value)
         return found
 
