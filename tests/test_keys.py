@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from firm.restoration.kernel import read_kernel
 from helpers import call, save_pictures, says, tiny_model
 
 from firm._util.distributed import Ranks
-from firm.restoration import ProblemError, picture_problem
+from firm.restoration import Problem, ProblemError
+from firm.restoration.reading import read_kernel
 from firm.training.config import ConfigError, load_config
 from firm.training.images import load_sets
 from firm.training.loop import train
@@ -108,7 +108,7 @@ def test_a_picture_has_no_key_and_a_kernel_is_a_file_of_its_own(model, image, tm
     words = ["restore", picture, "--task", "denoising", "--model", model, "--key", "x", "--out", tmp_path / "out"]
     assert says(call(*words).output, "--key is for files that hold several arrays, and these are pictures")
     with pytest.raises(ProblemError, match="a picture; the key 'x' is for files that hold several arrays"):
-        picture_problem(picture, "denoising", key="x")
+        Problem.from_file(picture, "denoising", key="x")
     with pytest.raises(ProblemError, match=r"image\.npz is in a file with other arrays: save it alone"):
         read_kernel(image, 64)
 

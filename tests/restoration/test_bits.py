@@ -10,7 +10,7 @@ from helpers import call, says, tiny_model
 from PIL import Image
 
 from firm.data.picture import PictureError, read_picture
-from firm.restoration import picture_problem, simulated_problem
+from firm.restoration import Problem
 from firm.restoration.reading import read
 
 SHARES = np.random.default_rng(0).random((40, 48))  # of white
@@ -86,9 +86,9 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
 def test_what_is_assumed_is_said(kind, high, bits, dark, tmp_path):
     path = stored(tmp_path / "a.tif", kind, 0, high)[0]
     notes = [*([f"whole numbers of {bits} bits {ASSUMED}"] if bits else []), *([DARK] if dark else [])]
-    for problem in (picture_problem(path, "denoising", sigma=0.1), simulated_problem(path, "denoising", {})):
+    for problem in (Problem.from_file(path, "denoising", sigma=0.1), Problem.simulated(path, "denoising", {})):
         assert [note.partition(": if")[0] for note in problem.notes] == notes
-    assert picture_problem(path, "denoising", sigma=0.1, value_range=(0, max(high, 0.01))).notes == ()
+    assert Problem.from_file(path, "denoising", sigma=0.1, value_range=(0, max(high, 0.01))).notes == ()
 
 
 def test_other_pictures_have_a_range_of_their_own(tmp_path):

@@ -4,8 +4,9 @@ import json
 
 import numpy as np
 import pytest
-from firm.cli.pictures import find_pictures
 from helpers import call, save_pictures, says
+
+from firm.cli.picture_files import find_pictures
 
 
 def results(folder):

@@ -8,15 +8,15 @@ import time
 import numpy as np
 import pytest
 import torch
-from firm.restoration.names import result_names, shown
 from helpers import says
 from PIL import Image
 from typer.testing import CliRunner
 
 from firm._util.distributed import Ranks
 from firm.cli import app
-from firm.restoration import names as module
+from firm.restoration import output as module
 from firm.restoration import run
+from firm.restoration.output import result_names, shown
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

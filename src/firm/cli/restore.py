@@ -13,6 +13,7 @@ from firm.cli.checks import SEED, Device, Key, MaxMegapixels, told, whole_number
 from firm.cli.choices import Format, Integrator, Precision
 from firm.cli.complete import model_names, picture_tasks, simulated_tasks
 from firm.cli.task_options import PICTURE, SIMULATION, task_names, with_task_options
+from firm.tasks import picture_tasks as kinds
 
 
 @with_task_options
@@ -27,7 +28,7 @@ def restore(
     task: Annotated[
         str | None,
         typer.Option(
-            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}; or a custom task, "
+            help=f"What to undo in pictures that are degraded: {', '.join(kinds())}; or a custom task, "
             "file.py:Class, that these files (pictures, or arrays y = A x + noise) are measurements of.",
             rich_help_panel=PICTURE,
             autocompletion=picture_tasks,

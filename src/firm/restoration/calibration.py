@@ -194,24 +194,22 @@ def scales_for(calibration: Calibration, task: str, model: str, steps: int, samp
 def widened(std: Tensor, op: LinearOperator, found: TaskScale) -> Tensor:
     """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
 
-    Where the calibration has no scale for a part they stay as they are; `differences` says so.
+    Where there is no scale for a part they stay as they are; `unscaled` says so.
     """
     measured, unseen = (found.scale.get(part, 1.0) for part in PARTS)
     return std * torch.where(missing(op, std), unseen, measured)
 
 
-def differences(found: TaskScale, settings: Mapping[str, Any], op: LinearOperator, std: Tensor) -> list[str]:
-    """Sentences where a scale may not fit a picture.
+def unscaled(std: Tensor, op: LinearOperator, found: TaskScale) -> list[str]:
+    """Say for which pixels of standard deviations (B, C, H, W) there is no scale, as outside a coil's field of view."""
+    hole = missing(op, std)
+    there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
+    without = [part for part in PARTS if there[part] and part not in found.scale]
+    return [f"the calibration has no scale for {part} pixels: their deviations are not multiplied" for part in without]
 
-    Parameters
-    ----------
-    found
-        The scale, and the settings of the task that it was made with.
-    settings
-        Of the picture's task; numbers may differ by a tenth.
-    op, std
-        The picture's operator and standard deviations: a calibration may have no scale for a part of the pixels.
-    """
+
+def differences(found: TaskScale, settings: Mapping[str, Any]) -> list[str]:
+    """Say where the settings that a scale was made with are not those of a picture; numbers may differ by a tenth."""
 
     def near(a: Any, b: Any) -> bool:
         numbers = isinstance(a, int | float) and isinstance(b, int | float)
@@ -221,12 +219,7 @@ def differences(found: TaskScale, settings: Mapping[str, Any], op: LinearOperato
     other = [f"{key} {_short(made)}, not {_short(here)}" for key, (made, here) in both.items() if not near(made, here)]
     if "blur" in found.settings and "blur" not in settings and "kernel" in settings:
         other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
-    out = [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
-    hole = missing(op, std)
-    there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
-    without = [part for part in PARTS if there[part] and part not in found.scale]
-    out += [f"the calibration has no scale for {part} pixels: their deviations are not multiplied" for part in without]
-    return out
+    return [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
 
 
 def in_words(scale: Mapping[str, float]) -> str:

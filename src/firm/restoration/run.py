@@ -31,7 +31,7 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
-from firm.restoration.calibration import TaskScale, differences, widened
+from firm.restoration.calibration import TaskScale, differences, unscaled, widened
 from firm.restoration.earlier import (
     EarlierResultsError,
     Plan,
@@ -216,7 +216,8 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
         row["std multiplied by"] = job.calibration.scale
-        row["advice"] += differences(job.calibration, problem.settings, problem.op, result.std)
+        row["advice"] += differences(job.calibration, problem.settings)
+        row["advice"] += unscaled(result.std, problem.op, job.calibration)
         result = replace(result, std=widened(result.std, problem.op, job.calibration))
     row |= problem.scores(problem.finish(result.image))
     if job.samples > 1:

@@ -16,10 +16,10 @@ from firm.tasks.parameter import Parameter
 PROTOCOL_SEED = 42  # of the mask that all images share
 
 
-def mask_parameter() -> Parameter[str]:
-    """Where the mask of an image comes from."""
-    about = "shared: all images have the mask that the protocol draws with seed 42; fresh: each image has its own"
-    return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
+MASK = Parameter(
+    str, "shared: all images have the mask that the protocol draws with seed 42; fresh: each image has its own",
+    "shared", choices=("shared", "fresh"), option="",
+)  # fmt: skip
 
 
 class DrawsMasks(Protocol):
