@@ -39,7 +39,7 @@ def bar_over(model, y, steps, samples=1, integrator="euler"):
 @pytest.fixture
 def bars(monkeypatch):
     made = []
-    monkeypatch.setattr(run, "progress_bar", lambda **options: made.append(Bar(**options)) or made[-1])
+    monkeypatch.setattr(run, "progress_bar", lambda work=0, **how: work or made.append(Bar(**how)) or made[-1])
     return made
 
 
