@@ -9,7 +9,7 @@ from helpers import save_celeba, save_pictures, says
 from typer.testing import CliRunner
 
 import firm
-from firm._util import device as devices
+from firm._util import machine as devices
 from firm._util.machine import free_memory
 from firm.cli import app
 from firm.cli.models import channels_of, range_of, size_of

@@ -39,8 +39,8 @@ def test_the_command_lines_choices_are_the_librarys():
 
     from firm.acceleration._fast import Precision
     from firm.cli import choices
-    from firm.data.celeba import Split
     from firm.data.load import ImageSet
+    from firm.data.sets import Split
     from firm.metrics import conventions
     from firm.restoration import output
 

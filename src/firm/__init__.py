@@ -5,7 +5,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
+from firm._util import terminal as _terminal  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
 
 __version__ = "0.1.0"
 

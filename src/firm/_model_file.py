@@ -13,9 +13,8 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import require
+from firm._util.checks import finite, require
 from firm._util.files import write_atomically
-from firm._util.finite import finite
 from firm.networks import NETWORKS
 from firm.networks.settings import is_number, is_whole, short
 

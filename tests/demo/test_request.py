@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from firm.cli import app
 from firm.data import portrait
-from firm.data.picture import PictureError
+from firm.data.picture_file import PictureError
 from firm.demo.command import arguments, command
 from firm.demo.components import Upload
 from firm.demo.inputs import describe

@@ -22,6 +22,9 @@ def require_seed(seed: object, error: type[Exception] = ValueError) -> int:
 
 
 def generator_for(seed: int, index: int, purpose: str) -> Generator:
-    """A CPU generator for one image and one purpose; torch seeds it with 32 bits, so the key is hashed to them."""
+    """Return a CPU generator for one image and one purpose.
+
+    Torch seeds a generator with 32 bits, so `seed`, `index` and `purpose` are hashed to them.
+    """
     digest = hashlib.sha256(f"{seed}/{index}/{purpose}".encode()).digest()
     return Generator().manual_seed(int.from_bytes(digest[:4], "little"))

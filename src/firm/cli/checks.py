@@ -72,7 +72,7 @@ def in_words(out: Path | None = None) -> Iterator[None]:
     except (ValueError, OSError) as error:
         raise typer.BadParameter(told(error)) from error
     except (MemoryError, RuntimeError) as error:
-        from firm._util.device import lacks_memory
+        from firm._util.machine import lacks_memory
         from firm.evaluation.run import EvaluationError
 
         if isinstance(error, EvaluationError):

@@ -29,7 +29,7 @@ def demo(
     device: Device = None,
 ) -> None:
     """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
-    from firm._util.device import choose_device
+    from firm._util.machine import choose_device
     from firm.demo.request import Limits
     from firm.demo.serve import Place, serve
 

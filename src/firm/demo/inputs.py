@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from firm.data.picture import PictureError, read_picture
+from firm.data.picture import read_picture
+from firm.data.picture_file import PictureError
 from firm.demo.components import Upload, painting_class, picture_class
 from firm.demo.examples import Example
 from firm.demo.folder import Workspace

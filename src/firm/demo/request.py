@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
 from firm.demo.wording import for_visitors
 from firm.restoration import ProblemError
 

@@ -24,11 +24,11 @@ from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
-from firm.data.picture import PictureError
+from firm.data.picture_file import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale, differences, unscaled, widened

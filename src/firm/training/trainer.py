@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from firm._flow import stratified_times
 from firm._model import load_network
+from firm._util.checks import finite
 from firm._util.custom import CustomCodeError, custom_code, require_operator
 from firm._util.distributed import Ranks
-from firm._util.finite import finite
 from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
