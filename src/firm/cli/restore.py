@@ -9,10 +9,21 @@ from typing import Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, Key, MaxMegapixels, told, whole_number
-from firm.cli.choices import Format, Integrator, Precision
-from firm.cli.complete import model_names, picture_tasks, simulated_tasks
+from firm._sampling import Integrator
+from firm.cli.options import (
+    SEED,
+    Device,
+    Key,
+    MaxMegapixels,
+    Precision,
+    model_names,
+    picture_tasks,
+    sentence,
+    simulated_tasks,
+    whole_number,
+)
 from firm.cli.task_options import PICTURE, SIMULATION, task_names, with_task_options
+from firm.restoration.output import Format
 from firm.tasks import picture_tasks as kinds
 
 
@@ -158,12 +169,13 @@ def restore(
 
     Under torchrun, the pictures are shared among the processes.
     """
+    from firm._model import channels_of
     from firm._util.custom import code_digest, is_custom
     from firm._util.distributed import ranks
     from firm._util.text import image_size, noise_level
     from firm._util.text import settings as parse
     from firm.acceleration import tiled
-    from firm.cli.models import channels_of, load_model, load_plain, range_of
+    from firm.cli.models import load_model, load_plain, range_of
     from firm.cli.picture_files import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
@@ -177,7 +189,7 @@ def restore(
 
     measured = task is not None and is_custom(task)
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
-    for wrong, sentence in (
+    for wrong, why in (
         ((task is None) == (simulate is None), "give either --task (the picture is degraded) or --simulate (it is "
          "clean)"),
         (simulate is not None and mask is not None, "--mask belongs to --task inpainting; --simulate draws its own "
@@ -199,7 +211,7 @@ def restore(
         (kernel is not None and not kernel.is_file(), f"--kernel {kernel}: no such file"),
     ):  # fmt: skip
         if wrong:
-            raise typer.BadParameter(sentence)
+            raise typer.BadParameter(why)
     try:
         level, sides = None if sigma is None else noise_level(sigma), None if size is None else image_size(size)
         options = {key: value for key, value in settings.items() if value is not None}
@@ -263,7 +275,7 @@ def restore(
             )  # fmt: skip
             rows = restore_files(job, found.files, found.root, r)
     except (ValueError, OSError) as error:
-        raise typer.BadParameter(shown(told(error))) from error
+        raise typer.BadParameter(shown(sentence(error))) from error
     if not r.main:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
