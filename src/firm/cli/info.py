@@ -180,7 +180,7 @@ def _table(facts: Facts) -> Table:
 
 def _text(value: Any) -> str:
     """A value for a person: numbers short, what is nested in lines, and nothing of a file that commands a terminal."""
-    from firm.restoration.names import shown
+    from firm.restoration.output import shown
 
     if isinstance(value, dict):
         return "\n".join(_lines(value))
