@@ -120,7 +120,8 @@ def _header(file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]
     version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
     require(version in ((1, 0), (2, 0)), f"a .npy header of version {version}")
     one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
-    shape, _, dtype = (one if version == (1, 0) else two)(file)
+    read: Any = one if version == (1, 0) else two
+    shape, _, dtype = read(file)
     require(not dtype.hasobject, "Python objects")
     fits = min(shape, default=1) >= 0 and math.prod(shape) * dtype.itemsize <= held
     require(fits, f"{shape} values of {dtype} are more than there are")
