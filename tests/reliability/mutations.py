@@ -53,13 +53,9 @@ MUTATIONS = [
              "with torch.autocast(z.device.type, enabled=False):", "if True:",
              "test_golden.py::test_the_solve_is_in_float32_inside_autocast"),
     Mutation("solver: A of a constant image is rounded", "_posterior_mean.py",
-<<<<<<< HEAD
-             "with torch.autocast(y.device.type, enabled=False):  # a user's A would be rounded to bfloat16\n"
-             "        Aone",
-             "if True:\n        Aone", "test_golden.py::test_the_users_operator_is_called_in_float32_inside_autocast"),
-=======
-             "        Aone = op.A(one)", "        with torch.autocast(y.device.type, torch.bfloat16):\n            Aone = op.A(one)", "test_golden.py::test_the_users_operator_is_called_in_float32_inside_autocast"),
->>>>>>> core
+             "        Aone = op.A(one)",
+             "        with torch.autocast(y.device.type, torch.bfloat16):\n            Aone = op.A(one)",
+             "test_golden.py::test_the_users_operator_is_called_in_float32_inside_autocast"),
     Mutation("guess: filters are enlarged as strides", "operators/subsample.py",
              "return offset.nan_to_num(0, 0, 0)", "return 0 * offset", "operators/test_guess.py"),
     Mutation("seeds: as many bits as torch takes", "_util/seeds.py", "value < 2**32", "value < 2**63",

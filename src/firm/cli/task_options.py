@@ -34,7 +34,7 @@ def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
                 panels[option] = SIMULATION if setting.picture is None else PICTURE
             about = f"{', '.join(users[option])}: {setting.about}.{ESTIMATED.get(option, '')}"
             typed = typer.Option(f"--{option}", help=about, rich_help_panel=panels[option])
-            annotation: Any = Annotated[setting.kind | None, typed]  # type: ignore[name-defined]
+            annotation: Any = Annotated[setting.kind | None, typed]
             kind = inspect.Parameter.KEYWORD_ONLY
             found[option] = inspect.Parameter(setting.name, kind, default=None, annotation=annotation)
     signature = inspect.signature(command, eval_str=True)
