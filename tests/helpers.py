@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import firm
 from firm._util.locks import folder_lock
 from firm.operators.compose import repeated
-from firm.tasks._blurs import valid_blur
+from firm.tasks.deblurring import valid_blur
 
 
 def dense(op, image_shape: tuple[int, ...], batch: int) -> Tensor:

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import firm
 from firm._util.custom import load_class
 from firm.cli import app
-from firm.restoration import simulated_problem
+from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.tasks import BaseTask, Rows
 from firm.training.checkpoint import Checkpoints
@@ -226,7 +226,7 @@ def test_loading_a_file_never_runs_code_that_it_names(evil, name):
         result = CliRunner().invoke(app, command)
         assert result.exit_code != 0, result.output
         assert not (evil / "ran").exists(), command
-    found = advice(card, simulated_problem(evil / "one.npy", "denoising", {}, channels=1))
+    found = advice(card, Problem.simulated(evil / "one.npy", "denoising", {}, channels=1))
     assert "not trained for denoising" in found[0]
     Checkpoints(evil / "checkpoints", {}, keep=1).save({"step": 1, "network": {"class": name}})
     with pytest.warns(UserWarning, match="another network"):

@@ -12,7 +12,7 @@ import firm
 from firm._util.seeds import generator_for
 from firm.data import load_images
 from firm.metrics import psnr
-from firm.restoration import simulated_problem
+from firm.restoration import Problem
 
 SIZE, K = 32, 2
 CALLS = {"euler": 3 * K, "midpoint": 6 * K, "heun": 5 * K}  # of three steps; Heun's last one is an Euler step
@@ -36,7 +36,7 @@ def restore(place, out, *more):
 def test_a_restored_picture_is_the_sample_of_this_method(place, tmp_path):
     """All of them: their pictures differ."""
     model = firm.load(place / "model.safetensors")
-    problem = simulated_problem(place / "pictures" / "000.png", "random-inpainting", {}, seed=7)
+    problem = Problem.simulated(place / "pictures" / "000.png", "random-inpainting", {}, seed=7)
     pictures = []
     for method, calls in CALLS.items():
         out = tmp_path / method

@@ -9,8 +9,8 @@ import torch
 from helpers import call, save_pictures, says, tiny_model
 
 from firm._util.distributed import Ranks
-from firm.restoration import ProblemError, picture_problem
-from firm.restoration.kernel import read_kernel
+from firm.restoration import Problem, ProblemError
+from firm.restoration.reading import read_kernel
 from firm.training.config import ConfigError, load_config
 from firm.training.images import load_sets
 from firm.training.loop import train
@@ -108,7 +108,7 @@ def test_a_picture_has_no_key_and_a_kernel_is_a_file_of_its_own(model, image, tm
     words = ["restore", picture, "--task", "denoising", "--model", model, "--key", "x", "--out", tmp_path / "out"]
     assert says(call(*words).output, "--key is for files that hold several arrays, and these are pictures")
     with pytest.raises(ProblemError, match="a picture; the key 'x' is for files that hold several arrays"):
-        picture_problem(picture, "denoising", key="x")
+        Problem.from_file(picture, "denoising", key="x")
     with pytest.raises(ProblemError, match=r"image\.npz is in a file with other arrays: save it alone"):
         read_kernel(image, 64)
 
@@ -137,5 +137,5 @@ def test_train_on_pictures(tmp_path):
     with pytest.raises(ConfigError, match="key names an array in files that hold several; dataset=celeba has pictures"):
         load_config(None, ["dataset=celeba", "key=images"])
     save_pictures(tmp_path, 3, (128, 128))
-    with pytest.raises(ConfigError, match="value_range and key are for arrays; these are pictures"):
+    with pytest.raises(ConfigError, match="key is for arrays; these are pictures"):
         load_sets(load_config(None, [f"data={tmp_path}", "key=images"]), progress=False)

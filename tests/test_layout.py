@@ -48,7 +48,7 @@ import sys, firm
 for name in {names}:
     assert getattr(firm, name).__name__ == "firm." + name, name
 assert "typer" not in sys.modules
-firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.restoration.tiled, firm.evaluation.evaluate
+firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.acceleration.tiled, firm.evaluation.evaluate
 print(sorted(n for n in dir(firm) if not n.startswith("_")))
 """
 
@@ -68,7 +68,7 @@ def test_no_name_is_a_module_and_something_else():
     """A function of a module's name hides the module, or the module the function: whichever was loaded last."""
     done = subprocess.run([sys.executable, "-c", WALK], capture_output=True, text=True, check=True)
     seen, shadowed = ast.literal_eval(done.stdout)
-    assert {"firm.metrics._psnr", "firm.cli.evaluate", "firm.tasks.fourier", "firm._restore"} <= set(seen)
+    assert {"firm.metrics._fidelity", "firm.cli.evaluate", "firm.tasks.fourier", "firm._restore"} <= set(seen)
     assert shadowed == []
 
 

@@ -25,7 +25,7 @@ from firm._util.machine import choose_device, describe_machine
 from firm._util.text import numbers
 from firm.data import folder_files, read_picture
 from firm.metrics import psnr
-from firm.restoration import picture_problem
+from firm.restoration import Problem
 
 HERE = Path(__file__).parent
 TASKS: dict[str, dict[str, Any]] = {"denoising": {}, "deblurring": {"blur": 1.0}, "super-resolution": {"scale": 2}}
@@ -58,7 +58,7 @@ def main(
                         enlarged = picture.resize(truth.size, Image.Resampling.BICUBIC)
                     rows.setdefault("as it is", []).append(score(tensor(enlarged), tensor(truth)))
                     for level in LEVELS:
-                        problem = picture_problem(place, task, sigma=level, **settings).to(device)
+                        problem = Problem.from_file(place, task, sigma=level, **settings).to(device)
                         x = restore(network, problem.op, problem.y, 2, sigma=problem.sigma).image
                         name = "sigma estimated" if level is None else f"sigma {level:g}"
                         rows.setdefault(name, []).append(score(problem.finish(x).cpu(), tensor(truth)))

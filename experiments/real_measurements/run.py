@@ -27,7 +27,7 @@ from firm._util.machine import choose_device, describe_machine
 from firm.data import folder_files, read_picture
 from firm.metrics import psnr
 from firm.operators import Blur, box_mask, gaussian_kernel, random_mask, stroke_mask
-from firm.restoration import picture_problem
+from firm.restoration import Problem
 from firm.restoration.output import write_picture
 
 HERE = Path(__file__).parent
@@ -74,7 +74,7 @@ def kernels(picture: Tensor, restored: Any, place: Path) -> dict[str, Any]:
             y = central(Blur(kernel).A(picture))
             y = y + sigma * torch.randn(y.shape, generator=Generator().manual_seed(99))
             np.save(place / "y.npy", y[0].numpy())
-            p = picture_problem(place / "y.npy", "deblurring", sigma=sigma, **given)
+            p = Problem.from_file(place / "y.npy", "deblurring", sigma=sigma, **given)
             margin = 16 + p.margin
             mirrored = restored(Blur(kernel), F.pad(y, (margin,) * 4, mode="reflect"), sigma)
             rows[f"{name}, noise {sigma}"] = {
@@ -98,7 +98,7 @@ def known(picture: Tensor, restored: Any, place: Path) -> dict[str, Any]:
             y = central(picture)
             write_picture(place / "y.png", (y + noise * torch.randn(y.shape, generator=generator))[0])
             for sigma in (noise, None):
-                p = picture_problem(
+                p = Problem.from_file(
                     place / "y.png", "inpainting", sigma=sigma, mask=place / "mask.png", keep_known=True
                 )
                 x = restored(p.op, p.y, p.sigma)

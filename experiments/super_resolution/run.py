@@ -23,7 +23,7 @@ from firm._util.machine import choose_device, describe_machine
 from firm._util.text import numbers
 from firm.data import folder_files, read_picture
 from firm.metrics import psnr
-from firm.restoration import picture_problem
+from firm.restoration import Problem
 
 HERE = Path(__file__).parent
 
@@ -47,7 +47,7 @@ def main(
             truth, small, enlarged = shrink(file, scale)
             rows["bicubic interpolation"].append(score(enlarged, truth))
             for kind in ("bicubic", "stride"):
-                problem = picture_problem(small, "super-resolution", scale=scale, filter=kind).to(device)
+                problem = Problem.from_file(small, "super-resolution", scale=scale, filter=kind).to(device)
                 x = restore(network, problem.op, problem.y, 2, sigma=problem.sigma).image
                 rows[f"filter {kind}"].append(score(problem.finish(x).cpu(), truth))
         gains = [a - b for a, b in zip(rows["filter bicubic"], rows["bicubic interpolation"], strict=True)]

@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from firm._sampling import prepare as prepare
     from firm._sampling import sample as sample
     from firm.acceleration import fast as fast
+    from firm.acceleration import tiled as tiled
     from firm.networks import UNet as UNet
     from firm.operators import data_consistency as data_consistency
     from firm.restoration.advice import advice as advice
-    from firm.restoration.tiling import tiled as tiled
     from firm.tasks import Task as Task
     from firm.training.balance import TimeBalance as TimeBalance
 

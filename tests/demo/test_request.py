@@ -19,7 +19,7 @@ from firm.demo.inputs import describe
 from firm.demo.problem import mask_of, problem_of
 from firm.demo.request import Limits, RequestError, check, in_words
 from firm.demo.watch import Watch
-from firm.restoration import ProblemError, picture_problem
+from firm.restoration import Problem, ProblemError
 
 LIMITS = Limits()
 
@@ -158,7 +158,7 @@ def test_errors_and_notes_speak_of_the_page_and_not_of_options(ask, restorer, tm
     said = "too few neighboring pixels to estimate the noise from: choose its noise level instead of the estimate"
     assert in_words(error.value, request) == f"tiny.png: {said}"
     with pytest.raises(ProblemError) as error:
-        picture_problem(tmp_path / "tiny.png", "deblurring")
+        Problem.from_file(tmp_path / "tiny.png", "deblurring")
     assert "in pixels: choose its width; " in in_words(error.value, request)
     Image.fromarray(np.full((40, 48), 2e9, np.float32)).save(tmp_path / "floats.tif")
     assert describe(Upload(tmp_path / "floats.tif", "floats.tif"), LIMITS)[0].endswith("expected 0 to 1**")

@@ -67,7 +67,7 @@ def numbers(out):
 @pytest.fixture(scope="module")
 def reference(folder, model_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("reference")
-    printed = run(folder, model_file, out, "--batch", "100", "--images", "2")
+    printed = run(folder, model_file, out, "--batch-size", "100", "--images", "2")
     return out, printed
 
 
@@ -94,7 +94,7 @@ def test_prints_and_writes_everything(reference, model_file):
 
 @pytest.mark.parametrize("batch", ["1", "7"])
 def test_batches_do_not_matter(batch, folder, model_file, reference, tmp_path):
-    run(folder, model_file, tmp_path, "--batch", batch)
+    run(folder, model_file, tmp_path, "--batch-size", batch)
     assert numbers(tmp_path) == numbers(reference[0])
 
 
@@ -106,7 +106,7 @@ def test_scores_of_many_images_at_once_are_those_of_each(folder, reference, monk
     for task in evaluation.tasks:
         for method in plain_methods():
             restored = run_module.restore_chunk(evaluation, task, method, range(9))
-            found = run_module.score_images(evaluation, task, method, restored)
+            found = run_module._score_images(evaluation, task, method, restored)
             stored = [row for row in numbers(reference[0]) if row[:2] == (task.name, method.label)]
             assert len(found) == len(stored) == 9
             for score, row in zip(found, sorted(stored, key=lambda row: int(row[2])), strict=True):
@@ -118,7 +118,7 @@ def test_scores_of_many_images_at_once_are_those_of_each(folder, reference, monk
 def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, reference, tmp_path):
     """SIGKILL at several moments, then a run to the end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "firm", *arguments(folder, model_file, tmp_path, "--batch", "2")]
+    command = [sys.executable, "-m", "firm", *arguments(folder, model_file, tmp_path, "--batch-size", "2")]
     for lines in (5, 60, 150):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         table, deadline = tmp_path / "images.csv", time.monotonic() + 120
@@ -131,8 +131,20 @@ def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, referenc
         assert table.read_bytes().count(b"\n") >= min(lines, 100)
     with open(tmp_path / "images.csv", "a") as file:
         file.write("fourier,FIRM N=3,8,008.png,12.3")  # a line that a crash cut short
-    run(folder, model_file, tmp_path, "--batch", "3")
+    run(folder, model_file, tmp_path, "--batch-size", "3")
     assert numbers(tmp_path) == numbers(reference[0])
+
+
+def test_torchrun_shares_the_images(folder, model_file, reference, tmp_path):
+    """Two processes give the numbers of one, of which a part is there already; notes and tables come once."""
+    run(folder, "degraded", tmp_path)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launch += ["--rdzv-endpoint", "localhost:0", "-m", "firm", *arguments(folder, model_file, tmp_path, "--limit", "9")]
+    done = subprocess.run(launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert numbers(tmp_path) == numbers(reference[0])
+    assert done.stdout.count("denoising (9 images, convention tables)") == 1
+    assert done.stderr.count("note: denoising") <= 1
 
 
 def test_a_finished_run_computes_nothing(folder, model_file, reference):
@@ -189,7 +201,7 @@ def test_any_function_is_a_method(folder, tmp_path):
         return op.A_adjoint(y)
 
     evaluation = Evaluation(Images(pixels, [str(i) for i in range(9)]), [firm.Task("denoising", SIZE, sigma=0.1)])
-    rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch=4, progress=False)
+    rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch_size=4, progress=False)
     assert {sigma for sigma, *_ in seen} == {0.1}
     assert all(generators == images for _, generators, images in seen)
     assert sum(images for *_, images in seen) == 9
@@ -198,8 +210,8 @@ def test_any_function_is_a_method(folder, tmp_path):
     def broken(op, y, sigma, generator):
         return y * float("nan")
 
-    with pytest.raises(RuntimeError, match=r"broken on denoising, images 0 to 0: .* NaN"):
-        evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch=4, progress=False)
+    with pytest.raises(ValueError, match=r"broken on denoising, images 0 to 0: .* NaN"):
+        evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch_size=4, progress=False)
     assert "broken" not in (tmp_path / "images.csv").read_text()
 
 
@@ -303,3 +315,17 @@ def test_pictures_that_are_enlarged_are_counted_in_a_note(size, enlarged, tmp_pa
     note = f"{enlarged} of 3 pictures had to be enlarged to {size}x{size}, so the scores are too good; --size gives"
     assert says(result.stderr, note) == (enlarged > 0)
     assert ("note:" in result.stderr) == (enlarged > 0)
+    recorded = json.loads((tmp_path / "out" / "results.json").read_text())["notes"]
+    assert [line.startswith(f"{enlarged} of 3 pictures") for line in recorded] == [True] * (enlarged > 0)
+
+
+@pytest.mark.parametrize(("limit", "note"), [(4, "only the first 4 of 9 pictures are evaluated"), (9, ""), (0, "")])
+def test_pictures_that_are_left_out_are_said_and_recorded(limit, note, folder, tmp_path):
+    words = ["--data", folder, "--size", 16, "--tasks", "denoising", "--limit", limit, "--out", tmp_path]
+    result = call("evaluate", "degraded", *words)
+    assert result.exit_code == 0, result.output
+    recorded = json.loads((tmp_path / "results.json").read_text())["notes"]
+    assert [line.startswith(note) for line in recorded] == [True] * bool(note)
+    assert says(result.stderr, note)
+    assert ("note:" in result.stderr) == bool(note)
+    assert (note in call("info", tmp_path).output) or not note

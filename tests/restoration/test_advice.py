@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import firm
-from firm.restoration import picture_problem, warned
+from firm.restoration import Problem, run
 from firm.restoration.advice import advice
 
 CARD = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
@@ -26,15 +26,15 @@ def gray(folder, tmp_path):
 @pytest.mark.parametrize(("sigma", "fits"), [(0.03, True), (0.2, True), (0.3, False), (0.02, False), (0.0, False)])
 def test_gray_pictures_are_compared_by_the_noise_that_the_model_sees(gray, sigma, fits):
     """Three channels with independent noise have sqrt(3) times the picture's."""
-    problem = picture_problem(gray, "denoising", sigma=sigma)
+    problem = Problem.from_file(gray, "denoising", sigma=sigma)
     note = f"sigma {sigma:.3g} is not what the model was trained for, 0.0289 to 0.231 for gray pictures"
     assert advice(CARD, problem) == ([] if fits else [note])
 
 
 def test_a_gray_model_sees_the_noise_as_it_is(gray):
-    assert advice(CARD, picture_problem(gray, "denoising", sigma=0.3, channels=1)) == []
+    assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.3, channels=1)) == []
     note = "sigma 0.5 is not what the model was trained for, 0.05 to 0.4"
-    assert advice(CARD, picture_problem(gray, "denoising", sigma=0.5, channels=1)) == [note]
+    assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.5, channels=1)) == [note]
 
 
 def test_note_and_table_agree(gray, model_file, tmp_path):
@@ -58,11 +58,11 @@ def test_warnings_of_other_code_stay_warnings_and_those_of_every_step_are_told_o
     def work():
         warnings.warn_explicit("old", DeprecationWarning, "elsewhere.py", 3)
         for text in ("residual 1.2e-05 left", "residual 3.4e-03 left", "another"):
-            warnings.warn_explicit(text, RuntimeWarning, warned.__file__, 3, module="firm.operators.cg")
+            warnings.warn_explicit(text, RuntimeWarning, run.__file__, 3, module="firm.operators.cg")
 
     with warnings.catch_warnings(record=True) as others:
         warnings.simplefilter("default")
-        with warned.warnings_as_notes() as notes:
+        with run._warnings_as_notes() as notes:
             work()
     assert notes == ["residual 1.2e-05 left", "another"]
     assert [str(other.message) for other in others] == ["old"]
@@ -73,7 +73,7 @@ def test_the_command_line_calls_settings_by_their_options(folder, tmp_path):
     words = ["--task", "super-resolution", "--scale", 1, "--steps", 1, "--model", model, "--out", tmp_path / "out"]
     output = call("restore", folder / "000.png", *words).output
     assert says(output, "note: scale 1 is not what the model was trained for, 2")
-    problem = picture_problem(folder / "000.png", "super-resolution", sigma=0.05, filter="stride", scale=1)
+    problem = Problem.from_file(folder / "000.png", "super-resolution", sigma=0.05, filter="stride", scale=1)
     assert advice(firm.load(model), problem) == ["factor 1 is not what the model was trained for, 2"]
 
 
@@ -96,7 +96,7 @@ def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
     assert "--sigma" in notes("--keep-known")
     assert "--keep-known" not in notes("--keep-known")
     assert "estimated" not in notes("--sigma", 0.5)
-    problem = picture_problem(tmp_path / "texture.png", "inpainting", mask=tmp_path / "mask.png")
+    problem = Problem.from_file(tmp_path / "texture.png", "inpainting", mask=tmp_path / "mask.png")
     assert "--" not in " ".join(advice({"trained_for": [{"name": "stroke-inpainting"}]}, problem))  # the demo has none
 
 
@@ -104,7 +104,7 @@ def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
 def test_every_task_has_a_note_on_compression(folder, tmp_path, task):
     Image.open(folder / "000.png").save(tmp_path / "a.jpg", quality=30)
     settings = {"deblurring": {"blur": 1.0}, "motion-deblurring": {"length": 5, "angle": 30}}.get(task, {})
-    assert "JPEG" in picture_problem(tmp_path / "a.jpg", task, sigma=0.1, **settings).notes[0]
+    assert "JPEG" in Problem.from_file(tmp_path / "a.jpg", task, sigma=0.1, **settings).notes[0]
 
 
 class Gain(firm.tasks.BaseTask):
@@ -136,7 +136,7 @@ def test_tasks_have_advice_in_python(task, notes):
 
 
 def test_a_task_and_a_picture_of_it_are_told_the_same(folder):
-    picture = firm.restoration.simulated_problem(folder / "000.png", "deblurring", {"blur": 9.0, "sigma": 0.2})
+    picture = firm.restoration.Problem.simulated(folder / "000.png", "deblurring", {"blur": 9.0, "sigma": 0.2})
     model = firm.load("face-128")
     assert firm.advice(model, firm.Task("deblurring", (36, 44), blur=9.0, sigma=0.2)) == firm.advice(model, picture)
     assert len(firm.advice(model, picture)) == 2
@@ -162,7 +162,7 @@ def test_no_noise_is_no_matter_where_pixels_are_kept(tmp_path):
     Image.fromarray(np.full((32, 32), 90, np.uint8)).save(tmp_path / "a.png")
     card = {"trained_for": [{"name": "stroke-inpainting", "sigma": [0.01, 0.05]}]}
     for keep, notes in ((True, 0), (False, 1)):
-        clean = picture_problem(
+        clean = Problem.from_file(
             tmp_path / "a.png", "inpainting", sigma=0.0, mask=tmp_path / "mask.png", keep_known=keep
         )
         assert len(firm.advice(card, clean)) == notes

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from firm.cli import app
 from firm.data.picture import read_with_alpha
-from firm.restoration import picture_problem
+from firm.restoration import Problem
 from firm.restoration.output import write_picture
 
 
@@ -72,7 +72,7 @@ def test_hidden_colors_are_not_laid_over_white(transparent):
     colors, alpha = read_with_alpha(path)
     np.testing.assert_array_equal(((colors + 1) * 127.5).round().byte().permute(1, 2, 0).numpy(), pixels[..., :3])
     np.testing.assert_array_equal(alpha.numpy(), pixels[..., 3])
-    assert torch.equal(picture_problem(path, "denoising", sigma=0.1).y[0], colors)
+    assert torch.equal(Problem.from_file(path, "denoising", sigma=0.1).y[0], colors)
 
 
 def test_colors_that_stand_for_transparency(tmp_path):
@@ -88,7 +88,7 @@ def test_the_noise_is_that_of_what_can_be_seen(tmp_path):
     alpha[:, :24] = 255
     noisy[:, :, 24:] = 0  # most of the picture, and no noise there
     write_picture(tmp_path / "a.png", noisy.expand(3, -1, -1), alpha=alpha)
-    assert picture_problem(tmp_path / "a.png", "denoising").sigma == pytest.approx(0.2 * 3**0.5, rel=0.1)
+    assert Problem.from_file(tmp_path / "a.png", "denoising").sigma == pytest.approx(0.2 * 3**0.5, rel=0.1)
 
 
 def test_a_saved_picture_with_alpha_is_read_back(transparent, model_file, tmp_path):

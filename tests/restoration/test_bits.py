@@ -11,7 +11,7 @@ from PIL import Image
 
 from firm.data.picture import read_picture
 from firm.data.picture_file import PictureError
-from firm.restoration import picture_problem, simulated_problem
+from firm.restoration import Problem
 from firm.restoration.reading import read
 
 SHARES = np.random.default_rng(0).random((40, 48))  # of white
@@ -87,9 +87,9 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
 def test_what_is_assumed_is_said(kind, high, bits, dark, tmp_path):
     path = stored(tmp_path / "a.tif", kind, 0, high)[0]
     notes = [*([f"whole numbers of {bits} bits {ASSUMED}"] if bits else []), *([DARK] if dark else [])]
-    for problem in (picture_problem(path, "denoising", sigma=0.1), simulated_problem(path, "denoising", {})):
+    for problem in (Problem.from_file(path, "denoising", sigma=0.1), Problem.simulated(path, "denoising", {})):
         assert [note.partition(": if")[0] for note in problem.notes] == notes
-    assert picture_problem(path, "denoising", sigma=0.1, value_range=(0, max(high, 0.01))).notes == ()
+    assert Problem.from_file(path, "denoising", sigma=0.1, value_range=(0, max(high, 0.01))).notes == ()
 
 
 def test_other_pictures_have_a_range_of_their_own(tmp_path):

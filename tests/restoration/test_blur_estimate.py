@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.operators import gaussian_kernel
-from firm.restoration import ProblemError, estimate_blur, picture_problem
+from firm.restoration import Problem, ProblemError, estimate_blur
 from firm.restoration.output import write_picture
 
 
@@ -89,11 +89,11 @@ def test_deblurring_without_the_width(model_file, tmp_path):
     row = json.loads((tmp_path / "out" / "restore.json").read_text())[0]
     assert row["blur"] == pytest.approx(1.6, rel=0.1)
     assert says(result.output, f"estimated blur {row['blur']:.2f} ± {row['blur_error']:.2f} pixels")
-    assert picture_problem(tmp_path / "b.png", "deblurring", blur=2.0).settings["blur"] == 2.0
+    assert Problem.from_file(tmp_path / "b.png", "deblurring", blur=2.0).settings["blur"] == 2.0
 
 
 def test_where_it_cannot_be_told_the_user_is_asked(folder):
     with pytest.raises(
         ProblemError, match=r"000\.png: deblurring needs .* give --blur, or its --kernel; a picture of fewer than 48"
     ):
-        picture_problem(folder / "000.png", "deblurring")
+        Problem.from_file(folder / "000.png", "deblurring")

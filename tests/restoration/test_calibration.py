@@ -142,8 +142,15 @@ def test_maps_are_multiplied_part_by_part():
     std = torch.full((1, 3, 2, 2), 0.1)
     assert torch.allclose(widened(std, Mask(mask), FOUND), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
     assert torch.allclose(widened(std, Identity(), PLAIN), torch.full_like(std, 0.3))
-    with pytest.raises(ValueError, match="no scale for missing pixels"):
-        widened(std, Mask(mask), PLAIN)
+    assert calibration.unscaled(std, Mask(mask), FOUND) == []
+
+
+def test_pixels_without_a_scale_stay_as_they_are_and_it_is_said():
+    """As outside the head in a scan: the work is done by then, and must not be lost."""
+    std, op = torch.full((1, 3, 2, 2), 0.1), Mask(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
+    assert torch.allclose(widened(std, op, PLAIN), torch.tensor([[0.3, 0.1], [0.3, 0.3]]).expand(1, 3, 2, 2))
+    (sentence,) = calibration.unscaled(std, op, PLAIN)
+    assert "no scale for missing pixels" in sentence
 
 
 def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
@@ -260,6 +267,16 @@ def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, 
         assert result.exit_code == 2, message
         assert says(result.output, message), result.output
     assert not (out / "restore.json").exists()
+
+
+def test_a_part_that_the_calibration_does_not_know_is_noted(folder, model_file, tmp_path):
+    plain = Calibration(firm.load(model_file).fingerprint(), 1, 3, 2, {"box-inpainting": replace(PLAIN, settings={})})
+    save(plain, tmp_path / "c.json")
+    more = ("--simulate", "box-inpainting", "--calibration", tmp_path / "c.json")
+    result = restore(folder, model_file, tmp_path / "out", *more)
+    assert result.exit_code == 0, result.output
+    assert says(result.output, "no scale for missing pixels")
+    assert row(tmp_path / "out")["std multiplied by"] == PLAIN.scale
 
 
 def test_calibrate_refuses_to_replace_what_is_no_calibration(folder, model_file, made):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from helpers import call, save_pictures, says
 
-from firm.cli.pictures import find_pictures
+from firm.cli.picture_files import find_pictures
 
 
 def results(folder):

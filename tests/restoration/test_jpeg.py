@@ -13,10 +13,10 @@ import firm
 from firm.cli import app
 from firm.data import read_picture
 from firm.data.sets import portrait_file
-from firm.restoration import picture_problem
-from firm.restoration.degraded import picture_tasks
-from firm.restoration.jpeg import has_blocks, jpeg_note, jpeg_quality
+from firm.restoration import Problem
+from firm.restoration.estimates import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.output import write_picture
+from firm.tasks import picture_tasks
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_the_user_is_told(portrait, model_file, tmp_path):
     portrait.save(tmp_path / "high.jpg", quality=95)
     compressed(portrait, 15).save(tmp_path / "was.png")
     portrait.save(tmp_path / "clean.png")
-    notes = {path.name: picture_problem(path, "denoising").notes for path in tmp_path.iterdir()}
+    notes = {path.name: Problem.from_file(path, "denoising").notes for path in tmp_path.iterdir()}
     assert notes["low.jpg"] == (jpeg_note(40, False, "denoising"),)
     assert "was a JPEG once" in notes["was.png"][0]
     assert notes["high.jpg"] == notes["clean.png"] == ()
@@ -88,7 +88,9 @@ def test_every_task_has_advice(task):
 
 def test_a_sensors_picture_that_was_compressed(portrait, tmp_path):
     portrait.convert("L").save(tmp_path / "raw.jpg", quality=60)
-    assert "it mixes the values of neighboring pixels" in picture_problem(tmp_path / "raw.jpg", "demosaicing").notes[0]
+    assert (
+        "it mixes the values of neighboring pixels" in Problem.from_file(tmp_path / "raw.jpg", "demosaicing").notes[0]
+    )
 
 
 def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
@@ -98,7 +100,7 @@ def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
     model = firm.fast(firm.load("face-128"))
 
     def score(sigma):
-        p = picture_problem(tmp_path / "a.jpg", "denoising", sigma=sigma)
+        p = Problem.from_file(tmp_path / "a.jpg", "denoising", sigma=sigma)
         x = p.finish(firm.restore(model, p.op, p.y, 1, sigma=p.sigma).image)
         return float(firm.metrics.psnr(x.clamp(-1, 1), truth))
 
@@ -108,7 +110,7 @@ def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
 def test_png_that_never_was_a_jpeg(tmp_path):
     x = torch.from_numpy(np.add.outer(np.linspace(-1, 1, 80), np.linspace(0, 0.5, 90))).float().expand(3, -1, -1)
     write_picture(tmp_path / "a.png", x)
-    assert picture_problem(tmp_path / "a.png", "denoising").notes == ()
+    assert Problem.from_file(tmp_path / "a.png", "denoising").notes == ()
 
 
 @pytest.mark.parametrize(

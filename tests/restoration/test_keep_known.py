@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from firm.cli import app
-from firm.restoration import ProblemError, picture_problem
+from firm.restoration import Problem, ProblemError
 
 
 @pytest.fixture
@@ -93,4 +93,4 @@ def test_other_tasks_know_no_pixel(folder, model_file, tmp_path):
             assert result.exit_code == 2
             assert says(result.output, "--keep-known belongs to --task inpainting")
     with pytest.raises(ProblemError, match="keep_known does not belong to denoising"):
-        picture_problem(folder / "000.png", "denoising", keep_known=True)
+        Problem.from_file(folder / "000.png", "denoising", keep_known=True)

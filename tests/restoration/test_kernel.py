@@ -8,9 +8,9 @@ import torch
 from helpers import call, says
 from PIL import Image
 
-from firm.restoration import ProblemError, picture_problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.calibration import TaskScale, differences
-from firm.restoration.kernel import read_kernel
+from firm.restoration.reading import read_kernel
 
 HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
 
@@ -60,18 +60,27 @@ KERNELS = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_is_convolved_with_and_not_correlated(folder, tmp_path, name):
     kernel = KERNELS[name] / KERNELS[name].sum()
-    p = picture_problem(folder / "000.png", "deblurring", sigma=0.1, kernel=saved(tmp_path / "k.npy", kernel))
+    p = Problem.from_file(folder / "000.png", "deblurring", sigma=0.1, kernel=saved(tmp_path / "k.npy", kernel))
     x = np.random.default_rng(0).uniform(-1, 1, (36 + 2 * p.margin, 44 + 2 * p.margin))
     blurred = p.op.A(torch.from_numpy(x)[None, None].float())[0, 0]
     np.testing.assert_allclose(blurred, direct(kernel, x, p.margin), atol=1e-5)
     assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 36, 44)
-    torch.testing.assert_close(p.y, picture_problem(folder / "000.png", "denoising", sigma=0.1).y)
+    torch.testing.assert_close(p.y, Problem.from_file(folder / "000.png", "denoising", sigma=0.1).y)
 
 
 def test_zeros_around_a_kernel_cost_nothing(folder, tmp_path):
     plain, wide = (saved(tmp_path / f"{n}.npy", np.pad(HOOK, n)) for n in (0, 8))
-    margins = [picture_problem(folder / "000.png", "deblurring", sigma=0.1, kernel=k).margin for k in (plain, wide)]
+    margins = [Problem.from_file(folder / "000.png", "deblurring", sigma=0.1, kernel=k).margin for k in (plain, wide)]
     assert margins == [1, 1]  # what is not 0 lies around the center, (1, 2) of the hook
+
+
+def test_a_large_picture_takes_a_large_kernel(tmp_path):
+    Image.new("RGB", (90, 90), "gray").save(tmp_path / "large.png")
+    kernel = saved(tmp_path / "k.npy", np.ones((71, 71)))
+    assert Problem.from_file(tmp_path / "large.png", "deblurring", sigma=0.1, kernel=kernel).margin == 35
+    Image.new("RGB", (70, 90), "gray").save(tmp_path / "narrow.png")
+    with pytest.raises(ProblemError, match="71x71 pixels, the picture 70x90: it must not be larger"):
+        Problem.from_file(tmp_path / "narrow.png", "deblurring", sigma=0.1, kernel=kernel)
 
 
 @pytest.mark.parametrize("name", ["b.png", "w.png", "w.tif", "k.npy"])
@@ -165,7 +174,7 @@ def test_a_kernel_does_not_go_with_other_blurs(folder, model_file, tmp_path, wor
     assert result.exit_code == 2
     assert says(result.output, message)
     with pytest.raises(ProblemError, match="kernel does not belong to denoising"):
-        picture_problem(folder / "000.png", "denoising", kernel=kernel)
+        Problem.from_file(folder / "000.png", "denoising", kernel=kernel)
     simulated = call("restore", folder / "000.png", "--simulate", "deblurring", "--kernel", kernel)
     assert says(simulated.output, "--kernel belongs to --task deblurring")
 

@@ -7,8 +7,8 @@ import pytest
 from helpers import call, says
 from PIL import Image
 
-from firm.restoration import ProblemError, picture_problem
-from firm.restoration.mask import mask_in
+from firm.restoration import Problem, ProblemError
+from firm.restoration.reading import mask_in
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ WHITE, BLACK, RED, NOTHING = (255, 255, 255, 255), (0, 0, 0, 255), (255, 0, 0, 2
 
 def missing(folder, mask):
     """The rows that are missing, and whether the others are whole."""
-    p = picture_problem(folder / "000.png", "inpainting", sigma=0.1, mask=mask)
+    p = Problem.from_file(folder / "000.png", "inpainting", sigma=0.1, mask=mask)
     holes = p.op.mask.numpy() == 0
     return sorted(set(np.nonzero(holes)[0].tolist())), int(holes.sum())
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 import firm
 from firm._util.text import image_size
-from firm.restoration import ProblemError, measured_problem, simulated_problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.calibration import Calibration, TaskScale, save
 
 OWN = str(Path(__file__).parent / "instruments.py")
@@ -20,7 +20,7 @@ OWN = str(Path(__file__).parent / "instruments.py")
 def measured(path, name, **more):
     """The problem of a file with a task of `instruments.py`."""
     settings = more.pop("settings", {})
-    return measured_problem(path, f"{OWN}:{name}", settings, **more)
+    return Problem.from_measurement(path, f"{OWN}:{name}", settings, **more)
 
 
 def saved(path, y):
@@ -111,7 +111,7 @@ def test_a_gray_picture_has_independent_noise_in_three_channels(tmp_path):
     """As one that was simulated with the same task."""
     y = grid(1, 64, 64)
     p = measured(saved(tmp_path / "y.png", y), "Window", settings={"rim": 0})
-    same = simulated_problem(tmp_path / "y.png", f"{OWN}:Window", {"rim": 0})
+    same = Problem.simulated(tmp_path / "y.png", f"{OWN}:Window", {"rim": 0})
     assert (p.gray, p.sigma, p.noise_factor) == (True, same.sigma, same.noise_factor)
     torch.testing.assert_close(p.y.mean(1), y)
     assert float(p.y.std(1).mean()) > 0
@@ -146,7 +146,7 @@ def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_pa
 
 
 def test_the_librarys_tasks_may_be_named_like_ones_own(tmp_path):
-    p = measured_problem(saved(tmp_path / "y.npy", ONES), "firm.tasks.denoising:Denoising", {})
+    p = Problem.from_measurement(saved(tmp_path / "y.npy", ONES), "firm.tasks.denoising:Denoising", {})
     card = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
     assert (p.settings["task"], firm.advice(card, p)) == ("denoising", [])
 
@@ -269,15 +269,15 @@ WRONG = [
     (["--set", "rim=-1"], "window: rim, the pixels that are cut off, must be 0 or more, got -1"),
     (["--sigma", 7], "sigma must be from 0 to 2"),
     (["--blur", 1], "the task window has no setting 'blur'"),
-    (["--mask", "m.png"], "--mask belongs to --task inpainting; what a task of your own measures, its code says"),
+    (["--mask", "m.png"], "--mask belongs to --task inpainting; what a custom task measures, its code says"),
     (["--keep-known"], "--keep-known belongs to --task inpainting"),
     (["--kernel", "k.png"], "--kernel belongs to --task deblurring"),
-    (["--value-range", "0,1"], "measurements of a task of your own are taken as they are"),
+    (["--value-range", "0,1"], "measurements of a custom task are taken as they are"),
     (["--size", "big"], "--size takes the side of a square image"),
     (["--task", f"{OWN}:Widow"], "has no Widow; it has Window, Mosaic"),
     (["--task", "none.py:Window"], "there is no file none.py"),
-    (["--task", "denoising", "--set", "a=1"], "--set belongs to --simulate, and to --task with a task of your own"),
-    (["--task", "denoising", "--size", 32], "--size belongs to --task with a task of your own"),
+    (["--task", "denoising", "--set", "a=1"], "--set belongs to --simulate, and to --task with a custom task"),
+    (["--task", "denoising", "--size", 32], "--size belongs to --task with a custom task"),
 ]
 
 

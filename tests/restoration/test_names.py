@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from firm._util.distributed import Ranks
 from firm.cli import app
-from firm.restoration import names as module
+from firm.restoration import output as module
 from firm.restoration import run
-from firm.restoration.names import result_names, shown
+from firm.restoration.output import result_names, shown
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from firm.restoration import estimate_noise
-from firm.restoration.noise import smoothest_noise
+from firm.restoration.estimates import smoothest_noise
 
 
 def smooth(seed=0, size=128):

@@ -7,7 +7,7 @@ from PIL import Image
 
 from firm.data.picture import read_picture
 from firm.operators import data_consistency
-from firm.restoration import ProblemError, picture_problem, simulated_problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.restoration.problem import independent_channels
 
@@ -18,7 +18,7 @@ def save_mask(path, missing):
 
 
 def test_denoising_measures_the_picture_itself(folder):
-    p = picture_problem(folder / "000.png", "denoising", sigma=0.1)
+    p = Problem.from_file(folder / "000.png", "denoising", sigma=0.1)
     assert torch.equal(p.y, read_picture(folder / "000.png")[None])
     assert torch.equal(p.op.A(p.y), p.y)
     assert (p.sigma, p.truth, p.gray, p.settings["estimated"]) == (0.1, None, False, False)
@@ -28,7 +28,7 @@ def test_the_noise_is_estimated(folder, tmp_path):
     clean = np.asarray(Image.open(folder / "000.png").resize((128, 128))).astype(float)
     noisy = clean * 0.5 + 64 + np.random.default_rng(0).normal(0, 12.75, clean.shape)  # 12.75 of 255 is 0.1 of 2
     Image.fromarray(noisy.round().clip(0, 255).astype(np.uint8)).save(tmp_path / "noisy.png")
-    p = picture_problem(tmp_path / "noisy.png", "denoising")
+    p = Problem.from_file(tmp_path / "noisy.png", "denoising")
     assert p.settings["estimated"]
     assert p.sigma == pytest.approx(0.1, rel=0.08)
 
@@ -36,7 +36,7 @@ def test_the_noise_is_estimated(folder, tmp_path):
 def test_white_is_missing(folder, tmp_path):
     missing = np.zeros((36, 44))
     missing[5:20, 10:30] = 1
-    p = picture_problem(folder / "000.png", "inpainting", sigma=0.01, mask=save_mask(tmp_path / "m.png", missing))
+    p = Problem.from_file(folder / "000.png", "inpainting", sigma=0.01, mask=save_mask(tmp_path / "m.png", missing))
     x = data_consistency(p.op, torch.full_like(p.y, 7.0), p.y, 0.01)
     hole = torch.from_numpy(missing).bool()
     assert bool((x[0, :, hole] == 7).all())  # free where white
@@ -46,14 +46,14 @@ def test_white_is_missing(folder, tmp_path):
 
 
 def test_super_resolution_measures_a_larger_picture(folder):
-    p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=3)
+    p = Problem.from_file(folder / "000.png", "super-resolution", sigma=0.01, scale=3)
     assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 108, 132)
-    assert picture_problem(folder / "000.png", "super-resolution").settings["factor"] == 2
+    assert Problem.from_file(folder / "000.png", "super-resolution").settings["factor"] == 2
 
 
 def test_deblurring_takes_the_picture_for_a_part_of_a_larger_one(folder):
     """What lies around is unknown: of a larger picture, A measures the pixels of this one, blurred by a Gaussian."""
-    p = picture_problem(folder / "000.png", "deblurring", sigma=0.01, blur=1.5)
+    p = Problem.from_file(folder / "000.png", "deblurring", sigma=0.01, blur=1.5)
     assert torch.equal(p.y, read_picture(folder / "000.png")[None])
     larger = torch.randn(1, 3, 36 + 2 * 6, 44 + 2 * 6)  # four standard deviations more on every side
     offsets = torch.arange(-6, 7)
@@ -68,7 +68,7 @@ def test_deblurring_takes_the_picture_for_a_part_of_a_larger_one(folder):
 
 def test_gray_pictures_come_back_gray(tmp_path):
     Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
-    p = picture_problem(tmp_path / "g.png", "denoising", sigma=0.1)
+    p = Problem.from_file(tmp_path / "g.png", "denoising", sigma=0.1)
     assert p.gray
     assert p.finish(torch.randn(5, 1, 3, 64, 64)).shape == (5, 1, 1, 64, 64)
     assert p.settings["sigma"] == 0.1
@@ -77,29 +77,29 @@ def test_gray_pictures_come_back_gray(tmp_path):
 
 @pytest.mark.parametrize("name", ["denoising", "deblurring", "super-resolution", "random-inpainting", "fourier"])
 def test_any_size_can_be_simulated(folder, name):
-    p = simulated_problem(folder / "001.png", name, {}, seed=3)
+    p = Problem.simulated(folder / "001.png", name, {}, seed=3)
     assert p.truth is not None
     assert p.truth.shape == p.op.A_adjoint(p.y).shape == (1, 3, 36, 44)
-    again = simulated_problem(folder / "001.png", name, {}, seed=3)
+    again = Problem.simulated(folder / "001.png", name, {}, seed=3)
     assert torch.equal(p.y, again.y)
     residual = p.y - p.op.A(p.truth)
     assert float(residual.abs().square().mean().sqrt()) == pytest.approx(p.sigma, rel=0.3)
 
 
 def test_settings_change_the_simulated_task(folder):
-    p = simulated_problem(folder / "001.png", "random-inpainting", {"missing": 0.2, "sigma": 0.0})
+    p = Problem.simulated(folder / "001.png", "random-inpainting", {"missing": 0.2, "sigma": 0.0})
     assert 0.75 < float((p.op.A(torch.ones_like(p.truth)) == 1).float().mean()) < 0.85
     with pytest.raises(ProblemError, match="no setting 'box'"):
-        simulated_problem(folder / "001.png", "denoising", {"box": 4})
+        Problem.simulated(folder / "001.png", "denoising", {"box": 4})
 
 
 def test_settings_of_the_command_line_are_text_or_ranges(folder):
     """YAML reads 1e-3, without a dot, as text; and a range has no single measurement."""
-    assert simulated_problem(folder / "001.png", "denoising", {"sigma": "1e-3"}).sigma == 0.001
+    assert Problem.simulated(folder / "001.png", "denoising", {"sigma": "1e-3"}).sigma == 0.001
     for settings, message in (({"sigma": "5"}, "from 0 to 2"), ({"sigma": [0.1, 0.2]}, "a range is for training"),
                               ({"sigma": "much"}, "must be a number")):  # fmt: skip
         with pytest.raises(ProblemError, match=message):
-            simulated_problem(folder / "001.png", "denoising", settings)
+            Problem.simulated(folder / "001.png", "denoising", settings)
 
 
 def test_the_channels_of_a_gray_picture_get_independent_noise():
@@ -115,7 +115,7 @@ def test_the_channels_of_a_gray_picture_get_independent_noise():
 def test_a_simulated_gray_picture_is_measured_once(tmp_path):
     Image.fromarray(np.arange(64 * 64, dtype=np.uint8).reshape(64, 64)).save(tmp_path / "g.png")
     for name in ("denoising", "fourier"):
-        p = simulated_problem(tmp_path / "g.png", name, {})
+        p = Problem.simulated(tmp_path / "g.png", name, {})
         assert p.gray
         residual = (p.y - p.op.A(p.truth)).mean(1)  # what the channels know together
         assert float(residual.abs().square().mean().sqrt()) == pytest.approx(p.settings["sigma"], rel=0.1)
@@ -127,7 +127,13 @@ BAD = [
     ("denoising", dict(sigma=-1.0), "sigma must be from 0 to 2"),
     ("deblurring", {}, "needs the blur's standard deviation"),
     ("deblurring", dict(blur=0.0), "above 0"),
-    ("super-resolution", dict(scale=0), "scale must be from 1 to 8"),
+    ("deblurring", dict(blur=11.0), "at most 10"),
+    ("deblurring", dict(boundary="circular"), "boundary does not belong to deblurring"),
+    ("motion-deblurring", dict(length=7.0), "needs the length, .* and the angle"),
+    ("motion-deblurring", dict(length=0.5, angle=0.0), "length, .* 1 or more and at most 101"),
+    ("motion-deblurring", dict(length=5.0, angle=200.0), "angle, .* 0 or more and at most 180"),
+    ("demosaicing", dict(pattern="random"), "pattern must be rggb or bggr"),
+    ("super-resolution", dict(scale=0), "scale, .* must be 1 or more and at most 8"),
     ("inpainting", {}, "needs a mask"),
     ("sharpening", {}, "no task 'sharpening'"),
 ]
@@ -136,7 +142,7 @@ BAD = [
 @pytest.mark.parametrize(("task", "settings", "message"), BAD)
 def test_bad_settings_are_named(folder, task, settings, message):
     with pytest.raises(ProblemError, match=message):
-        picture_problem(folder / "000.png", task, **settings)
+        Problem.from_file(folder / "000.png", task, **settings)
 
 
 def test_errors_name_the_picture(folder, tmp_path):
@@ -144,10 +150,10 @@ def test_errors_name_the_picture(folder, tmp_path):
     path = folder / "001.png"
     small = save_mask(tmp_path / "small.png", np.zeros((10, 12)))
     for call in (
-        lambda: picture_problem(path, "demosaicing"),
-        lambda: picture_problem(path, "inpainting", mask=small),
-        lambda: simulated_problem(path, "box-inpainting", {"box": 400}),
-        lambda: simulated_problem(path, "super-resolution", {"factor": 50}),
+        lambda: Problem.from_file(path, "demosaicing"),
+        lambda: Problem.from_file(path, "inpainting", mask=small),
+        lambda: Problem.simulated(path, "box-inpainting", {"box": 400}),
+        lambda: Problem.simulated(path, "super-resolution", {"factor": 50}),
     ):
         with pytest.raises(ProblemError) as error:
             call()
@@ -158,32 +164,32 @@ def test_errors_name_the_picture(folder, tmp_path):
 def test_bad_masks_are_named(folder, tmp_path):
     small = save_mask(tmp_path / "small.png", np.zeros((10, 12)))
     with pytest.raises(ProblemError, match="12x10 pixels, the picture 44x36"):
-        picture_problem(folder / "000.png", "inpainting", mask=small)
+        Problem.from_file(folder / "000.png", "inpainting", mask=small)
     white = save_mask(tmp_path / "white.png", np.ones((36, 44)))
     with pytest.raises(ProblemError, match="white everywhere"):
-        picture_problem(folder / "000.png", "inpainting", mask=white)
+        Problem.from_file(folder / "000.png", "inpainting", mask=white)
 
 
 def test_advice_names_what_the_model_has_not_seen(folder):
     card = {
         "trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}, {"name": "random-inpainting", "sigma": [0, 0.1]}]
     }
-    inside = picture_problem(folder / "000.png", "denoising", sigma=0.2)
+    inside = Problem.from_file(folder / "000.png", "denoising", sigma=0.2)
     assert advice(card, inside) == []
-    outside = picture_problem(folder / "000.png", "denoising", sigma=0.8)
+    outside = Problem.from_file(folder / "000.png", "denoising", sigma=0.8)
     assert advice(card, outside) == ["sigma 0.8 is not what the model was trained for, 0.05 to 0.4"]
-    other = picture_problem(folder / "000.png", "deblurring", sigma=0.2, blur=1.0)
+    other = Problem.from_file(folder / "000.png", "deblurring", sigma=0.2, blur=1.0)
     assert advice(card, other) == ["the model was not trained for deblurring"]
     assert advice({}, other) == []
     card["trained_for"].append({"name": "super-resolution", "factor": 2})
-    large = picture_problem(folder / "000.png", "super-resolution", sigma=0.2, scale=4)
+    large = Problem.from_file(folder / "000.png", "super-resolution", sigma=0.2, scale=4)
     assert advice(card, large) == [
         "factor 4 is not what the model was trained for, 2",
         "filter bicubic is not what the model was trained for, stride",
         "sigma 0.2 is not what the model was trained for, 0.05",
     ]
     card["trained_for"].append({"name": "stroke-inpainting", "width": [3, 14]})  # the task's own width counts too
-    thin = simulated_problem(folder / "000.png", "stroke-inpainting", {})
+    thin = Problem.simulated(folder / "000.png", "stroke-inpainting", {})
     assert advice(card, thin) == ["width 1.69 is not what the model was trained for, 3 to 14"]
 
 
@@ -198,7 +204,7 @@ def test_advice_compares_with_the_entries_of_a_mixture_one_by_one(folder):
     }
 
     def told(sigma, **settings):
-        return advice(card, picture_problem(folder / "000.png", "super-resolution", sigma=sigma, **settings))
+        return advice(card, Problem.from_file(folder / "000.png", "super-resolution", sigma=sigma, **settings))
 
     for scale, kind in ((2, "bicubic"), (4, "bicubic"), (2, "stride")):
         assert told(0.05, scale=scale, filter=kind) == []
@@ -213,14 +219,14 @@ def test_advice_compares_with_the_entries_of_a_mixture_one_by_one(folder):
 def test_advice_reads_numbers_that_yaml_takes_for_text(folder):
     card = {"trained_for": [{"name": "denoising", "sigma": ["1e-3", "2e-1"]}]}
     for sigma, count in ((0.1, 0), (0.4, 1)):
-        assert len(advice(card, picture_problem(folder / "000.png", "denoising", sigma=sigma))) == count
+        assert len(advice(card, Problem.from_file(folder / "000.png", "denoising", sigma=sigma))) == count
     card = {"trained_for": [{"name": "denoising", "sigma": "loud"}]}
-    assert advice(card, picture_problem(folder / "000.png", "denoising", sigma=0.4)) == []
+    assert advice(card, Problem.from_file(folder / "000.png", "denoising", sigma=0.4)) == []
 
 
 def test_a_small_picture_is_continued_by_its_mirror_image(folder):
     """With a filter, what lies beyond the rim counts; the large image mirrors at the same edge."""
-    p = picture_problem(folder / "000.png", "super-resolution", sigma=0.01, scale=2, filter="box")
+    p = Problem.from_file(folder / "000.png", "super-resolution", sigma=0.01, scale=2, filter="box")
     picture = read_picture(folder / "000.png")[None]
     assert p.margin == 16
     assert torch.equal(p.y[..., 8:-8, 8:-8], picture)
@@ -229,13 +235,13 @@ def test_a_small_picture_is_continued_by_its_mirror_image(folder):
     assert torch.equal(p.y[..., 8:-8, :8], picture[..., :, :8].flip(-1))
     x = p.op.A_adjoint(p.y)
     assert p.finish(x).shape == (1, 3, 72, 88)
-    assert picture_problem(folder / "000.png", "super-resolution", sigma=0.01, filter="stride").margin == 0
+    assert Problem.from_file(folder / "000.png", "super-resolution", sigma=0.01, filter="stride").margin == 0
 
 
 def test_a_simulated_blur_with_unknown_surroundings_is_scored_where_it_was_measured(folder):
     """A photograph does not show what lies around it: the rim is restored, and cut off."""
     settings = {"boundary": "valid", "kernel_size": 9, "blur": 1.0}
-    p = simulated_problem(folder / "001.png", "deblurring", settings, seed=3)
+    p = Problem.simulated(folder / "001.png", "deblurring", settings, seed=3)
     whole = read_picture(folder / "001.png")[None]
     assert p.truth is not None
     assert torch.equal(p.truth, whole[..., 4:-4, 4:-4])

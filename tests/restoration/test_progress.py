@@ -1,15 +1,15 @@
 """The bar over the tiles of one picture."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 import firm
-from firm._restore import batches
+from firm.acceleration.tiling import Tiled
 from firm.operators import Identity
-from firm.restoration import progress
-from firm.restoration.tiling import Tiled
+from firm.restoration import run
 
 
 class Bar:
@@ -31,10 +31,15 @@ class Bar:
         self.n += 1
 
 
+def bar_over(model, y, steps, samples=1, integrator="euler"):
+    job = run.Job(model, None, steps, samples, 0, Path(), integrator=integrator, bars=True)
+    return run._tile_bar(job, SimpleNamespace(op=Identity(), y=y))
+
+
 @pytest.fixture
 def bars(monkeypatch):
     made = []
-    monkeypatch.setattr(progress, "progress_bar", lambda **options: made.append(Bar(**options)) or made[-1])
+    monkeypatch.setattr(run, "progress_bar", lambda work=0, **how: work or made.append(Bar(**how)) or made[-1])
     return made
 
 
@@ -43,7 +48,7 @@ def test_every_tile_counts(model_file, bars, monkeypatch, samples):
     monkeypatch.setattr("firm._restore.AT_ONCE", 2 * 70 * 100)  # two samples at a time
     model = firm.tiled(firm.load(model_file), 32, 8)
     y = torch.zeros(1, 3, 70, 100)
-    with progress.tile_bar(model, (70, 100), 2, batches(y, samples)):
+    with bar_over(model, y, 2, samples):
         firm.restore(model, Identity(), y, 2, samples, sigma=0.1)
     bar = bars[0]
     assert model.estimator.count(70, 100) == 3 * 4
@@ -55,20 +60,20 @@ def test_every_tile_counts(model_file, bars, monkeypatch, samples):
     assert model.estimator.on_tile is None  # nothing is left behind
 
 
-@pytest.mark.parametrize("method", ["midpoint", "heun"])
-def test_steps_of_two_evaluations_count_twice(model_file, bars, method):
+@pytest.mark.parametrize("integrator", ["midpoint", "heun"])
+def test_steps_of_two_evaluations_count_twice(model_file, bars, integrator):
     model = firm.tiled(firm.load(model_file), 32, 8)
     y = torch.zeros(1, 3, 32, 32)
-    with progress.tile_bar(model, (32, 32), 3, [1], method):
-        firm.restore(model, Identity(), y, 3, sigma=0.1, integrator=method)
+    with bar_over(model, y, 3, 1, integrator):
+        firm.restore(model, Identity(), y, 3, sigma=0.1, integrator=integrator)
     K = model.solver.K
-    assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[method] * K
-    last = {"midpoint": 2, "heun": 1}[method] * K  # Heun ends with an Euler step
+    assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[integrator] * K
+    last = {"midpoint": 2, "heun": 1}[integrator] * K  # Heun ends with an Euler step
     assert bars[0].said == [*["step 1 of 3"] * 2 * K, *["step 2 of 3"] * 2 * K, *["step 3 of 3"] * last]
 
 
 def test_a_model_without_tiles_has_no_bar(bars):
-    with progress.tile_bar(SimpleNamespace(estimator=torch.nn.Identity()), (8, 8), 1, [1]):
+    with bar_over(SimpleNamespace(estimator=torch.nn.Identity()), torch.zeros(1, 3, 8, 8), 1):
         pass
     assert bars == []
 

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.restoration import picture_problem
-from firm.restoration.degraded import picture_tasks
-from firm.restoration.names import result_names
-from firm.restoration.output import write_picture
+from firm.restoration import Problem
+from firm.restoration.output import result_names, write_picture
+from firm.tasks import picture_tasks
 
 
 def call(*arguments):
@@ -55,7 +54,7 @@ def test_the_python_twin_gives_the_same_pixels(folder, model_file, tmp_path):
     arguments = ["--task", "denoising", "--sigma", 0.1, "--seed", 5, "--precision", "float32", "--format", "npy"]
     result = call(path, *arguments, "--model", model_file, "--out", out)
     assert result.exit_code == 0, result.output
-    problem = picture_problem(path, "denoising", sigma=0.1)
+    problem = Problem.from_file(path, "denoising", sigma=0.1)
     model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
     image = firm.restore(model, problem.op, problem.y, 2, seed=5, sigma=0.1).image
     written = torch.from_numpy(np.load(out / "001_restored.npy")).permute(2, 0, 1)
@@ -87,6 +86,18 @@ def test_samples_mean_and_deviation(folder, model_file, tmp_path):
     assert row["nfe"] == 6
     assert {"psnr", "ssim", "lpips", "psnr of the mean"} <= row.keys()
     assert "PSNR" in result.output
+
+
+def test_a_picture_as_an_array_has_its_deviation_and_no_comparison_is_written_unasked(folder, model_file, tmp_path):
+    out, arguments = tmp_path / "out", ["--task", "denoising", "--sigma", 0.1, "--samples", 4, "--steps", 1]
+    result = call(folder / "000.png", *arguments, "--format", "npy", "--no-compare", "--model", model_file, "-o", out)
+    assert result.exit_code == 0, result.output
+    assert not says(result.output, "see before and after")
+    samples = [f"000_sample_{i:02d}.npy" for i in range(1, 5)]
+    others = {f"000_{n}" for n in ("restored.npy", "mean.npy", "std.npy", "std.png")}
+    assert {p.name for p in out.iterdir()} == {*samples, *others, "restore.json"}
+    expected = np.stack([np.load(out / name) for name in samples]).std(0, ddof=1)
+    np.testing.assert_allclose(np.load(out / "000_std.npy"), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("simulate", ["denoising", "deblurring", "super-resolution", "box-inpainting", "fourier"])
@@ -152,17 +163,20 @@ BAD = [
     ([], "give either --task"),
     (["--task", "denoising", "--simulate", "denoising"], "give either --task"),
     (["--task", "inpainting"], "inpainting needs a mask"),
-    (["--task", "denoising", "--missing", "0.5"], "--missing belongs to --simulate"),
+    (["--task", "denoising", "--missing", "0.5"], "missing does not belong to denoising but to --simulate"),
     (["--task", "denoising", "--model", "nothing"], "no model 'nothing'"),
     (["--task", "denoising", "--model", "toy"], "does not restore images"),
     (["--task", "denoising", "--tile", "30"], "tile must be a multiple of"),
     (["--simulate", "denoising", "--box", "4"], "no setting 'box'"),
     (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels lost"),
-    (["--task", "denoising", "--width", "3"], "--width belongs to --simulate"),
+    (["--task", "denoising", "--width", "3"], "width does not belong to denoising but to --simulate"),
     (["--simulate", "stroke-inpainting", "--strokes", "0"], "number of strokes"),
     (["--simulate", "super-resolution", "--scale", "0"], "must be 1 or more, got 0"),
     (["--simulate", "super-resolution", "--scale", str(10**20)], "is larger than the picture's sides"),
-    (["--task", "super-resolution", "--scale", "0"], "scale must be from 1 to 8, got 0"),
+    (
+        ["--task", "super-resolution", "--scale", "0"],
+        "must be 1 or more and at most 8, got 0",
+    ),
     (["--simulate", "denoising", "--seed", str(10**20)], "the seed must be a whole number from 0 to 2^32 - 1"),
     (["--simulate", "denoising", "--set", "b"], "--set takes key=value, got 'b'"),
     (["--task", "denoising", "--max-megapixels", "0.001"], "megapixels, more than the limit of 0.001"),
@@ -199,7 +213,7 @@ def test_samples_are_written_as_they_are_drawn(folder, model_file, tmp_path, mon
     )  # fmt: skip
     assert result.exit_code == 0, result.output
     assert kept[0].samples.shape == (0, 1, 3, 36, 44)
-    problem = picture_problem(folder / "000.png", "denoising", sigma=0.1)
+    problem = Problem.from_file(folder / "000.png", "denoising", sigma=0.1)
     model = firm.tiled(firm.fast(firm.load(model_file), "float32"))
     r = firm.restore(model, problem.op, problem.y, 1, 3, sigma=0.1)
     for i, sample in enumerate(r.samples, start=1):

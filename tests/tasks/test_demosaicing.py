@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.restoration import ProblemError, picture_problem, simulated_problem
+from firm.restoration import Problem, ProblemError
 from firm.tasks import Rows, built_in
 
 RED, GREEN, BLUE = range(3)
@@ -59,13 +59,13 @@ def test_images_must_have_three_channels():
 
 def test_a_gray_picture_is_simulated_as_one_in_color(tmp_path):
     Image.effect_noise((12, 8), 50).save(tmp_path / "gray.png")
-    problem = simulated_problem(tmp_path / "gray.png", "demosaicing", {"sigma": 0.0})
+    problem = Problem.simulated(tmp_path / "gray.png", "demosaicing", {"sigma": 0.0})
     assert not problem.gray  # a sensor does not know
     assert problem.truth.shape == (1, 3, 8, 12)
     assert torch.equal(problem.y, problem.op.A(problem.truth))
     assert problem.sigma == 0.0
     with pytest.raises(ProblemError, match=r"gray.png: demosaicing makes a picture in color: it takes a model for"):
-        simulated_problem(tmp_path / "gray.png", "demosaicing", {}, channels=1)
+        Problem.simulated(tmp_path / "gray.png", "demosaicing", {}, channels=1)
 
 
 @pytest.fixture
@@ -79,31 +79,31 @@ def raw(tmp_path):
 
 
 def test_a_raw_picture_becomes_one_in_color(raw):
-    problem = picture_problem(raw, "demosaicing")
+    problem = Problem.from_file(raw, "demosaicing")
     assert not problem.gray
     assert problem.y.shape == (1, 3, 121, 99)
     assert problem.settings["pattern"] == "rggb"
     assert problem.sigma == pytest.approx(2 * 4 / 255, rel=0.1)  # not the steps between the colors
     means = problem.y.sum((0, 2, 3)) / problem.op.mask.sum((1, 2))
     assert (127.5 * (means + 1)).tolist() == pytest.approx([180, 120, 100], abs=0.5)
-    swapped = picture_problem(raw, "demosaicing", pattern="bggr", sigma=0.1)
+    swapped = Problem.from_file(raw, "demosaicing", pattern="bggr", sigma=0.1)
     assert swapped.sigma == 0.1
     assert torch.equal(swapped.y.flip(1), problem.y)
 
 
 def test_what_is_no_raw_picture_is_refused(raw, tmp_path):
     Image.effect_noise((16, 16), 50).convert("RGB").save(tmp_path / "equal.png")
-    picture_problem(tmp_path / "equal.png", "demosaicing", sigma=0.1)  # gray, though it has three channels
+    Problem.from_file(tmp_path / "equal.png", "demosaicing", sigma=0.1)  # gray, though it has three channels
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (16, 16, 3), np.uint8)).save(tmp_path / "color.png")
     np.save(tmp_path / "array.npy", np.zeros((3, 16, 16), np.float32))
     for path, settings, said in (
         (tmp_path / "color.png", {}, "which is gray: this one has colors"),
-        (raw, dict(pattern="random"), "the pattern of a picture is one of rggb, bggr, grbg, gbrg, got 'random'"),
+        (raw, dict(pattern="random"), "pattern must be rggb or bggr or grbg or gbrg, got 'random'"),
         (raw, dict(channels=1), "a model for color"),
         (tmp_path / "array.npy", dict(sigma=0.1), "it takes a picture file"),
     ):
         with pytest.raises(ProblemError, match=said):
-            picture_problem(path, "demosaicing", **settings)
+            Problem.from_file(path, "demosaicing", **settings)
 
 
 def test_the_command_writes_colors(raw, tmp_path):

@@ -44,7 +44,7 @@ firm.tasks.__path__.append(sys.argv[1])
 from typer.testing import CliRunner
 from firm.cli import app
 from firm.restoration.advice import advice
-from firm.restoration.degraded import picture_tasks
+from firm.tasks import picture_tasks
 from firm.restoration.problem import Problem
 from firm.training.config import load_config
 

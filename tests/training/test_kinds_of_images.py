@@ -146,7 +146,7 @@ def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
             with Image.open(tmp_path / name / f"{picture}_restored.png") as restored:
                 assert (restored.mode, restored.size) == (mode, (36, 40))
     # the channels of a color picture are restored as images of their own, in their order
-    problem = firm.restoration.picture_problem(pictures / "001.png", "denoising", sigma=0.1, channels=1)
+    problem = firm.restoration.Problem.from_file(pictures / "001.png", "denoising", sigma=0.1, channels=1)
     with Image.open(pictures / "001.png") as picture:
         colors = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1
     torch.testing.assert_close(problem.y, colors[:, None])

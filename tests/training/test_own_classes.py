@@ -248,10 +248,10 @@ def test_a_card_and_a_checkpoint_run_no_code(tmp_path, run, monkeypatch):
     np.save(picture, np.zeros((3, 16, 16), np.float32))
     assert call("restore", picture, "--task", "denoising", "--sigma", 0.1, "--model", tmp_path / "m.safetensors",
                 "--out", tmp_path / "o").exit_code == 0  # fmt: skip
-    from firm.restoration import picture_problem
+    from firm.restoration import Problem
     from firm.restoration.advice import advice
 
-    told = advice(model.card, picture_problem(picture, "denoising", sigma=0.1))
+    told = advice(model.card, Problem.from_file(picture, "denoising", sigma=0.1))
     assert told == ["the model was not trained for denoising"]
     firm.Firm(torch.nn.Linear(2, 2), None, card).save(tmp_path / "n.safetensors")
     with pytest.raises(ValueError, match="network class 'Linear'"):

@@ -11,7 +11,7 @@ import firm
 from firm._util.custom import custom_code, load_class
 from firm._util.distributed import Ranks
 from firm.data import Images
-from firm.restoration import ProblemError, simulated_problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.tasks import task_class
 from firm.training.config import ConfigError
@@ -120,7 +120,7 @@ def test_the_card_has_the_defaults_of_an_own_task(own, make, pictures, tmp_path)
     own.rename(elsewhere)
 
     def told(**settings):
-        return advice(card, simulated_problem(pictures / "000.png", f"{elsewhere}:Mine", settings))
+        return advice(card, Problem.simulated(pictures / "000.png", f"{elsewhere}:Mine", settings))
 
     assert told() == []
     assert told(gain=0.9) == ["gain 0.9 is not what the model was trained for, 0.5"]
@@ -200,7 +200,7 @@ def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
                                        "    def A_adjoint(self, y):\n        return 1 / 0\n")  # fmt: skip
     (tmp_path / "above.py").write_text("from below import Bad\nclass Above(Bad):\n    pass\n")
     with pytest.raises(ProblemError) as caught:
-        simulated_problem(pictures / "000.png", f"{tmp_path / 'above.py'}:Above", {})
+        Problem.simulated(pictures / "000.png", f"{tmp_path / 'above.py'}:Above", {})
     place = f"your task Above, {tmp_path / 'below.py'}, line 16: ZeroDivisionError: division by zero"
     assert place in str(caught.value)
 

@@ -47,7 +47,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def noise_level(text: str, option: str = "--sigma") -> float:
     """Return a noise level for pixels in [-1, 1]: ``0.2`` as it is, or in gray levels of 255, ``25/255``."""
-    found = re.fullmatch(r"([^/]+)(/255(?:\.0*)?)?", text.strip())
+    found = re.fullmatch(r"([^/]+)(/\s*255(?:\.0*)?)?", text.strip())
     try:
         number = float(found[1] if found else "")
     except ValueError:

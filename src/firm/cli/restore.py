@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, Key, MaxMegapixels, told, whole_number
-from firm.cli.choices import Format, Integrator, Precision
-from firm.cli.complete import model_names, picture_tasks, simulated_tasks
-from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
-
-if TYPE_CHECKING:
-    from firm.restoration import Problem
-    from firm.restoration.calibration import TaskScale
+from firm._sampling import Integrator
+from firm.cli.options import (
+    SEED,
+    Device,
+    Key,
+    MaxMegapixels,
+    Precision,
+    model_names,
+    picture_tasks,
+    sentence,
+    simulated_tasks,
+    whole_number,
+)
+from firm.cli.task_options import PICTURE, SIMULATION, task_names, with_task_options
+from firm.restoration.output import Format
+from firm.tasks import picture_tasks as kinds
 
 
 @with_task_options
@@ -29,7 +39,7 @@ def restore(
     task: Annotated[
         str | None,
         typer.Option(
-            help=f"What to undo in pictures that are degraded: {', '.join(picture_tasks(''))}; or a task of your own, "
+            help=f"What to undo in pictures that are degraded: {', '.join(kinds())}; or a custom task, "
             "file.py:Class, that these files (pictures, or arrays y = A x + noise) are measurements of.",
             rich_help_panel=PICTURE,
             autocompletion=picture_tasks,
@@ -39,7 +49,7 @@ def restore(
         str | None,
         typer.Option(
             help="Degrade clean pictures first, then restore and score them: "
-            f"{task_names()}; or a task of your own, file.py:Class.",
+            f"{task_names()}; or a custom task, file.py:Class.",
             rich_help_panel=SIMULATION,
             autocompletion=simulated_tasks,
         ),
@@ -49,7 +59,7 @@ def restore(
         typer.Option(
             metavar="S|G/255",
             help="Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is "
-            "0.196). Estimated if not given; a simulation has the paper's, a task of your own its default.",
+            "0.196). Estimated if not given; a simulation has the paper's, a custom task its default.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
@@ -82,15 +92,15 @@ def restore(
         str | None,
         typer.Option(
             metavar="N|WIDTHxHEIGHT",
-            help="A task of your own: the image's size, where it does not follow from the measurement.",
+            help="A custom task: the image's size, where it does not follow from the measurement.",
             rich_help_panel=PICTURE,
         ),
     ] = None,
-    own: Annotated[
+    custom: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="A setting of your own task, key=value, also with --task; may be repeated.",
+            help="A setting of a custom task, key=value, also with --task; may be repeated.",
             rich_help_panel=SIMULATION,
         ),
     ] = None,
@@ -102,7 +112,7 @@ def restore(
         ),
     ] = "photo",
     network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, of a model that has one of your own.")
+        str | None, typer.Option(help="The network class, file.py:Class, of a model that has a custom one.")
     ] = None,
     value_range: Annotated[
         str | None,
@@ -131,7 +141,9 @@ def restore(
     calibration: Annotated[
         Path | None, typer.Option(help="What `firm calibrate` wrote: its scale multiplies the standard deviations.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the starting noise, and of simulated measurements.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the starting noise, and of simulated measurements.", callback=SEED)
+    ] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Folder for the results; a run that was stopped goes on there.")
     ] = Path("outputs/restore"),
@@ -141,6 +153,9 @@ def restore(
     kind: Annotated[
         Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
     ] = "png",
+    compare: Annotated[
+        bool, typer.Option("--compare/--no-compare", help="Write NAME_compare.png, before and after side by side.")
+    ] = True,
     max_megapixels: MaxMegapixels = 64,
     tile: Annotated[int, typer.Option(help="Largest side of the tiles that go through the network.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
@@ -153,63 +168,114 @@ def restore(
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
 
     Under torchrun, the pictures are shared among the processes.
-    """  # fmt: skip
+    """
+    from firm._model import channels_of
+    from firm._util.custom import code_digest, is_custom
     from firm._util.distributed import ranks
     from firm._util.text import image_size, noise_level
     from firm._util.text import settings as parse
-    from firm.cli.degradation import Degradation, refuse_mixtures, refuse_others_options
-    from firm.cli.models import channels_of, load_model
-    from firm.cli.pictures import find_pictures
+    from firm.acceleration import tiled
+    from firm.cli.models import load_model, load_plain, range_of
+    from firm.cli.picture_files import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
-    from firm.restoration import ProblemError, tiled
-    from firm.restoration.names import shown
+    from firm.restoration import Problem, ProblemError
+    from firm.restoration.calibration import load, scales_for
+    from firm.restoration.degradation import picture_settings, task_settings
+    from firm.restoration.output import shown
+    from firm.restoration.reading import mask_in, read_kernel
     from firm.restoration.run import Job, restore_files
+    from firm.tasks import task_class
 
-    refuse_mixtures(task, simulate, mask, keep_known, kernel, seed)
-    refuse_others_options(task, simulate, own, size, mask, value_range)
-    if calibration is not None and samples < 2:
-        raise typer.BadParameter("--calibration is for standard deviations: give --samples 2 or more")
-    if calibration is not None and integrator != "euler":
-        raise typer.BadParameter(
-            "--calibration holds for Euler steps, with which it was fitted: leave --integrator out"
-        )
+    measured = task is not None and is_custom(task)
+    named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
+    for wrong, why in (
+        ((task is None) == (simulate is None), "give either --task (the picture is degraded) or --simulate (it is "
+         "clean)"),
+        (simulate is not None and mask is not None, "--mask belongs to --task inpainting; --simulate draws its own "
+         "(--missing, --box, --strokes)"),
+        (mask is not None and measured, "--mask belongs to --task inpainting; what a custom task measures, its code "
+         "says"),
+        (keep_known is not None and task != "inpainting", "--keep-known belongs to --task inpainting: other tasks know "
+         "no pixel exactly"),
+        (kernel is not None and task != "deblurring", "--kernel belongs to --task deblurring"),
+        (custom and named is None, "--set belongs to --simulate, and to --task with a custom task, file.py:Class"),
+        (size is not None and not measured, "--size belongs to --task with a custom task, file.py:Class"),
+        (value_range is not None and measured, "--value-range is for arrays that are images; the measurements of a "
+         "custom task are taken as they are, for images in [-1, 1]"),
+        (calibration is not None and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
+        (calibration is not None and integrator != "euler", "--calibration holds for Euler steps, with which it was "
+         "fitted: leave --integrator out"),
+        (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
+        (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
+        (kernel is not None and not kernel.is_file(), f"--kernel {kernel}: no such file"),
+    ):  # fmt: skip
+        if wrong:
+            raise typer.BadParameter(why)
     try:
-        what = Degradation(
-            task, simulate, None if sigma is None else noise_level(sigma), mask, keep_known, kernel,
-            None if size is None else image_size(size), given(settings), parse(own or []), seed, max_megapixels,
-            key,
-        )  # fmt: skip
-        what.check()
-        if out.exists() and not out.is_dir():
-            raise ValueError(f"--out {out} is a file; results need a folder")
+        level, sides = None if sigma is None else noise_level(sigma), None if size is None else image_size(size)
+        options = {key: value for key, value in settings.items() if value is not None}
+        chosen_settings = {**({} if level is None else {"sigma": level}), **options, **parse(custom or [])}
+        if kernel is not None:
+            read_kernel(kernel, max_megapixels)  # which is the same for all
+        if named is None:
+            picture_settings(str(task), level, mask, keep_known, kernel, **options)
+        else:
+            task_settings(named, chosen_settings)
         found = find_pictures(pictures, out, [place for place in (mask, kernel) if place is not None])
-        if key is not None and not any(is_array_file(file) for file in found.files):
+        arrays = [file for file in found.files if is_array_file(file)]
+        if key is not None and not arrays:
             raise ValueError("--key is for files that hold several arrays, and these are pictures: leave it out")
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
-            channels, values = channels_of(chosen), _range(value_range, chosen.card, found.files)
-            scale = None if calibration is None else _scale(calibration, what.kind, model, network, steps, samples)
-            about = {
-                **what.about(), "model": chosen.fingerprint(), "value_range": values, "steps": steps,
-                "samples": samples, "format": kind, "tile": tile, "overlap": overlap, "precision": precision,
-                **given({"calibration": None if scale is None else scale.scale}),
-                # of Euler's nothing: earlier results count as done
-                **({} if integrator == "euler" else {"integrator": integrator}),
-            }  # fmt: skip
+            channels, values = channels_of(chosen), range_of(value_range, chosen.card, [*arrays, *found.files][0])
+            scale = None
+            if calibration is not None:
+                kind_name = str(task) if named is None else task_class(named).name
+                loaded = load_plain(model, network).fingerprint()
+                scale = scales_for(load(calibration), kind_name, loaded, steps, samples)
+
+            def mask_of(path: Path) -> Path | None:
+                if mask is None or not mask.is_dir():
+                    return mask
+                return mask_in(mask, path, Path(os.path.abspath(path)).relative_to(found.root))
+
+            def inputs(path: Path) -> list[Path]:
+                """The files that a picture's results depend on."""
+                there = [path, kernel]
+                with suppress(ProblemError):  # no mask for this picture: told when its turn comes
+                    there.append(mask_of(path))
+                return [file for file in there if file is not None]
 
             def problem(path: Path) -> Problem:
-                ranged = value_range is not None or is_array_file(path)  # that of training is for arrays
-                return what.problem(path, found.root, channels, values if ranged else None)
+                ranged = values if value_range is not None or is_array_file(path) else None  # of training: for arrays
+                if simulate is not None:
+                    return Problem.simulated(
+                        path, simulate, chosen_settings, seed, channels, ranged, max_megapixels, key
+                    )
+                if measured:
+                    return Problem.from_measurement(
+                        path, str(task), chosen_settings, sides, channels, max_megapixels, key
+                    )
+                return Problem.from_file(
+                    path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel,
+                    channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,
+                )  # fmt: skip
 
+            about = {  # all that tells these results from others
+                "task": task, "simulate": simulate, "degradation": chosen_settings, "keep_known": keep_known,
+                "seed": seed, "size": sides, "key": key, "code": named and code_digest(task_class(named)),
+                "model": chosen.fingerprint(), "value_range": values, "steps": steps, "integrator": integrator,
+                "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
+                "tile": tile, "overlap": overlap, "precision": precision,
+            }  # fmt: skip
             job = Job(
-                tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, settings=about,
-                inputs=lambda path: what.inputs(path, found.root), force=force, calibration=scale,
-                integrator=integrator,
+                tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, about, inputs, scale, force,
+                integrator, compare,
             )  # fmt: skip
             rows = restore_files(job, found.files, found.root, r)
-    except (ProblemError, ValueError, OSError) as error:
-        raise typer.BadParameter(shown(told(error))) from error
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(shown(sentence(error))) from error
     if not r.main:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
@@ -217,19 +283,3 @@ def restore(
     print_results(rows, out, found.notes())
     if any("error" in row for row in rows):
         raise typer.Exit(1)
-
-
-def _scale(file: Path, task: str, model: str, network: str | None, steps: int, samples: int) -> TaskScale:
-    """What the standard deviations are multiplied by; an error where the file was made for something else."""
-    from firm.cli.models import load_plain
-    from firm.restoration.calibration import load, scales_for
-
-    return scales_for(load(file), task, load_plain(model, network).fingerprint(), steps, samples)
-
-
-def _range(text: str | None, card: dict[str, Any], files: list[Path]) -> tuple[float, float] | None:
-    """What stands for -1 and 1 in the arrays among the files, or with --value-range in all of them."""
-    from firm.cli.models import range_of
-    from firm.data.array_file import is_array_file
-
-    return range_of(text, card, next((file for file in files if is_array_file(file)), files[0]))

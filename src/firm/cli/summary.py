@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from firm.restoration.run import Row
+    from firm.restoration.earlier import Row
 
 TITLES = {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
@@ -19,7 +19,7 @@ def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> 
     """The table of all pictures, what was noticed, what failed, and where to look."""
     from rich.console import Console
 
-    from firm.restoration.names import shown
+    from firm.restoration.output import shown
 
     console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
     done = [row for row in rows if "error" not in row]
@@ -35,11 +35,14 @@ def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> 
 
 def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
     """What was done and how to look at it, in one line."""
+    from firm.restoration.calibration import in_words
+
     if not done:
         return f"none of the {_pictures(len(rows))} could be restored"
-    look = next(p for row in done for p in row["written"] if p.endswith("_compare.png"))
-    parts = [_done(done), _degradation(done), *_calibrated(done), f"see before and after in {look}"]
-    return "; ".join([*parts, f"results are in {out}"])
+    look = [f"see before and after in {p}" for row in done for p in row["written"] if p.endswith("_compare.png")][:1]
+    scales = [row["std multiplied by"] for row in done if "std multiplied by" in row][:1]
+    calibrated = [f"standard deviations multiplied by {in_words(scale)}" for scale in scales]
+    return "; ".join([_done(done), _degradation(done), *calibrated, *look, f"results are in {out}"])
 
 
 def _done(done: Sequence[Row]) -> str:
@@ -62,25 +65,14 @@ def _degradation(done: Sequence[Row]) -> str:
     from firm._util.text import in_both_units
 
     levels = [row["sigma"] for row in done]
-    noise = f"{'estimated noise' if any(row['estimated'] for row in done) else 'noise'} {in_both_units(*_ends(levels))}"
+    estimated = "estimated " if any(row["estimated"] for row in done) else ""
+    noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
     widths = [row["blur"] for row in done if "blur_error" in row]
     if not widths:
         return noise
     if len(done) == 1:
         return f"{noise}, estimated blur {widths[0]:.2f} ± {done[0]['blur_error']:.2f} pixels"
     return f"{noise}, estimated blur {min(widths):.2f} to {max(widths):.2f} pixels"
-
-
-def _calibrated(done: Sequence[Row]) -> list[str]:
-    """By what standard deviations were multiplied, where they were."""
-    from firm.restoration.calibration import in_words
-
-    scales = [row["std multiplied by"] for row in done if "std multiplied by" in row]
-    return [f"standard deviations multiplied by {in_words(scales[0])}"] if scales else []
-
-
-def _ends(values: Sequence[float]) -> tuple[float, float]:
-    return min(values), max(values)
 
 
 def _pictures(n: int) -> str:
@@ -92,7 +84,7 @@ def _table(done: Sequence[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from firm.restoration.names import shown
+    from firm.restoration.output import shown
 
     table = Table()
     table.add_column("picture")

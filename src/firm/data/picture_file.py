@@ -125,7 +125,10 @@ def frames(path: Path) -> tuple[int, str]:
     """
     with _header(path) as picture:
         if not isinstance(picture, TiffImageFile):
-            return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
+            try:
+                return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
+            except Exception:  # broken beyond the first frame, which is all that is read
+                return 1, "frames"
         for page in range(1, MAX_PAGES):
             try:
                 picture.seek(page)

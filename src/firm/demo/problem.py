@@ -10,7 +10,7 @@ from PIL import Image
 
 from firm.data.picture import read_array
 from firm.demo.request import Limits, Request, RequestError, Trouble
-from firm.restoration import Problem, picture_problem, simulated_problem
+from firm.restoration import Problem
 
 TASKS: dict[Trouble, str] = {
     "noise": "denoising", "blur": "deblurring", "small": "super-resolution", "holes": "inpainting",
@@ -45,10 +45,10 @@ def problem_of(request: Request, channels: int, limits: Limits, mask: Path | Non
         settings["factor"] = settings.pop("scale", None)
         settings["sigma"] = request.sigma
         given = {key: value for key, value in settings.items() if value is not None}
-        return simulated_problem(request.picture, task_of(request), given, request.seed, channels, None, largest)
+        return Problem.simulated(request.picture, task_of(request), given, request.seed, channels, None, largest)
     if request.trouble == "small":
         largest /= request.scale**2  # the result has that many more
-    return picture_problem(
+    return Problem.from_file(
         request.picture, task_of(request), sigma=request.sigma, mask=mask, channels=channels,
         max_megapixels=largest, **settings,
     )  # fmt: skip

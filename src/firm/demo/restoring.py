@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 
 from firm import __version__
-from firm._model import Firm
+from firm._model import Firm, channels_of
 from firm._restore import Restoration, batches, restore
-from firm.cli.models import channels_of
+from firm.acceleration.tiling import Tiled
 from firm.demo.command import TILE, command
 from firm.demo.models import Models
 from firm.demo.pictures import enlarged, save_heat_map, save_shown
@@ -25,9 +25,7 @@ from firm.demo.watch import Watch, Watched, Work
 from firm.demo.wording import for_visitors
 from firm.restoration import Problem
 from firm.restoration.advice import advice
-from firm.restoration.names import result_names
-from firm.restoration.output import write_picture
-from firm.restoration.tiling import Tiled
+from firm.restoration.output import result_names, write_picture
 
 OVERLAP = 32
 LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128

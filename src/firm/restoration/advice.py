@@ -6,13 +6,13 @@ from typing import Any
 
 from firm._model import Firm
 from firm._util.custom import is_custom
-from firm.restoration.noise import SMALLEST
+from firm.restoration.estimates import ROUNDING
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, built_in, option_of
 
 
 def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: bool = False) -> list[str]:
-    """Sentences on where a problem is not what a model was trained for; empty if it is, or nothing is known.
+    """Say in sentences where a problem is not what a model was trained for; none if it is, or nothing is known.
 
     >>> import firm
     >>> firm.advice(firm.load("face-128"), firm.Task("denoising", sigma=0.8))
@@ -24,7 +24,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         A model, or its card. One that was trained for a mixture knows the problem if one entry of its card has all the
         settings.
     problem
-        A task, or a picture's problem (`firm.restoration.picture_problem`).
+        A task, or a picture's problem (`firm.restoration.Problem`).
     options
         Call settings by their options on the command line, and name those that help.
     """
@@ -47,7 +47,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         out.append(f"the model was trained for blurs with unknown surroundings, and this one is periodic{instead}")
     size = int(card.get("size", 128))
     keys = ["sigma"] if name == "inpainting" else list(settings)  # a real mask has no parameters
-    if isinstance(problem, Problem) and problem.known is not None and settings["sigma"] <= SMALLEST:
+    if isinstance(problem, Problem) and problem.known is not None and settings["sigma"] <= ROUNDING:
         keys = []  # the pixels are kept: that there is no noise is no matter
     values = {key: settings[key] for key in keys}
     gaps = [_gaps(entry, values, size, factor) for entry in entries]
@@ -58,7 +58,8 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         elsewhere = " with these other settings" if any(key not in outside for outside in gaps) else ""
         hint = _options(problem) if options and key == "sigma" and isinstance(problem, Problem) else ""
         called = option_of(key) if options and not is_custom(str(settings["task"])) else key  # own ones have --set
-        out.append(f"{called} {value}{elsewhere} is not what the model was trained for, {trained_with}{hint}")
+        known = f", {trained_with}" if trained_with else ""  # a text may be empty
+        out.append(f"{called} {value}{elsewhere} is not what the model was trained for{known}{hint}")
     return out
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
+from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
@@ -26,9 +27,7 @@ from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
 from firm.data.images import Images
 from firm.operators import LinearOperator
-from firm.restoration.degraded import picture_tasks
-from firm.restoration.problem import ProblemError
-from firm.tasks import BaseTask
+from firm.tasks import BaseTask, picture_tasks
 
 LEVEL = 0.9
 WIDTH = math.sqrt(2) * float(torch.erfinv(torch.tensor(LEVEL, dtype=torch.float64)))  # 1.645: mean +- this times std
@@ -86,8 +85,8 @@ def fit(
     precision
         As in `firm.fast`.
     """
-    if len(images) < 2 or samples < 2:
-        raise ValueError(f"a calibration needs two images and two samples at least, got {len(images)} and {samples}")
+    enough = len(images) >= 2 and samples >= 2
+    require(enough, f"a calibration needs two images and two samples at least, got {len(images)} and {samples}")
     quick, device = fast(model, precision), next(model.parameters()).device
     found = {}
     for task in tasks:
@@ -132,8 +131,8 @@ def _ratios(x: Tensor, mean: Tensor, std: Tensor, op: LinearOperator) -> dict[st
 def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, float]:
     parts = [part for part in PARTS if any(part in found for found in ratios)]
     scales = {part: quantile_scale(torch.cat([f[part] for f in ratios if part in f])) for part in parts}
-    if not all(0 < scale < 1e6 for scale in scales.values()):
-        raise ValueError(f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth")
+    possible = all(0 < scale < 1e6 for scale in scales.values())
+    require(possible, f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth")
     return scales
 
 
@@ -151,27 +150,35 @@ def _share(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def scales_for(calibration: Calibration, task: str, model: str, steps: int, samples: int) -> TaskScale:
-    """The scale of a task; an error where the file is for something else.
+    """Find the scale of a task; ValueError where the file is for something else.
 
-    `task` is a task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
-    `model` is a fingerprint.
+    Parameters
+    ----------
+    calibration
+        What `fit` found.
+    task
+        A task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
+    model
+        The fingerprint of a model.
+    steps, samples
+        Of the restoration; they have to be those of the calibration.
     """
     file = calibration.file or "the calibration"
-    if calibration.model != model:
-        raise ValueError(
-            f"{file} was made for another model ({calibration.model}, this one is {model}): run `firm calibrate` with "
-            "this one"
-        )
-    if calibration.steps != steps:
-        raise ValueError(
-            f"{file} was made for N = {calibration.steps}, not {steps}: give --steps {calibration.steps}, or calibrate "
-            f"with --steps {steps}"
-        )
-    if calibration.samples != samples:
-        raise ValueError(
-            f"{file} was made for {calibration.samples} samples, not {samples} (few samples need larger scales): give "
-            f"--samples {calibration.samples}, or calibrate with --samples {samples}"
-        )
+    require(
+        calibration.model == model,
+        f"{file} was made for another model ({calibration.model}, this one is {model}): run `firm calibrate` with this "
+        "one",
+    )
+    require(
+        calibration.steps == steps,
+        f"{file} was made for N = {calibration.steps}, not {steps}: give --steps {calibration.steps}, or calibrate "
+        f"with --steps {steps}",
+    )
+    require(
+        calibration.samples == samples,
+        f"{file} was made for {calibration.samples} samples, not {samples} (few samples need larger scales): give "
+        f"--samples {calibration.samples}, or calibrate with --samples {samples}",
+    )
     if task in calibration.tasks:
         return calibration.tasks[task]
     kinds = [kind.name for kind in picture_tasks().get(task, [])] or [task]
@@ -185,19 +192,24 @@ def scales_for(calibration: Calibration, task: str, model: str, steps: int, samp
 
 
 def widened(std: Tensor, op: LinearOperator, found: TaskScale) -> Tensor:
-    """Standard deviations (B, C, H, W) of measurements with `op`, multiplied by the scale of their part."""
-    hole = missing(op, std)
-    for part, any_there in zip(PARTS, (not bool(hole.all()), bool(hole.any())), strict=True):
-        if any_there and part not in found.scale:
-            raise ProblemError(
-                f"the calibration has no scale for {part} pixels: make one with the settings of this task"
-            )
+    """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
+
+    Where there is no scale for a part they stay as they are; `unscaled` says so.
+    """
     measured, unseen = (found.scale.get(part, 1.0) for part in PARTS)
-    return std * torch.where(hole, unseen, measured)
+    return std * torch.where(missing(op, std), unseen, measured)
+
+
+def unscaled(std: Tensor, op: LinearOperator, found: TaskScale) -> list[str]:
+    """Say for which pixels of standard deviations (B, C, H, W) there is no scale, as outside a coil's field of view."""
+    hole = missing(op, std)
+    there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
+    without = [part for part in PARTS if there[part] and part not in found.scale]
+    return [f"the calibration has no scale for {part} pixels: their deviations are not multiplied" for part in without]
 
 
 def differences(found: TaskScale, settings: Mapping[str, Any]) -> list[str]:
-    """A sentence where the task's settings are not those of a picture; numbers may differ by a tenth."""
+    """Say where the settings that a scale was made with are not those of a picture; numbers may differ by a tenth."""
 
     def near(a: Any, b: Any) -> bool:
         numbers = isinstance(a, int | float) and isinstance(b, int | float)
@@ -211,7 +223,7 @@ def differences(found: TaskScale, settings: Mapping[str, Any]) -> list[str]:
 
 
 def in_words(scale: Mapping[str, float]) -> str:
-    """A scale as it is printed."""
+    """Print a scale: that of measured pixels, and that of missing ones where it is another."""
     first, *more = [f"{scale[part]:.2f}" for part in PARTS if part in scale]
     return f"{first} ({more[0]} where pixels are missing)" if more else first
 
@@ -232,8 +244,7 @@ def save(calibration: Calibration, path: str | Path, command: str = "", device: 
 
 def load(path: str | Path) -> Calibration:
     """Read what `save` wrote; ValueError where it is something else, or damaged."""
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"{path}: no such file; `firm calibrate` writes one")
+    require(Path(path).is_file(), f"{path}: no such file; `firm calibrate` writes one", FileNotFoundError)
     try:
         about = json.loads(Path(path).read_bytes())
         tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
@@ -243,6 +254,5 @@ def load(path: str | Path) -> Calibration:
         calibration = Calibration(str(about["model"]), steps, samples, images, tasks, str(path))
     except (ValueError, KeyError, TypeError, AttributeError):
         whole = False
-    if not whole:
-        raise ValueError(f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
+    require(whole, f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
     return calibration

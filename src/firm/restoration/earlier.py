@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from firm._util.custom import is_custom
 from firm._util.files import write_atomically
 
 Row = dict[str, Any]
@@ -43,6 +42,8 @@ def plan(
 
     Parameters
     ----------
+    out
+        The folder of the results.
     pictures
         By the name of their results.
     settings
@@ -51,6 +52,11 @@ def plan(
         The files whose contents the results of each name depend on.
     force
         Do everything again, and replace what is there.
+
+    Raises
+    ------
+    EarlierResultsError
+        Results of another run lie where these would go.
     """
     rows = {str(row.get("name")): row for file in reports(out) for row in read_rows(file)}
     others = [row for name, row in rows.items() if name not in pictures]
@@ -61,7 +67,7 @@ def plan(
         row = rows.get(name, {"error": "no row"})
         there = [p for p in _results(out, name, row) if p.exists()]
         if "error" not in row and row.get("run") == fingerprint(settings, inputs[name]):
-            if len(there) == len(row["written"]):
+            if sum(p.stat().st_size > 0 for p in there) == len(row["written"]):  # a crash may leave an empty file
                 done[name] = row
         elif there and begun.get(name) != [settings, str(path)]:
             clashes.append((there[0], path, row))
@@ -82,7 +88,7 @@ def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
     first, path, row = clashes[0]
     more = f", and those of {len(clashes) - 1} more pictures" if len(clashes) > 1 else ""
     made, task = row.get("picture"), str(row.get("task", ""))
-    other = f"other settings, or with {task} as it was before an edit" if is_custom(task) else "other settings"
+    other = f"other settings, or with {task} as it was before an edit" if ":" in task else "other settings"
     why = f"made from {made}" if made and made != str(path) else f"of a run with {other}"
     return (
         f"{first} is a result {why}{more}: nothing was done. Choose another folder with --out, or give --force to "

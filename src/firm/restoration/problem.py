@@ -1,9 +1,9 @@
-"""An inverse problem made from a picture or an array: operator, measurements, noise level."""
+"""An inverse problem made from a file: operator, measurement, noise level, and what the user should know of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +11,31 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
+from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.seeds import generator_for
+from firm.data.array_file import is_array_file
 from firm.data.picture import Range
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.metrics import scores, visible
-from firm.operators import LinearOperator
+from firm.operators import Blur, LinearOperator
+from firm.operators.complex import AsReal
+from firm.restoration.degradation import check_sigma, measured, picture_settings
+from firm.restoration.estimates import (
+    ROUNDING,
+    BlurEstimate,
+    estimate_blur,
+    estimate_noise,
+    has_blocks,
+    jpeg_note,
+    jpeg_quality,
+    smoothest_noise,
+)
 from firm.restoration.reading import ProblemError as ProblemError
-from firm.restoration.reading import Reading
-from firm.tasks import BaseTask, built_in
+from firm.restoration.reading import Reading, mask_note, read, read_kernel, read_mask, read_measurement
+from firm.tasks import BaseTask, built_in, picture_tasks, task_class
 from firm.tasks.base import on_device
 
 GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
@@ -27,7 +43,7 @@ GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
 
 @dataclass(frozen=True)
 class Problem:
-    """One image to restore."""
+    """One image to restore; make one with `from_file`, `from_measurement` or `simulated`."""
 
     op: LinearOperator
     y: Tensor  # measurements, (B, ...): of one image, or of its channels one by one
@@ -46,21 +62,199 @@ class Problem:
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
+    @classmethod
+    def from_file(
+        cls,
+        path: Path,
+        task: str,
+        *,
+        sigma: float | None = None,
+        mask: Path | None = None,
+        keep_known: bool | None = None,
+        kernel: Path | None = None,
+        channels: int = 3,
+        value_range: Range | None = None,
+        max_megapixels: float = MAX_MEGAPIXELS,
+        key: str | None = None,
+        **settings: Any,
+    ) -> Problem:
+        """A degraded picture or array to restore as it is.
+
+        Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
+        (`estimate_blur`).
+
+        Parameters
+        ----------
+        path
+            The picture, of any size, gray or color; or an array file.
+        task
+            "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing".
+        sigma
+            Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
+        mask
+            For inpainting, a picture of the same size, white where pixels are missing; transparent pixels are kept.
+        keep_known
+            For inpainting: leave the pixels outside the mask exactly as they are. Otherwise their noise is removed too.
+            If None, they are left where there is no noise, a level of at most 0.002, which is the rounding to 8 bits.
+        kernel
+            For deblurring: the point spread function, a small gray picture or an array (h, w). Its center is the pixel
+            (h // 2, w // 2). It is divided by its sum.
+        channels
+            That the model takes.
+        value_range
+            Of an array: what stands for -1 and 1 (complex: 0 and 1); as they are, if not given. Results have it too. Of
+            a gray picture of more than 8 bits: black and white; 0 and 65535, or of floats 0 and 1, if not given.
+        max_megapixels
+            Larger pictures, and masks, are refused from their header.
+        key
+            The name of the array in a file that holds several.
+        settings
+            Of the task: `blur` (standard deviation in pixels) for deblurring; `length` and `angle` for motion; `scale`
+            (2 if not given) and `filter` ("bicubic" if not given, "box" or "stride") for super-resolution; `pattern`
+            ("rggb" if not given) for demosaicing.
+        """
+        values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
+        kind = picture_tasks()[task][0]
+        reading = read(path, channels, value_range, max_megapixels, key)
+        seen, given, kernel_note, blur = None, None, None, None
+        if kernel is not None:
+            given, kernel_note = read_kernel(kernel, max_megapixels)
+        elif kind.picture_file == "kernel" and not values:
+            blur = _estimated_blur(path, reading)
+            values = {"blur": blur.width}
+        with _naming(path):
+            if mask is not None:
+                given = seen = read_mask(mask, reading.image, max_megapixels)
+            op, y, margin = kind.from_picture(reading.image, values, given)
+        if kind.color and (channels != 3 or reading.array):
+            raise ProblemError(
+                f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color"
+            )
+        level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
+        keep = level <= ROUNDING if keep_known is None else keep_known
+        about = {"task": task, **values}
+        if seen is not None:
+            about |= {"missing": round(1 - float(seen.mean()), 4), "keep_known": keep}
+        about |= {} if blur is None else {"blur_error": blur.error}
+        about |= {} if kernel is None else {"kernel": str(kernel)}
+        about |= {"estimated": sigma is None, "sigma": level}
+        notes = [kernel_note, *reading.notes, None if seen is None else mask_note(seen)]
+        if not reading.array:
+            notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
+        shown = reading.image if seen is None else reading.image * seen
+        problem = cls(
+            op, y, level, visible(shown, reading.complex), about, margin=margin, complex=reading.complex,
+            array=reading.array, value_range=value_range, alpha=reading.alpha,
+            known=_known(reading, seen) if keep else None, notes=tuple(note for note in notes if note is not None),
+        )  # fmt: skip
+        return problem if kind.color else _fitted(problem, reading, channels)
+
+    @classmethod
+    def from_measurement(
+        cls,
+        path: Path,
+        task: str,
+        settings: Mapping[str, Any],
+        size: tuple[int, int] | None = None,
+        channels: int = 3,
+        max_megapixels: float = MAX_MEGAPIXELS,
+        key: str | None = None,
+    ) -> Problem:
+        """A measurement y = A x + noise of a custom task, ``file.py:Class``, whose code is run.
+
+        Parameters
+        ----------
+        path
+            A picture; or an array file that holds y for images in [-1, 1], as A gives it: real or complex, of any
+            shape. Axes of length 1, such as that of the batch, may be left out.
+        task, settings
+            The task's class, and its settings; those that are not given, the noise level too, have its defaults.
+        size
+            Height and width of the image. If None, those of y or, where A makes another y of such an image, of A'y.
+        channels
+            That the model's images have.
+        max_megapixels
+            Larger files are refused from their header.
+        key
+            The name of y in a file that holds several arrays.
+        """
+        kind, array = task_class(task), is_array_file(path)
+        reading = (
+            read_measurement(path, max_megapixels, key) if array else read(path, channels, None, max_megapixels, key)
+        )
+        made, op, y = measured(path, kind, settings, size, channels, reading)
+        check_sigma(made.sigma)
+        fits = tuple(y.shape[-2:]) == made.shape
+        lost = () if fits or reading.alpha is None else ("the picture's transparency is lost: the image is larger",)
+        alpha = reading.alpha if fits else None
+        about = replace(reading, alpha=alpha, notes=(*reading.notes, *lost), complex=isinstance(op, AsReal))
+        problem = _posed(task, made, op, y, about)
+        if array or y.shape[1] != channels:
+            return problem
+        return _fitted(replace(problem, y=reading.image, shown=reading.image), reading, channels)
+
+    @classmethod
+    def simulated(
+        cls,
+        path: Path,
+        task: str,
+        settings: Mapping[str, Any],
+        seed: int = 0,
+        channels: int = 3,
+        value_range: Range | None = None,
+        max_megapixels: float = MAX_MEGAPIXELS,
+        key: str | None = None,
+    ) -> Problem:
+        """A clean picture or array of any size, degraded as in a task: a problem whose truth is known.
+
+        Parameters
+        ----------
+        path
+            The clean picture, or an array file.
+        task, settings
+            A built-in task, or a custom one, ``file.py:Class``, whose code is run; `settings` change the task's own.
+        seed
+            Of the noise, and of what else the task draws.
+        channels, value_range, max_megapixels, key
+            As in `from_file`.
+        """
+        reading = read(path, channels, value_range, max_megapixels, key)
+        truth = reading.image
+        with _naming(path):
+            kind = task_class(task)
+            require(
+                not kind.color or channels == 3, f"{kind.name} makes a picture in color: it takes a model for color"
+            )
+            with custom_code(task=kind):
+                made = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
+            made.require_values()
+            factor = made.settings().get("factor", 1)
+            require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
+            check_sigma(made.sigma)
+            op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
+            problem = replace(_posed(task, made, op, y, reading), truth=truth, value_range=value_range)
+        if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
+            margin = (truth.shape[-1] - y.shape[-1]) // 2
+            inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))
+            alpha = None if problem.alpha is None else problem.alpha[inside]
+            problem = replace(problem, margin=margin, truth=truth[inside], alpha=alpha)
+        return problem if kind.color else _fitted(problem, reading, channels)
+
     def to(self, device: torch.device) -> Problem:
-        """The same on another device."""
+        """Return the same problem on another device."""
         truth = None if self.truth is None else self.truth.to(device)
         known = None if self.known is None else self.known.to(device)
         op = on_device(self.op, device)
         return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
 
     def finish(self, x: Tensor) -> Tensor:
-        """Restored images (..., B, C, H, W) as the picture's: (..., 1, C, H, W), with the pixels that are known."""
-        x = self.together(x)
+        """Turn restored images (..., B, C, H, W) into the picture's, (..., 1, C, H, W), with the pixels it knows."""
+        x = self._together(x)
         return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
 
     def spread(self, std: Tensor) -> Tensor:
-        """The same for standard deviations: 0 where the pixels are known. Of a gray picture, the channels' average."""
-        std = self.together(std)
+        """Turn standard deviations into the picture's: 0 where pixels are known; of gray, the channels' average."""
+        std = self._together(std)
         return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
 
     def scores(self, x: Tensor) -> dict[str, float]:
@@ -76,7 +270,7 @@ class Problem:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
         return {key: round(float(value), 4) for key, value in scores(x, truth, "text").items()}
 
-    def together(self, x: Tensor) -> Tensor:
+    def _together(self, x: Tensor) -> Tensor:
         """Cut the margin off images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
         if self.margin:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
@@ -85,8 +279,11 @@ class Problem:
         return x.mean(-3, keepdim=True) if self.gray else x
 
 
+# What is estimated, and how a picture fits a model
+
+
 @contextmanager
-def named(path: Path) -> Iterator[None]:
+def _naming(path: Path) -> Iterator[None]:
     """Let errors name the picture: it may be one of many."""
     try:
         yield
@@ -94,7 +291,39 @@ def named(path: Path) -> Iterator[None]:
         raise ProblemError(f"{path}: {error}") from error
 
 
-def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
+def _estimated_blur(path: Path, reading: Reading) -> BlurEstimate:
+    try:
+        require(not reading.complex, "complex images have no spectrum of photographs")
+        return estimate_blur(reading.image)
+    except ValueError as error:
+        raise ProblemError(
+            f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; {error}"
+        ) from error
+
+
+def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
+    """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
+    image, visible_part = reading.image, seen
+    if reading.alpha is not None:
+        opaque = (reading.alpha > 0).float()
+        visible_part = opaque if seen is None else opaque * seen
+    try:
+        if mosaic:
+            height, width = (n - n % 2 for n in image.shape[-2:])
+            return smoothest_noise(F.pixel_unshuffle(image[:, :1, :height, :width], 2))
+        return estimate_noise(image, visible_part)
+    except ValueError as error:
+        raise ProblemError(f"{path}: {error}: give its level with --sigma") from error
+
+
+def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
+    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a gray picture in one channel."""
+    if seen is None:
+        return None
+    return torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
+
+
+def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
     """The problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
     with custom_code(task=type(task)):
         adjoint = op.A_adjoint(y)
@@ -107,13 +336,11 @@ def posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Rea
     )  # fmt: skip
 
 
-def fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
+def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     """The problem for a model of `channels`: gray pictures for color models, and color for gray ones."""
-    if reading.array:
+    if reading.array or (channels == 3 and not reading.gray):
         return problem
     if channels == 3:
-        if not reading.gray:
-            return problem
         y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
         return replace(problem, y=y, sigma=sigma, noise_factor=GRAY_FACTOR, gray=True)
     if reading.gray:
@@ -121,24 +348,16 @@ def fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     return replace(problem, y=problem.y.transpose(0, 1), apart=True)
 
 
-def check_sigma(sigma: float | None) -> None:
-    """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255."""
-    if sigma is None or (0 <= sigma <= 2):
-        return
-    hint = (
-        f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
-        if 2 < sigma <= 255
-        else ""
-    )
-    raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
-
-
 def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
-    """Measurements (B, 1, ...) of a gray picture as those of three equal channels with independent noise.
+    """Make measurements (B, 1, ...) of a gray image those of three equal channels with independent noise.
 
     Models for color expect independent noise, three copies of one channel share theirs. Adding noise that sums to
     zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
     of the channels, which is all that is known, as it was.
+
+    Returns
+    -------
+    The measurements (B, 3, ...) and their noise level.
     """
     level = GRAY_FACTOR * sigma
     # The same picture gives the same result. These must not be the numbers that `restore` starts from.

@@ -1,4 +1,4 @@
-"""An image file as the library restores it: pictures, arrays, and pictures that were saved as arrays."""
+"""Files as the library restores them: pictures, arrays, measurements, and the masks and kernels that come with them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from firm.data.array_file import is_array_file, open_array
+from firm._util.checks import require
+from firm.data.array_file import SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
-from firm.data.picture import Range, read_with_alpha
+from firm.data.picture import Range, read_picture, read_with_alpha, stored_values
 from firm.data.picture_file import MAX_MEGAPIXELS, check_size, frames, has_more_bits, whole_numbers
+from firm.data.sets import EXTENSIONS
+
+MISSING = "white means missing (brightness 128 to 255 of 255)"
 
 
 class ProblemError(ValueError):
@@ -40,47 +44,55 @@ def read(
     max_megapixels: float = MAX_MEGAPIXELS,
     key: str | None = None,
 ) -> Reading:
-    """Read a picture or an array for a model of `channels`; pictures in color, whatever the model takes.
+    """Read a picture or an array as an image in [-1, 1].
 
-    `value_range` is what stands for -1 and 1, in an array or in a gray picture of more than 8 bits; other pictures have
-    a range of their own. `key` names the array in a file that holds several.
+    Parameters
+    ----------
+    path
+        A picture, an array file, or a picture that ``--format npy`` wrote as an array.
+    channels
+        That the model takes. Pictures are read in color, whatever it takes.
+    value_range
+        What stands for -1 and 1, in an array or in a gray picture of more than 8 bits; other pictures have a range of
+        their own.
+    max_megapixels
+        Larger files are refused from their header.
+    key
+        The name of the array in a file that holds several.
     """
     check_range(value_range)
-    if key is not None and not is_array_file(path):
-        raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
-    if is_array_file(path) and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
-        image, complex_image = read_image(
-            path, channels, value_range=value_range, key=key, max_megapixels=max_megapixels
-        )
-        return Reading(image[None], complex=complex_image, array=True)
-    if channels not in (1, 3):
-        raise ProblemError(
-            f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
-        )
-    if is_array_file(path):
-        image, alpha = read_saved_picture(path, max_megapixels)
+    array = is_array_file(path)
+    require(
+        key is None or array,
+        f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out",
+        ProblemError,
+    )
+    if array and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
+        image, is_complex = read_image(path, channels, value_range=value_range, key=key, max_megapixels=max_megapixels)
+        return Reading(image[None], complex=is_complex, array=True)
+    fits = channels in (1, 3)
+    wrong = f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
+    require(fits, wrong, ProblemError)
+    notes: tuple[str, ...] = ()
+    if array:
+        image, alpha = _read_saved_picture(path, max_megapixels)
     else:
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
-    picture = image[None]
-    gray = bool((picture == picture[:, :1]).all())
-    notes = () if is_array_file(path) else (*frame_notes(path), *range_notes(path, image, value_range))
-    return Reading(picture, gray=gray, alpha=alpha, notes=notes)
+        notes = _notes(path, image, value_range)
+    gray = bool((image == image[:1]).all())
+    return Reading(image[None], gray=gray, alpha=alpha, notes=notes)
 
 
-def frame_notes(path: Path) -> tuple[str, ...]:
-    """That one picture is read of a file that holds several."""
+def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, ...]:
+    """Say what was left out of a picture, and what was assumed on its black and white where that may be wrong."""
     count, what = frames(path)
-    return (f"the first of {count} {what} is restored, the others are left out",) if count > 1 else ()
-
-
-def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> tuple[str, ...]:
-    """What was assumed on black and white of a picture, where it may be wrong; or that their range had no effect."""
+    notes = [f"the first of {count} {what} is restored, the others are left out"] if count > 1 else []
     if value_range is not None:
-        ignored = "--value-range is for gray pictures of more than 8 bits, and had no effect here"
-        return () if has_more_bits(path) else (ignored,)
-    bits, own = whole_numbers(path)
-    notes = []
-    if bits and not own:
+        if not has_more_bits(path):
+            notes.append("--value-range is for gray pictures of more than 8 bits, and had no effect here")
+        return tuple(notes)
+    bits, has_range = whole_numbers(path)
+    if bits and not has_range:
         notes.append(
             f"whole numbers of {bits} bits have no range of their own: 0 was taken for black and 65535 for white; "
             "--value-range low,high says otherwise"
@@ -94,20 +106,19 @@ def range_notes(path: Path, image: Tensor, value_range: Range | None = None) -> 
 
 
 def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None) -> Reading:
-    """An array file that holds a measurement: floats, real or complex, of any shape and as they are."""
+    """Read an array file that holds a measurement: floats, real or complex, of any shape and as they are."""
     with open_array(path, key, max_bytes=48e6 * max_megapixels) as array:
-        if array.dtype.kind not in "fc":
-            raise ProblemError(
-                f"{path}: holds {array.dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"
-            )
-        if math.prod(array.shape) > 3e6 * max_megapixels:
-            raise ProblemError(
-                f"{path}: {tuple(array.shape)} values are more than {max_megapixels:g} megapixels in three channels "
-                "(max_megapixels; --max-megapixels on the command line)"
-            )
-        values = np.array(array[...], dtype=np.complex64 if array.dtype.kind == "c" else np.float32)
-    if not np.isfinite(values).all():
-        raise ProblemError(f"{path}: NaN or infinite values")
+        shape, dtype = tuple(array.shape), array.dtype
+        wrong = f"{path}: holds {dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"
+        require(dtype.kind in "fc", wrong, ProblemError)
+        require(
+            math.prod(shape) <= 3e6 * max_megapixels,
+            f"{path}: {shape} values are more than {max_megapixels:g} megapixels in three channels "
+            "(max_megapixels; --max-megapixels on the command line)",
+            ProblemError,
+        )
+        values = np.array(array[...], dtype=np.complex64 if dtype.kind == "c" else np.float32)
+    require(np.isfinite(values).all(), f"{path}: NaN or infinite values", ProblemError)
     return Reading(torch.from_numpy(values), array=True)
 
 
@@ -120,7 +131,7 @@ def is_saved_picture(path: Path, channels: int = 3) -> bool:
         return len(shape) == 3 and array.dtype == np.float32 and 1 <= shape[2] <= 4 and shape[0] != channels
 
 
-def read_saved_picture(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Tensor, Tensor | None]:
+def _read_saved_picture(path: Path, max_megapixels: float) -> tuple[Tensor, Tensor | None]:
     """Colors (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
     with open_array(path) as array:
         check_size(path, array.shape[1], array.shape[0], max_megapixels)
@@ -130,9 +141,120 @@ def read_saved_picture(path: Path, max_megapixels: float = MAX_MEGAPIXELS) -> tu
         alpha = (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
         values = values[:-1]
     low, high = float(values.min()), float(values.max())
-    if not (low >= -0.25 and high <= 1.25):  # restored values may leave [0, 1] a little; NaN is refused too
-        raise ProblemError(
-            f"{path}: an array (H, W, C) is read as a picture in [0, 1], as --format npy writes them, but its values "
-            f"go from {low:.4g} to {high:.4g}; save it as (C, H, W) in [-1, 1], or give --value-range"
-        )
+    require(
+        low >= -0.25 and high <= 1.25,  # restored values may leave [0, 1] a little; NaN is refused too
+        f"{path}: an array (H, W, C) is read as a picture in [0, 1], as --format npy writes them, but its values "
+        f"go from {low:.4g} to {high:.4g}; save it as (C, H, W) in [-1, 1], or give --value-range",
+        ProblemError,
+    )
     return (2 * values - 1).expand(3, -1, -1).contiguous(), alpha
+
+
+# Masks
+
+
+def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
+    """Read a mask, a picture that is white where pixels are missing, for a picture (..., H, W): 1 = seen, (H, W).
+
+    What is transparent in the mask was not painted: it is seen.
+    """
+    values = read_picture(path, channels=1, max_megapixels=max_megapixels, background="black")[0]
+    missing = values > 0  # of [-1, 1]: above 127.5 of 255
+    (h, w), (H, W) = missing.shape, picture.shape[-2:]
+    wrong = f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"
+    require((h, w) == (H, W), wrong, ProblemError)
+    require(not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture", ProblemError)
+    require(
+        missing.any(),
+        f"nothing is missing by the mask {path}: {MISSING}; black, dark colors such as pure red, and transparent "
+        "pixels are kept. Paint what is missing white",
+        ProblemError,
+    )
+    return 1 - missing.float()
+
+
+def mask_in(folder: Path, picture: Path, place: Path) -> Path:
+    """Find the mask of a picture, which lies at `place` below the folder of all pictures, in a folder of masks.
+
+    It has the same place below that folder, or differs in its ending only: masks of photographs are seldom JPEGs.
+    """
+    same = folder / place
+    if same.is_file():
+        return same
+    beside = sorted(same.parent.iterdir()) if same.parent.is_dir() else []
+    found = [
+        file
+        for file in beside
+        if file.stem == same.stem
+        and file.suffix.lower() in EXTENSIONS
+        and not picture.with_name(file.name).exists()  # that picture's mask, not this one's
+    ]
+    none = f"no mask for {picture} in {same.parent} ({same.name}, or {same.stem} with another ending)"
+    require(found, none, ProblemError)
+    names = ", ".join(file.name for file in found)
+    several = f"several masks for {picture} in {same.parent}: {names}; leave one of them there"
+    require(len(found) == 1, several, ProblemError)
+    return found[0]
+
+
+def mask_note(seen: Tensor) -> str | None:
+    """Warn where a mask leaves less than half of the picture: most often it is the wrong way round."""
+    missing = 1 - float(seen.mean())
+    if missing <= 0.5:
+        return None
+    percent = int(100 * missing)  # rounded down: 100 would say that nothing is left
+    return (
+        f"{percent} % of the picture is missing by its mask: {MISSING}; if it should be the other way round, invert it"
+    )
+
+
+# Kernels
+
+
+def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
+    """Read the point spread function of a blur: a small gray picture, or an array.
+
+    Returns
+    -------
+    The kernel (h, w), at least 0 and with the sum 1; and, where its values had to be scaled for that, a note.
+    """
+    try:
+        values = _kernel_array(path, max_megapixels) if is_array_file(path) else _kernel_picture(path, max_megapixels)
+    except SeveralArraysError as error:  # a key is for the images
+        raise ProblemError(f"the kernel {path} is in a file with other arrays: save it alone, as .npy") from error
+    total, lowest = float(values.sum()), float(values.min())
+    require(math.isfinite(total), f"the kernel {path} has values that are NaN or infinite", ProblemError)
+    require(
+        lowest >= 0,
+        f"the kernel {path} has negative values, down to {lowest:.4g}: a point spread function says how much light "
+        "goes where; subtract what the sensor adds in the dark, and set what is left below 0 to 0",
+        ProblemError,
+    )
+    require(total > 0, f"the kernel {path} is 0 everywhere: nothing would be left of the picture", ProblemError)
+    scaled = f"the values of the kernel {path} sum to {total:.4g}: they were divided by that, to sum to 1"
+    return (values / total).float(), None if math.isclose(total, 1, rel_tol=1e-3) else scaled
+
+
+def _kernel_array(path: Path, max_megapixels: float) -> Tensor:
+    with open_array(path, max_bytes=16e6 * max_megapixels) as array:
+        shape = tuple(array.shape)
+        require(
+            len(shape) == 2 and array.dtype.kind != "c",
+            f"the kernel {path} is an array {shape} of {array.dtype}: it must have two axes, rows and columns, of real "
+            "numbers; one kernel blurs all channels",
+            ProblemError,
+        )
+        large = f"the kernel {path}, {shape}, is larger than {max_megapixels:g} megapixels"
+        require(math.prod(shape) <= max_megapixels * 1e6, large, ProblemError)
+        return torch.from_numpy(np.array(array[...], dtype=np.float64))
+
+
+def _kernel_picture(path: Path, max_megapixels: float) -> Tensor:
+    """Black is 0, white 1, more than 8 bits as they are stored; what is transparent counts as black."""
+    stored = stored_values(path, max_megapixels)
+    if stored is not None:
+        return torch.from_numpy(stored)
+    values = read_picture(path, max_megapixels=max_megapixels, background="black")
+    colored = f"the kernel {path} is in color: one kernel blurs all channels; save a gray picture"
+    require((values == values[:1]).all(), colored, ProblemError)
+    return (values[0].double() + 1) / 2

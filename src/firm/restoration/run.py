@@ -1,19 +1,21 @@
-"""Restore one picture or a folder of them, write the results, and say how it went."""
+"""Restore one picture or a folder of them: read, restore, write the results, and say how it went."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
@@ -23,14 +25,17 @@ from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm._util.terminal import progress_bar
+from firm.acceleration._fast import FastNetwork
+from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
 from firm.data.picture_file import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
-from firm.restoration.calibration import TaskScale, differences, widened
+from firm.restoration.calibration import TaskScale, differences, unscaled, widened
 from firm.restoration.earlier import (
     EarlierResultsError,
     Plan,
+    Row,
     begin,
     end,
     fingerprint,
@@ -39,22 +44,20 @@ from firm.restoration.earlier import (
     remove_replaced,
     reports,
 )
-from firm.restoration.names import result_names
 from firm.restoration.output import (
     SUFFIX,
     Format,
+    result_names,
     write_array,
     write_deviation,
     write_heat_map,
     write_picture,
     write_side_by_side,
 )
-from firm.restoration.own_network import network_class
 from firm.restoration.problem import Problem, ProblemError
-from firm.restoration.progress import tile_bar
-from firm.restoration.warned import warnings_as_notes
 
-Row = dict[str, Any]
+LIBRARY = Path(__file__).parents[1]
+PATIENCE = 2.0  # seconds before a bar appears
 
 
 @dataclass(frozen=True)
@@ -72,19 +75,36 @@ class Job:
     inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
-    integrator: Integrator = "euler"  # of the steps, as in `firm.sample`
+    integrator: Integrator = "euler"
+    compare: bool = True  # write NAME_compare.png
     bars: bool = False  # show the time left on one picture
 
 
 @locked(lambda job, files, root, ranks, *_, **__: job.out if ranks.main else None)
 def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True) -> list[Row]:
-    """Restore `files`, shared among the ranks; one row a picture, on the main rank all of them, also in restore.json.
+    """Restore files, shared among the processes of a run.
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
     ``job.force``; else `EarlierResultsError`, before anything is restored.
+
+    Parameters
+    ----------
+    job
+        How to restore them.
+    files, root
+        The pictures, and a folder that all of them lie below: results lie in ``job.out`` as they do there.
+    ranks
+        Which of the processes this is.
+    progress
+        Show a bar over the pictures, or over the tiles of a large one.
+
+    Returns
+    -------
+    One row a picture, on the main rank of all of them, also in restore.json.
     """
-    places = dict(zip(_names(files, root), files, strict=True))
+    absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
+    places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
     if ranks.main:
         remove_leftovers({(job.out / name).parent for name in places})  # the others wait for the plan before they write
     before = _agree(job, places, ranks)
@@ -92,7 +112,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     mine = list(left.items())[ranks.rank :: ranks.world]
     job = replace(job, bars=progress and ranks.main)
     kept = [*before.others, *before.done.values()] if ranks.main else []
-    report = Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"), kept)
+    report = _Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"), kept)
     rows: list[Row] = []
     try:
         for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
@@ -110,16 +130,11 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
         rows = [row for part in gathered for row in part]
     found = {row["name"]: row for row in rows} | before.done
     if ranks.main:
-        Report(report.path, [*before.others, *(found[name] for name in places)]).write()
+        _Report(report.path, [*before.others, *(found[name] for name in places)]).write()
         end(job.out, list(places))
     else:
         report.path.unlink(missing_ok=True)  # the main rank has them
     return [{**found[name], "earlier": True} if name in before.done else found[name] for name in places]
-
-
-def _names(files: Sequence[Path], root: Path) -> list[str]:
-    """Of the results; the same however the paths are spelled."""
-    return result_names([Path(os.path.abspath(path)) for path in files], Path(os.path.abspath(root)))
 
 
 def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
@@ -131,7 +146,7 @@ def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
             inputs = {name: job.inputs(path) for name, path in places.items()}
             answer = [plan(job.out, places, settings, inputs, job.force)]
             if left := reports(job.out)[1:]:  # of a killed run: what they say is in the plan
-                Report(job.out / "restore.json", [*answer[0].others, *answer[0].done.values()]).write()
+                _Report(job.out / "restore.json", [*answer[0].others, *answer[0].done.values()]).write()
                 for path in left:
                     path.unlink(missing_ok=True)
             begin(job.out, {name: path for name, path in places.items() if name not in answer[0].done}, settings)
@@ -145,7 +160,7 @@ def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
     return found
 
 
-class Report:
+class _Report:
     """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had."""
 
     def __init__(self, path: Path, rows: list[Row]) -> None:
@@ -153,7 +168,7 @@ class Report:
         self.next = 0.0  # when to write again
 
     def add(self, row: Row) -> None:
-        """One more picture; written at most once a second, and for a small part of the time, however many there are."""
+        """Add a picture; written at most once a second, and for a small part of the time, however many there are."""
         self.rows.append(row)
         start = time.monotonic()
         if start >= self.next:
@@ -162,7 +177,7 @@ class Report:
             self.next = time.monotonic() + max(1.0, 20 * (time.monotonic() - start))
 
     def write(self) -> None:
-        """All rows so far; if all failed, the report of another time is left."""
+        """Write all rows so far; if all failed, the report of another time is left."""
         if any("error" not in row for row in self.rows):
             write_atomically(self.path, json.dumps(self.rows, indent=1))
 
@@ -171,61 +186,101 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, or say why not: whatever it is, the others are not to blame."""
     try:
         return restore_file(job, path, name, device)
-    except (PictureError, ArrayError, ProblemError) as error:
-        return {"error": str(error)}
-    except CustomCodeError as error:
-        return {"error": f"{path}: {error}"}
     except Exception as error:
         if is_full(error):
             raise  # the others would find no room either
-        return {"error": f"{path}: {type(error).__name__}: {error}"}
+        if isinstance(error, PictureError | ArrayError | ProblemError):
+            return {"error": str(error)}
+        kind = "" if isinstance(error, CustomCodeError) else f"{type(error).__name__}: "
+        return {"error": f"{path}: {kind}{error}"}
 
 
 def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
-    """Restore one picture and write ``out/name*``; returns what is known of it."""
-    with warnings_as_notes() as warned:
+    """Restore one picture, write ``out/name_*``, and return what is known of it: a row of restore.json."""
+    run = fingerprint(hashed(job.settings), job.inputs(path))  # of the files as they are read
+    with _warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
-        files = Files(job, problem, name)
-        with _bar(job, problem), custom_code(network=network_class(job.model)):
+        results = _Results(job, problem, name)
+        with _tile_bar(job, problem), custom_code(network=network_class(job.model)):
             result = restore(
-                job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
-                sigma=problem.sigma, integrator=job.integrator, keep=False,
-                on_sample=files.sample if job.samples > 1 else None,
+                job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma,
+                integrator=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
             )  # fmt: skip
+    # Of a gray picture the noise is larger inside, by a factor that the user never gave.
+    inside, outside = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))
+    notes = [*problem.notes, *(note.replace(inside, outside) for note in warned)]
     row: Row = {
         **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "integrator": job.integrator,
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
-        "advice": [*problem.notes, *_as_given(warned, problem), *advice(job.model, problem, options=True)],
+        "advice": [*notes, *advice(job.model, problem, options=True)],
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
-        result = replace(result, std=widened(result.std, problem.op, job.calibration))
         row["std multiplied by"] = job.calibration.scale
         row["advice"] += differences(job.calibration, problem.settings)
+        row["advice"] += unscaled(result.std, problem.op, job.calibration)
+        result = replace(result, std=widened(result.std, problem.op, job.calibration))
     row |= problem.scores(problem.finish(result.image))
     if job.samples > 1:
         row |= {f"{key} of the mean": value for key, value in problem.scores(problem.finish(result.mean)).items()}
-    files.finish(result, row)
-    row["written"] = [str(p) for p in files.written]
-    row["run"] = fingerprint(hashed(job.settings), job.inputs(path))
-    return row
+    results.finish(result, row)
+    return {**row, "written": [str(p) for p in results.written], "run": run}
 
 
-def _as_given(notes: list[str], problem: Problem) -> list[str]:
-    """Notes with the noise level of the picture: that of a gray one is larger inside, and the user never gave it."""
-    inside, own = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))
-    return [note.replace(inside, own) for note in notes]
+def network_class(model: Firm) -> type[nn.Module]:
+    """The class of a model's network, which may be a custom one, inside what makes it fast or any size."""
+    net: nn.Module = model.estimator
+    while isinstance(net, Tiled | FastNetwork):
+        net = net.estimator if isinstance(net, Tiled) else net.net
+    return type(net)
 
 
-def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
-    """The time left on this picture, where it is long."""
-    if not job.bars:
-        return nullcontext()
+@contextmanager
+def _warnings_as_notes() -> Iterator[list[str]]:
+    """A list that has the library's own warnings when the block ends; those of other code stay warnings.
+
+    The same sentence with other numbers is told once: a solver that warns does so in every step.
+    """
+    notes: dict[str, str] = {}
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", module=r"firm\.")  # for every picture, not only for the first
+        yield found
+    for said in caught:
+        if Path(said.filename).is_relative_to(LIBRARY):
+            notes.setdefault(re.sub(r"\d\S*", "", str(said.message)), str(said.message))
+        else:
+            warnings.warn_explicit(said.message, said.category, said.filename, said.lineno)
+    found.extend(notes.values())
+
+
+@contextmanager
+def _tile_bar(job: Job, problem: Problem) -> Iterator[None]:
+    """Show the time left on one picture: a bar over all network calls on all tiles, with the step, on a terminal."""
+    estimator = job.model.estimator
+    if not (job.bars and isinstance(estimator, Tiled)):
+        yield
+        return
     like = problem.op.A_adjoint(problem.y)
-    H, W = like.shape[-2:]
-    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples), job.integrator)
+    drawn_at_once, steps, calls = batches(like, job.samples), job.steps, job.model.calls(job.steps, job.integrator)
+    tiles = estimator.count(int(like.shape[-2]), int(like.shape[-1]))
+    of_a_step = job.model.calls(2, job.integrator) - job.model.calls(1, job.integrator)  # Heun's last step has fewer
+
+    def advance() -> None:
+        batch, call = divmod(int(bar.n) // tiles, calls)
+        step = f"step {call // of_a_step + 1} of {steps}"
+        drawn = f"sample {sum(drawn_at_once[:batch]) + 1} of {job.samples}, " if job.samples > 1 else ""
+        bar.set_description(drawn + step, refresh=False)
+        bar.update()
+
+    with progress_bar(total=tiles * calls * len(drawn_at_once), unit="tile", delay=PATIENCE, leave=False) as bar:
+        estimator.on_tile = advance
+        try:
+            yield
+        finally:
+            estimator.on_tile = None
 
 
-class Files:
+class _Results:
     """The files of one picture's results, ``out/name_*``."""
 
     def __init__(self, job: Job, problem: Problem, name: str) -> None:
@@ -234,17 +289,30 @@ class Files:
 
     def sample(self, i: int, x: Tensor) -> None:
         """Write sample `i` as it is drawn: none of them stays in memory."""
-        self._picture(f"sample_{i + 1:02d}", self.problem.finish(x)[0])
+        self._image(f"sample_{i + 1:02d}", self.problem.finish(x)[0])
 
     def finish(self, result: Restoration, row: Row) -> None:
         """Write all the rest: the picture, the mean, the standard deviation, and all of them side by side."""
         job, problem = self.job, self.problem
         image, mean = problem.finish(result.image)[0], problem.finish(result.mean)[0]
         samples, self.written = self.written, []
-        self._picture("restored", image)
+        self._image("restored", image)
         if job.samples > 1:
-            self._picture("mean", mean)
+            self._image("mean", mean)
         self.written += samples
+        std = None
+        if result.std is not None:
+            std = problem.spread(result.std)[0]
+            if problem.array or job.kind == "npy":
+                path = self._at("std", ".npy")
+                write_deviation(path, std, problem.complex, problem.value_range, picture=not problem.array)
+            row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
+        if job.compare:
+            self._compare(image, mean, std, row)
+
+    def _compare(self, image: Tensor, mean: Tensor, std: Tensor | None, row: Row) -> None:
+        """Write all of them side by side, with their PSNR where the truth is known."""
+        job, problem = self.job, self.problem
 
         def seen(x: Tensor) -> Tensor:
             return visible(x[None], problem.complex)[0]
@@ -252,11 +320,7 @@ class Files:
         how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
         panels = [("measurement", problem.shown[0]), (f"restored, {how}{score}", seen(image))]
-        if result.std is not None:
-            std = problem.spread(result.std)[0]
-            if problem.array:
-                write_deviation(self._at("std", ".npy"), std, problem.complex, problem.value_range)
-            row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
+        if std is not None:
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
@@ -264,7 +328,7 @@ class Files:
             panels.insert(0, ("truth", seen(problem.truth[0])))
         write_side_by_side(self._at("compare", ".png"), [panels])
 
-    def _picture(self, what: str, x: Tensor) -> None:
+    def _image(self, what: str, x: Tensor) -> None:
         if self.problem.array:
             write_array(self._at(what, ".npy"), x, self.problem.complex, self.problem.value_range)
         else:

@@ -11,9 +11,8 @@ from firm._util.custom import is_custom, load_class
 from firm._util.seeds import generator_for as generator_for
 from firm._util.text import did_you_mean
 from firm.tasks.base import BaseTask as BaseTask
-from firm.tasks.base import Degraded as Degraded
+from firm.tasks.base import Rows as Rows
 from firm.tasks.parameter import Parameter as Parameter
-from firm.tasks.rows import Rows as Rows
 
 
 @cache
@@ -28,6 +27,15 @@ def built_in() -> dict[str, type[BaseTask]]:
     ]
     found = [task for task in found if task is not BaseTask]
     return {task.name: task for task in sorted(found, key=lambda task: (task.table or 99, task.name))}
+
+
+def picture_tasks() -> dict[str, list[type[BaseTask]]]:
+    """The kinds of degraded pictures by name, each with the tasks that train for it."""
+    kinds: dict[str, list[type[BaseTask]]] = {}
+    for task in built_in().values():
+        if task.picture:
+            kinds.setdefault(task.picture, []).append(task)
+    return kinds
 
 
 def tables() -> list[str]:

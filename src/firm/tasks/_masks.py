@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -9,16 +10,16 @@ from torch import Generator, Tensor
 
 from firm._util.seeds import generator_for
 from firm.operators import Mask
-from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.base import BaseTask
 from firm.tasks.parameter import Parameter
 
 PROTOCOL_SEED = 42  # of the mask that all images share
 
 
-def mask_parameter() -> Parameter[str]:
-    """Where the mask of an image comes from."""
-    about = "shared: all images have the mask that the protocol draws with seed 42; fresh: each image has its own"
-    return Parameter(str, about, "shared", choices=("shared", "fresh"), option="")
+MASK = Parameter(
+    str, "shared: all images have the mask that the protocol draws with seed 42; fresh: each image has its own",
+    "shared", choices=("shared", "fresh"), option="",
+)  # fmt: skip
 
 
 class DrawsMasks(Protocol):
@@ -44,11 +45,12 @@ def masks_for(task: DrawsMasks, seed: int, indices: tuple[int, ...]) -> Tensor:
 class Inpainting(BaseTask):
     """Pixels that are missing, whatever their pattern: what `firm restore --task inpainting` takes."""
 
-    picture = "inpainting"
+    picture, picture_file = "inpainting", "mask"
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Mask, Tensor, int]:
         """The picture, with a mask that says where it was seen."""
-        if mask is None:
-            raise ValueError("inpainting needs a mask: a picture of the same size, white where pixels are missing")
-        return Degraded(Mask(mask), picture, {"missing": round(1 - float(mask.mean()), 4)}, seen=mask)
+        assert given is not None
+        return Mask(given), picture, 0

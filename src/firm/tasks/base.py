@@ -10,13 +10,37 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm._util.custom import custom_code, require_operator
 from firm._util.seeds import generator_for
 from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, Operator
 from firm.operators.checks import require_tensor
 from firm.tasks.parameter import Parameter, Range
-from firm.tasks.rows import Rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The part of a batch that this process works on.
+
+    Every process draws the random numbers of the whole batch, after the same seed, and keeps its rows: a run does not
+    depend on how the batch is split. Nothing here waits for the device, so a CUDA graph can hold it.
+    """
+
+    total: int
+    start: int
+    stop: int
+
+    def rand(self, *shape: int, device: torch.device) -> Tensor:
+        """Draw uniform numbers for the whole batch and return those of these rows, (stop - start, *shape)."""
+        return torch.rand(self.total, *shape, device=device)[self.start : self.stop]
+
+    def randn(self, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Draw standard normal numbers for the whole batch and return those of these rows."""
+        return torch.randn(self.total, *shape, device=device, dtype=dtype)[self.start : self.stop]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
 
 
 class BaseTask:
@@ -45,7 +69,8 @@ class BaseTask:
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
-    color: ClassVar[bool] = False  # whether images must have three channels; of a gray picture they are equal
+    picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask" or "kernel"
+    color: ClassVar[bool] = False  # whether images must have three channels, of which a pixel shows one
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
     sigma = Parameter(
@@ -64,26 +89,33 @@ class BaseTask:
 
     def __init__(self, size: int | tuple[int, int] = 128, **settings: Any) -> None:
         self.size = size
-        settings = {key: value for key, value in settings.items() if value is not None}
-        if min(self.shape) < 1:
-            raise ValueError(f"{self.name}: size must be at least 1, got {size}")
-        self.check_names(settings)
+        require(min(self.shape) >= 1, f"{self.name}: size must be at least 1, got {size}")
+        given = self.checked({key: value for key, value in settings.items() if value is not None})
         self.ranges: dict[str, Range] = {}
         for key, parameter in self.parameters.items():
-            value = settings[key] if key in settings else parameter.paper(self.shape)
-            if isinstance(value, list | tuple):
-                low, high = self.ranges[key] = parameter.checked_range(self.name, value)
-                value = min(max(parameter.paper(self.shape), low), high)  # one that training has seen
-            self.__dict__[key] = parameter.checked(self.name, value)
+            value = given[key] if key in given else parameter.checked(self.name, parameter.paper(self.shape))
+            if isinstance(value, tuple):
+                low, high = self.ranges[key] = value
+                # of the paper's value the nearest that training has seen
+                value = parameter.checked(self.name, min(max(parameter.paper(self.shape), low), high))
+            self.__dict__[key] = value
         self._constants: dict[torch.device, LinearOperator] = {}
 
     @classmethod
-    def check_names(cls, settings: Mapping[str, Any]) -> None:
-        """Raise ValueError for settings that the task does not have."""
-        for key in settings:
+    def checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings as values of their types, and as (low, high) where they are ranges.
+
+        Raises ValueError for those that the task does not have, or that are not valid for images of any size.
+        """
+        found: dict[str, Any] = {}
+        for key, value in settings.items():
             if key not in cls.parameters:
                 hint = did_you_mean(key, cls.parameters) or f"; it has {', '.join(cls.parameters)}"
                 raise ValueError(f"the task {cls.name} has no setting {key!r}{hint}")
+            parameter = cls.parameters[key]
+            check = parameter.checked_range if isinstance(value, list | tuple) else parameter.checked
+            found[key] = check(cls.name, value)
+        return found
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -96,8 +128,8 @@ class BaseTask:
 
     def require_values(self) -> None:
         """Raise ValueError if a setting is a range: one image has one value."""
-        if self.ranges:
-            raise ValueError(f"{self.name}: a range is for training; {', '.join(self.ranges)} must be one value here")
+        ranges = ", ".join(self.ranges)
+        require(not ranges, f"{self.name}: a range is for training; {ranges} must be one value here")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, BaseTask):
@@ -136,7 +168,7 @@ class BaseTask:
         return self._built({key: self.sample(key, rows, device) for key in self._numbers()})
 
     def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """`build`, whose errors name the user's file and line."""
+        """Call `build`, and let its errors name the user's file and line."""
         with custom_code(task=type(self)):
             op = self.build(values)
             require_operator(self, op, "build")
@@ -201,25 +233,27 @@ class BaseTask:
     # Degraded pictures
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
-        """A degraded picture (1, C, h, w) as a measurement; `settings` are those the user gave.
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Operator, Tensor, int]:
+        """Take a degraded picture (1, C, h, w) for a measurement; tasks with a `picture` define it.
 
-        `mask` (h, w), 1 = seen, where the task asks for one.
+        Parameters
+        ----------
+        picture
+            As it was read, in [-1, 1].
+        settings
+            Of the degradation, by name: all that are declared with ``picture=``, checked. One without a default may be
+            left out where `given` replaces it.
+        given
+            What came with the picture, `picture_file`: a mask (h, w), 1 = seen, or a kernel (h, w).
+
+        Returns
+        -------
+        The operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it and
+        then cut off.
         """
-        raise ValueError(f"{cls.name} is simulated only (--simulate): it does not take degraded pictures")
-
-
-@dataclass(frozen=True)
-class Degraded:
-    """A degraded picture as a measurement."""
-
-    op: Operator
-    y: Tensor  # (1, C, ...)
-    settings: dict[str, Any]  # what is known of the degradation, for the report and the advice
-    seen: Tensor | None = None  # 1 where a pixel was measured, (h, w)
-    margin: int = 0  # pixels around the picture that are restored and cut off again
-    color: bool = False  # whether a gray picture becomes one in color
-    noise_in: Tensor | None = None  # (1, C, h, w), where the noise is estimated; None: in the picture
+        raise NotImplementedError(f"{cls.name} does not take degraded pictures")
 
 
 def on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:

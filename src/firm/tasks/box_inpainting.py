@@ -8,8 +8,8 @@ from torch import Tensor
 from firm._util.seeds import generator_for
 from firm.operators import LinearOperator, Mask, box_mask
 from firm.tasks._masks import Inpainting
+from firm.tasks.base import Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class BoxInpainting(Inpainting):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from firm._util.checks import require
 from firm._util.seeds import generator_for
 from firm.operators import LinearOperator, Mask
-from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colors of the first two rows of two pixels
 
@@ -24,7 +24,7 @@ class Demosaicing(BaseTask):
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")
     pattern = Parameter(
         str, "colors of a sensor's first four pixels, row by row; or random, any color anywhere", "rggb",
-        choices=(*BAYER, "random"),
+        choices=(*BAYER, "random"), picture={"choices": BAYER, "default": BAYER[0]},
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
@@ -49,18 +49,14 @@ class Demosaicing(BaseTask):
         return super().draw(_in_color(x), rows)
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Mask, Tensor, int]:
         """A sensor's raw picture: gray, each pixel as bright as its color."""
-        shape = (int(picture.shape[-2]), int(picture.shape[-1]))
-        pattern = settings.get("pattern", BAYER[0])
-        if pattern not in BAYER:
-            raise ValueError(f"demosaicing: the pattern of a picture is one of {', '.join(BAYER)}, got {pattern!r}")
-        if not all(torch.equal(picture[:, :1], channel) for channel in picture.split(1, dim=1)):
-            raise ValueError("demosaicing takes the raw picture of a sensor, which is gray: this one has colors")
-        seen = colors(pattern, shape)
-        height, width = (n - n % 2 for n in shape)
-        planes = F.pixel_unshuffle(picture[:, :1, :height, :width], 2)  # each of one color
-        return Degraded(Mask(seen), seen * picture[:, :1], {"pattern": pattern}, color=True, noise_in=planes)
+        gray = bool((picture == picture[:, :1]).all())
+        require(gray, "demosaicing takes the raw picture of a sensor, which is gray: this one has colors")
+        seen = colors(settings["pattern"], (int(picture.shape[-2]), int(picture.shape[-1])))
+        return Mask(seen), seen * picture[:, :1], 0
 
 
 def colors(pattern: str, shape: tuple[int, int]) -> Tensor:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class Denoising(BaseTask):
@@ -28,6 +28,8 @@ class Denoising(BaseTask):
         return Identity()
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Identity, Tensor, int]:
         """The picture itself."""
-        return Degraded(Identity(), picture, {})
+        return Identity(), picture, 0

@@ -7,10 +7,9 @@ from torch import Generator, Tensor
 
 from firm.operators import Fourier, LinearOperator, Operator, as_real, cartesian_mask
 from firm.operators.patterns import CENTER
-from firm.tasks._masks import mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks._masks import MASK, masks_for
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter, Shape
-from firm.tasks.rows import Rows
 
 
 def _paper_lines(shape: Shape) -> int:
@@ -25,7 +24,7 @@ class FourierLines(BaseTask):
     name = "fourier"
     sigma = Parameter(float, "standard deviation of the complex noise, both parts together", 0.002, low=0, drawn="log")
     lines = Parameter(int, "number of k-space lines kept, at most the width", _paper_lines, low=1, drawn="uniform")
-    mask = mask_parameter()
+    mask = MASK
     images = Parameter(
         str, "real images, or complex ones given as their real, then their imaginary channels", "real",
         choices=("real", "complex"), option="",

@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from firm.operators import Blur, motion_kernel, motion_kernels
-from firm.tasks._blurs import valid_blur
-from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.base import BaseTask
+from firm.tasks.deblurring import valid_blur
 from firm.tasks.parameter import Parameter
 
 LONGEST = 101  # pixels, of a picture's motion
@@ -25,9 +25,11 @@ class MotionDeblurring(BaseTask):
     name, picture = "motion-deblurring", "motion-deblurring"
     length = Parameter(
         float, "length of the motion, in pixels", lambda shape: max(1.0, min(11.0, min(shape) // 8)),
-        low=1, high=LONGEST, drawn="uniform",
+        low=1, high=LONGEST, drawn="uniform", picture={},
     )  # fmt: skip
-    angle = Parameter(float, "its direction, in degrees from horizontal", 30.0, low=0, high=180, drawn="uniform")
+    angle = Parameter(
+        float, "its direction, in degrees from horizontal", 30.0, low=0, high=180, drawn="uniform", picture={}
+    )
 
     def build(self, values: Mapping[str, Tensor]) -> Blur:
         """One kernel for every sample."""
@@ -35,19 +37,12 @@ class MotionDeblurring(BaseTask):
         return valid_blur(motion_kernels(_side(longest), values["length"], values["angle"]))
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Blur, Tensor, int]:
         """The picture is the measured part of a larger one, whose rim is restored too and cut off."""
-        length, angle = settings.get("length"), settings.get("angle")
-        if length is None or angle is None:
-            raise ValueError("motion deblurring needs the length of the motion, in pixels, and its angle, in degrees")
-        if not 1 <= length <= LONGEST or not 0 <= angle <= 180:
-            raise ValueError(
-                f"motion deblurring: the length must be from 1 to {LONGEST} pixels, the angle from 0 to 180 degrees, "
-                f"got {length:g} and {angle:g}"
-            )
-        side = _side(length)
-        op = valid_blur(motion_kernel(side, length, angle))
-        return Degraded(op, picture, {"length": length, "angle": angle}, margin=side // 2)
+        side = _side(settings["length"])
+        return valid_blur(motion_kernel(side, settings["length"], settings["angle"])), picture, side // 2
 
 
 def _side(length: float) -> int:

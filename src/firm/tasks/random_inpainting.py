@@ -7,10 +7,9 @@ import torch
 from torch import Generator, Tensor
 
 from firm.operators import LinearOperator, Mask, random_mask
-from firm.tasks._masks import PROTOCOL_SEED, Inpainting, mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks._masks import MASK, PROTOCOL_SEED, Inpainting, masks_for
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class RandomInpainting(Inpainting):
@@ -19,7 +18,7 @@ class RandomInpainting(Inpainting):
     name, table = "random-inpainting", 4
     sigma = Parameter(float, BaseTask.sigma.about, 0.01, low=0, drawn="log")
     missing = Parameter(float, "share of pixels lost", 0.7, low=0, high=1, below=True, drawn="uniform")
-    mask = mask_parameter()
+    mask = MASK
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
         """The shared mask, or those of the images."""

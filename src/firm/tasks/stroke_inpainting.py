@@ -7,10 +7,9 @@ from torch import Generator, Tensor
 
 from firm.operators import LinearOperator, Mask, stroke_mask
 from firm.operators.patterns import draw_strokes
-from firm.tasks._masks import Inpainting, mask_parameter, masks_for
-from firm.tasks.base import BaseTask
+from firm.tasks._masks import MASK, Inpainting, masks_for
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 
 class StrokeInpainting(Inpainting):
@@ -22,7 +21,7 @@ class StrokeInpainting(Inpainting):
     width = Parameter(
         float, "width of the strokes, in pixels", lambda shape: min(shape) * 6 / 128, low=0, above=True, drawn="uniform"
     )
-    mask = mask_parameter()
+    mask = MASK
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
         """The shared mask, or those of the images."""

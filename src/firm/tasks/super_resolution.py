@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from firm.operators import Downsample, LinearOperator, Operator, Subsample
-from firm.tasks.base import BaseTask, Degraded
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.parameter import Parameter
-from firm.tasks.rows import Rows
 
 FILTERS = ("stride", "bicubic", "box")
 MARGIN = 8  # pixels of a small picture's mirror image that are put around it
@@ -21,11 +21,12 @@ class SuperResolution(BaseTask):
 
     name, table, picture = "super-resolution", 3, "super-resolution"
     factor = Parameter(
-        int, "factor by which the sides shrink", lambda shape: 4 if min(shape) >= 256 else 2, low=1, option="scale"
-    )
+        int, "factor by which the sides shrink", lambda shape: 4 if min(shape) >= 256 else 2, low=1, option="scale",
+        picture={"high": 8, "default": 2},
+    )  # fmt: skip
     filter = Parameter(
         str, "how the picture was made smaller: stride (bare pixels, the paper's), bicubic or box", "stride",
-        choices=FILTERS,
+        choices=FILTERS, picture={"default": "bicubic"},
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
@@ -37,17 +38,14 @@ class SuperResolution(BaseTask):
         return self.constant(device)
 
     @classmethod
-    def from_picture(cls, picture: Tensor, settings: dict[str, Any], mask: Tensor | None = None) -> Degraded:
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Operator, Tensor, int]:
         """The small picture; bicubic, as most programs shrink, where the user does not say otherwise."""
-        scale, kind = settings.get("factor", 2), settings.get("filter", "bicubic")
-        if not 1 <= scale <= 8:
-            raise ValueError(f"super-resolution: scale must be from 1 to 8, got {scale}")
-        if kind not in FILTERS:
-            raise ValueError(f"super-resolution: filter must be {', '.join(FILTERS)}, got {kind!r}")
+        scale, kind = settings["factor"], settings["filter"]
         margin = 0 if kind == "stride" else min(MARGIN, *picture.shape[-2:])  # filters are periodic, the world is not
         y = _mirrored(picture, margin)
-        shape = (y.shape[-2] * scale, y.shape[-1] * scale)
-        return Degraded(_operator(scale, kind, shape), y, {"factor": scale, "filter": kind}, margin=margin * scale)
+        return _operator(scale, kind, (y.shape[-2] * scale, y.shape[-1] * scale)), y, margin * scale
 
 
 def _mirrored(picture: Tensor, margin: int) -> Tensor:

@@ -15,7 +15,7 @@ from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
 from firm.acceleration.recordings import structure
 from firm.networks import PriorUNet
 from firm.operators.compose import repeated
-from firm.tasks._blurs import valid_blur
+from firm.tasks.deblurring import valid_blur
 
 
 @pytest.fixture(scope="module")
@@ -299,7 +299,7 @@ def test_a_fast_model_can_be_copied(model):
 
 def test_the_bundled_model_loses_nothing_visible_in_bf16():
     from firm.data import portrait
-    from firm.metrics._psnr import psnr
+    from firm.metrics import psnr
 
     truth = portrait()
     model = firm.load("face-128")

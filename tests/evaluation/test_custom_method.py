@@ -12,7 +12,7 @@ import firm
 from firm._util.custom import load_function
 from firm._util.seeds import generator_for
 from firm.data import load_images
-from firm.evaluation.own import own_method
+from firm.evaluation import custom_method
 from firm.metrics import psnr
 
 SIZE = 16
@@ -126,14 +126,14 @@ def test_the_files_that_a_function_is_from(tmp_path):
     assert load_function(f"{named}:there", "method").files == both
     kept = load_function(f"{named}:kept", "method")
     assert (kept.files, kept.line) == (both[:1], 6)
-    before = [own_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
+    before = [custom_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
     assert len(set(before)) == 3
     named.write_text(named.read_text() + "# edited\n")
-    after = [own_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
+    after = [custom_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
     assert not set(before) & set(after)
 
 
-def test_functions_of_one_name_are_told_apart(pictures, mine, tmp_path):
+def test_functions_of_one_name_are__distinct(pictures, mine, tmp_path):
     other = tmp_path / "other_file.py"
     other.write_text(CODE + "\n\ndef degraded(op, y, sigma, *, generator):\n    return 0 * y\n")
     names = [f"{mine}:halved", f"{other}:halved", f"{other}:degraded", f"{mine}:halved"]
@@ -152,10 +152,26 @@ def test_the_folder_is_called_like_the_function(pictures, mine, tmp_path, monkey
 
 
 BAD = {  # function: (its lines, what is said)
-    "no_return": ("op, y, sigma, *, generator", "pass", "line 2: it returned None; it must return images (B, C, H, W)"),
-    "numpied": ("op, y, sigma, *, generator", "return y.numpy()", "line 2: it returned something of type ndarray; it"),
-    "whole": ("op, y, sigma, *, generator", "return y.int()", "line 2: it returned a tensor of torch.int32; images"),
-    "elsewhere": ("op, y, sigma, *, generator", "return y.to('meta')", "line 2: it returned images on meta; they must"),
+    "no_return": (
+        "op, y, sigma, *, generator",
+        "pass",
+        "line 2: it returned a NoneType; it must return images (B, C, H, W)",
+    ),
+    "numpied": (
+        "op, y, sigma, *, generator",
+        "return y.numpy()",
+        "line 2: it returned a ndarray; it must return images",
+    ),
+    "whole": (
+        "op, y, sigma, *, generator",
+        "return y.int()",
+        "line 2: it returned a tensor of torch.int32 on cpu; it must",
+    ),
+    "elsewhere": (
+        "op, y, sigma, *, generator",
+        "return y.to('meta')",
+        "line 2: it returned a tensor of torch.float32 on meta; it",
+    ),
     "raises": ("op, y, sigma, *, generator", "x = y\n    return x @ torch.zeros(3, 5)", "line 4: RuntimeError: mat1"),
     "network": ("net, op, y, sigma, *, generator", "return y", "line 2: it is called as network(op, y, sigma, gener"),
     "silent": ("op, y, sigma", "return y", "line 2: it is called as silent(op, y, sigma, generator=...): got an une"),
