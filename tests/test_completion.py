@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from firm.cli import app
-from firm.cli.complete import model_names
+from firm.cli.options import model_names
 
 PROGRAM = "import sys; from firm.cli import app; sys.argv = ['firm', *sys.argv[1:]]; app(prog_name='firm')"
 

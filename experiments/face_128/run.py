@@ -25,7 +25,7 @@ from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images
 from firm.evaluation import Evaluation, evaluate, firm_method, plain_methods
-from firm.evaluation.names import folder_name
+from firm.evaluation.methods import folder_name
 from firm.evaluation.report import summarize
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr
@@ -54,7 +54,7 @@ def main(
     images = load_images("celeba", data, "test", size=128, limit=limit)
     evaluation = Evaluation(images, [Task(name, 128) for name in TASKS], device=device)
     methods = [*plain_methods(), *(firm_method(network, N) for N in numbers(steps))]
-    summary = summarize(evaluate(evaluation, methods, work, batch=batch))
+    summary = summarize(evaluate(evaluation, methods, work, batch_size=batch))
     about = {"model": model, "images": limit, "convention": "tables", "machine": describe_machine(device)}
     write_atomically(out / "results.json", json.dumps({**about, "summary": summary}, indent=1))
     write_atomically(out / "table.md", table(summary))

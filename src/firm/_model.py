@@ -209,3 +209,13 @@ def find(name_or_path: str | Path) -> Path:
     folder = "a folder without model.safetensors, " if path.is_dir() else ""
     known = ", ".join(bundled_for_images()) or "none yet"
     raise FileNotFoundError(f"no model {name!r}: {folder}neither a file nor a bundled model ({known})")
+
+
+def channels_of(model: Firm) -> int:
+    """Return how many channels the images have that a model restores, as its network or else its card says."""
+    config: dict[str, Any] = getattr(model.estimator, "config", None) or {}
+    channels: int | None = config.get("channels", model.card.get("channels"))
+    if channels is None:
+        name = model.card.get("name", "this model")
+        raise ValueError(f"{name} does not restore images: neither its network nor its card names their channels")
+    return channels

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,27 @@ def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn
             return NETWORKS[name](**config)
     except Exception as error:  # whatever a class makes of settings it was not written for
         raise ValueError(f"{path}: its network settings are not valid: {error}") from error
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """Return what a model's file says of itself: kind, network, number of parameters, settings, card.
+
+    Only the header of the file is read, so that a list of models is quick.
+    """
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            about: Any = json.loads((file.metadata() or {})["firm"])
+            shapes = [file.get_slice(key).get_shape() for key in file.keys()]  # noqa: SIM118 (not a dict)
+    except (safetensors.SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{path} is not a FIRM model, or is damaged ({error})") from error
+    if not isinstance(about, dict) or not isinstance(about.get("card", {}), dict):
+        raise ValueError(f"{path}: its FIRM metadata is not valid")
+    return {
+        "file": str(path),
+        "kind": about.get("kind", "firm"),
+        "network": about.get("estimator"),
+        "parameters": sum(math.prod(shape) for shape in shapes),
+        "MB": round(path.stat().st_size / 1e6, 1),
+        **{key: about[key] for key in ("config", "solver") if about.get(key)},
+        "card": about.get("card", {}),
+    }

@@ -67,7 +67,7 @@ def numbers(out):
 @pytest.fixture(scope="module")
 def reference(folder, model_file, tmp_path_factory):
     out = tmp_path_factory.mktemp("reference")
-    printed = run(folder, model_file, out, "--batch", "100", "--images", "2")
+    printed = run(folder, model_file, out, "--batch-size", "100", "--images", "2")
     return out, printed
 
 
@@ -94,7 +94,7 @@ def test_prints_and_writes_everything(reference, model_file):
 
 @pytest.mark.parametrize("batch", ["1", "7"])
 def test_batches_do_not_matter(batch, folder, model_file, reference, tmp_path):
-    run(folder, model_file, tmp_path, "--batch", batch)
+    run(folder, model_file, tmp_path, "--batch-size", batch)
     assert numbers(tmp_path) == numbers(reference[0])
 
 
@@ -106,7 +106,7 @@ def test_scores_of_many_images_at_once_are_those_of_each(folder, reference, monk
     for task in evaluation.tasks:
         for method in plain_methods():
             restored = run_module.restore_chunk(evaluation, task, method, range(9))
-            found = run_module.score_images(evaluation, task, method, restored)
+            found = run_module._score_images(evaluation, task, method, restored)
             stored = [row for row in numbers(reference[0]) if row[:2] == (task.name, method.label)]
             assert len(found) == len(stored) == 9
             for score, row in zip(found, sorted(stored, key=lambda row: int(row[2])), strict=True):
@@ -118,7 +118,7 @@ def test_scores_of_many_images_at_once_are_those_of_each(folder, reference, monk
 def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, reference, tmp_path):
     """SIGKILL at several moments, then a run to the end."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "firm", *arguments(folder, model_file, tmp_path, "--batch", "2")]
+    command = [sys.executable, "-m", "firm", *arguments(folder, model_file, tmp_path, "--batch-size", "2")]
     for lines in (5, 60, 150):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         table, deadline = tmp_path / "images.csv", time.monotonic() + 120
@@ -131,7 +131,7 @@ def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, referenc
         assert table.read_bytes().count(b"\n") >= min(lines, 100)
     with open(tmp_path / "images.csv", "a") as file:
         file.write("fourier,FIRM N=3,8,008.png,12.3")  # a line that a crash cut short
-    run(folder, model_file, tmp_path, "--batch", "3")
+    run(folder, model_file, tmp_path, "--batch-size", "3")
     assert numbers(tmp_path) == numbers(reference[0])
 
 
@@ -189,7 +189,7 @@ def test_any_function_is_a_method(folder, tmp_path):
         return op.A_adjoint(y)
 
     evaluation = Evaluation(Images(pixels, [str(i) for i in range(9)]), [firm.Task("denoising", SIZE, sigma=0.1)])
-    rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch=4, progress=False)
+    rows = evaluate(evaluation, [NamedMethod("clean", clean, nfe=3)], tmp_path, batch_size=4, progress=False)
     assert {sigma for sigma, *_ in seen} == {0.1}
     assert all(generators == images for _, generators, images in seen)
     assert sum(images for *_, images in seen) == 9
@@ -199,7 +199,7 @@ def test_any_function_is_a_method(folder, tmp_path):
         return y * float("nan")
 
     with pytest.raises(RuntimeError, match=r"broken on denoising, images 0 to 0: .* NaN"):
-        evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch=4, progress=False)
+        evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch_size=4, progress=False)
     assert "broken" not in (tmp_path / "images.csv").read_text()
 
 

@@ -14,7 +14,7 @@ import firm
 from firm._util import locks
 from firm.data import load_images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
-from firm.evaluation.names import folder_name
+from firm.evaluation.methods import folder_name
 from firm.evaluation.report import summarize, tables
 
 SIZE = 16

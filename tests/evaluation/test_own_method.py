@@ -12,7 +12,7 @@ import firm
 from firm._util.custom import load_function
 from firm._util.seeds import generator_for
 from firm.data import load_images
-from firm.evaluation.own import own_method
+from firm.evaluation import custom_method
 from firm.metrics import psnr
 
 SIZE = 16
@@ -126,14 +126,14 @@ def test_the_files_that_a_function_is_from(tmp_path):
     assert load_function(f"{named}:there", "method").files == both
     kept = load_function(f"{named}:kept", "method")
     assert (kept.files, kept.line) == (both[:1], 6)
-    before = [own_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
+    before = [custom_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
     assert len(set(before)) == 3
     named.write_text(named.read_text() + "# edited\n")
-    after = [own_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
+    after = [custom_method(f"{named}:{name}").fingerprint for name in ("hidden", "kept", "there")]
     assert not set(before) & set(after)
 
 
-def test_functions_of_one_name_are_told_apart(pictures, mine, tmp_path):
+def test_functions_of_one_name_are__distinct(pictures, mine, tmp_path):
     other = tmp_path / "other_file.py"
     other.write_text(CODE + "\n\ndef degraded(op, y, sigma, *, generator):\n    return 0 * y\n")
     names = [f"{mine}:halved", f"{other}:halved", f"{other}:degraded", f"{mine}:halved"]

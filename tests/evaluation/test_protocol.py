@@ -38,7 +38,7 @@ def test_degraded_rows_equal_the_reference(dataset, convention, tmp_path):
     evaluation = Evaluation(
         Images(pixels, [path.name for path in kept]), [Task(name, size) for name in tables()], convention
     )
-    summary = summarize(evaluate(evaluation, plain_methods()[:1], tmp_path, batch=20, progress=False))
+    summary = summarize(evaluate(evaluation, plain_methods()[:1], tmp_path, batch_size=20, progress=False))
     numbers = [float(word) for word in REFERENCE[dataset, convention].split()]
     for name, psnr, ssim, perceptual in zip(tables(), numbers[::3], numbers[1::3], numbers[2::3], strict=True):
         row = summary[name]["degraded"]

@@ -61,13 +61,13 @@ def test_the_error_map_is_that_of_the_last_method(evaluation, tmp_path, monkeypa
 
 def test_pictures_are_restored_in_batches_too(evaluation, tmp_path, monkeypatch):
     sizes = []
-    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "a.png", batch=2)
+    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "a.png", batch_size=2)
     assert sizes == [1, 1, 1]  # as `evaluate` on a CPU
     on_gpu = Evaluation(evaluation.images, evaluation.tasks, device="cuda")
     assert list(run_module.chunks(on_gpu, range(3), 2)) == [range(2), range(2, 3)]
     monkeypatch.setattr("firm.evaluation.report.chunks", lambda e, rows, batch: run_module.chunks(on_gpu, rows, batch))
     sizes.clear()
-    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "b.png", batch=2)
+    comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "b.png", batch_size=2)
     assert sizes == [2, 1]
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
@@ -78,6 +78,6 @@ def test_the_command_hands_its_batch_to_the_pictures(tmp_path, monkeypatch):
     pictures = save_pictures(tmp_path, 1, (SIZE, SIZE))
     result = call(
         "evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising",
-        "--images", 1, "--batch", 5, "--out", tmp_path / "out",
+        "--images", 1, "--batch-size", 5, "--out", tmp_path / "out",
     )  # fmt: skip
     assert (result.exit_code, given) == (0, [5]), result.output

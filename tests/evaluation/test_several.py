@@ -10,7 +10,7 @@ from helpers import call, save_pictures, says
 from rich.console import Console
 
 import firm
-from firm.evaluation.names import folder_name, joined, names_of_model, told_apart
+from firm.evaluation.methods import _distinct, _joined, _names_of_model, folder_name
 from firm.evaluation.report import tables
 
 SIZE = 16
@@ -116,14 +116,14 @@ def test_models_of_one_name_do_not_mix(place, tmp_path):
 
 def test_names():
     print_ = "0123456789abcdef"
-    assert names_of_model("face-128", print_, {"name": "face-128"}) == ["face-128", "face-128-01234567"]
-    assert names_of_model("/x/runs/v1.2/", print_, {}) == ["v1.2", "runs/v1.2", "v1.2-01234567"]
-    assert names_of_model("/x/runs/v1/model.safetensors", print_, {})[:2] == ["v1", "runs/v1"]
-    assert names_of_model("/x/y/my net.safetensors", print_, {"name": 7})[0] == "my_net"
-    assert names_of_model("/x/y/z.safetensors", print_, {"name": "a[b]\n"})[:2] == ["a_b__", "y/z"]
+    assert _names_of_model("face-128", print_, {"name": "face-128"}) == ["face-128", "face-128-01234567"]
+    assert _names_of_model("/x/runs/v1.2/", print_, {}) == ["v1.2", "runs/v1.2", "v1.2-01234567"]
+    assert _names_of_model("/x/runs/v1/model.safetensors", print_, {})[:2] == ["v1", "runs/v1"]
+    assert _names_of_model("/x/y/my net.safetensors", print_, {"name": 7})[0] == "my_net"
+    assert _names_of_model("/x/y/z.safetensors", print_, {"name": "a[b]\n"})[:2] == ["a_b__", "y/z"]
     each = [["a", "x/a", "a-1"], ["b", "x/b", "b-1"], ["a", "x/a", "a-2"], ["a", "y/a", "a-3"]]
-    assert told_apart(each) == ["a-1", "b", "a-2", "y/a"]
-    assert told_apart(each[1:2], ["b"]) == ["x/b"]
+    assert _distinct(each) == ["a-1", "b", "a-2", "y/a"]
+    assert _distinct(each[1:2], ["b"]) == ["x/b"]
 
 
 def test_the_folder_is_called_by_all_of_them(place, tmp_path, monkeypatch):
@@ -133,8 +133,8 @@ def test_the_folder_is_called_by_all_of_them(place, tmp_path, monkeypatch):
     parts = [folder_name(name, printed(place / "runs" / name)) for name in "ab"]
     assert [path.name for path in (tmp_path / "outputs").iterdir()] == [f"evaluate-folder-{'+'.join(parts)}-tables"]
     many = [f"{'ü' * 50}-{i}" for i in range(9)]
-    assert len(joined(many).encode()) <= 150
-    assert joined(many) != joined([*many[:8], "other"])  # the last is hashed too
+    assert len(_joined(many).encode()) <= 150
+    assert _joined(many) != _joined([*many[:8], "other"])  # the last is hashed too
 
 
 def test_the_same_model_twice_is_refused(place, tmp_path):

@@ -1,6 +1,5 @@
 """The command line: one sub-command per file, loaded when it is asked for. Heavy imports stay inside the commands."""
 
-from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from typer.core import TyperGroup
 from firm._util import interrupt
 from firm._util.files import is_full
 from firm._util.locks import LockedError
-from firm.cli.checks import told
+from firm.cli.options import sentence
 
 COMMANDS = {  # name -> its file here
     "restore": "restore", "train": "train", "evaluate": "evaluate", "calibrate": "calibrate", "plot": "plot",
@@ -19,41 +18,28 @@ COMMANDS = {  # name -> its file here
 WITHOUT_TORCH = {("reproduce",), ("reproduce", "list"), ("reproduce", "report"), ("bench",)}  # are there at once
 
 
-class Files(Mapping[str, Any]):
-    """The commands by their names; a command's file is loaded when the command is asked for."""
+class Commands(TyperGroup):
+    """The commands by their names; the file of a command is loaded when the command is asked for."""
 
-    def __init__(self) -> None:
-        self.loaded: dict[str, Any] = {}
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
-    def __getitem__(self, name: str) -> Any:
-        """A command: the function of that name in its file, or the group of commands called app."""
-        if name not in self.loaded:
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of the commands in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """Return a command: the function of that name in its file, or the group of commands called app."""
+        if name in COMMANDS and self.commands[name] is None:
             module = import_module(f"firm.cli.{COMMANDS[name]}")
             group = getattr(module, "app", None)
             if group is None:
                 group = typer.Typer(add_completion=False)
                 group.command()(getattr(module, name))
-            self.loaded[name] = typer.main.get_command(group)
-            self.loaded[name].name = name
-        return self.loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class Commands(TyperGroup):
-    """The commands; what may happen in any of them ends in a word, not in a traceback."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands: Any = Files()
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Their names, in the order of the help."""
-        return list(self.commands)
+            self.commands[name] = typer.main.get_command(group)
+            self.commands[name].name = name
+        return self.commands.get(name)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command, and load torch for it: until that is done, Ctrl-C ends the process at once."""
@@ -65,26 +51,19 @@ class Commands(TyperGroup):
         return found
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command."""
+        """Run a command; Ctrl-C, a folder that is in use and a full disk end any of them with a sentence."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             interrupt.say_stopped()
             raise typer.Exit(interrupt.CODE) from error
-        except LockedError as error:
-            raise typer.BadParameter(str(error)) from error
         except OSError as error:
-            if not is_full(error):
-                raise
-            raise typer.BadParameter(told(error)) from error
+            if isinstance(error, LockedError) or is_full(error):
+                raise typer.BadParameter(sentence(error)) from error
+            raise
 
 
-app = typer.Typer(
-    name="firm",
-    cls=Commands,
-    no_args_is_help=True,
-    pretty_exceptions_show_locals=False,
-)
+app = typer.Typer(name="firm", cls=Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.checks import SECONDS, Device, in_words
-from firm.cli.choices import Precision
+from firm.cli.options import Device, Precision, user_errors
 
 app = typer.Typer(add_completion=False, help="Measure speed and memory on this machine.", no_args_is_help=True)
 
@@ -24,7 +23,7 @@ def train(
     overrides: Annotated[list[str] | None, typer.Argument(help="Settings to change, key=value.")] = None,
     batches: Annotated[str, typer.Option(help="Batch sizes to try, comma-separated.")] = "32,64,128",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0, max=3600, help="Time for each measurement.")] = 5.0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
@@ -36,7 +35,7 @@ def train(
     from firm._util.text import numbers
     from firm.bench.training import bench, bench_table
 
-    with in_words():
+    with user_errors():
         sizes, where = numbers(batches, "--batches"), choose_device(device)
         if out is not None:
             check_file(out)
@@ -51,7 +50,7 @@ def sample(
     task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Precision of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
-    seconds: Annotated[float, typer.Option(help="Time for each measurement.", callback=SECONDS)] = 3.0,
+    seconds: Annotated[float, typer.Option(min=0, max=3600, help="Time for each measurement.")] = 3.0,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the numbers as JSON.")] = None,
     device: Device = None,
 ) -> None:
@@ -63,7 +62,7 @@ def sample(
     from firm._util.text import numbers
     from firm.bench.sampling import bench_sampling, speed_table
 
-    with in_words():
+    with user_errors():
         counts, where = numbers(steps), choose_device(device)
         if out is not None:
             check_file(out)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firm.cli.checks import SEED, Device, Key, in_words, whole_number
-from firm.cli.choices import Dataset, Precision
+from firm.cli.options import SEED, Device, Key, Precision, user_errors, whole_number
 from firm.cli.settings import task_names
+from firm.data.load import ImageSet
 
 if TYPE_CHECKING:
     from firm.restoration.calibration import Calibration
@@ -24,7 +24,7 @@ def calibrate(
     data: Annotated[Path, typer.Option(help="Folder of the data set.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the scales, such as calibration.json.")],
     dataset: Annotated[
-        Dataset, typer.Option(help="Layout of the data set; of celeba and afhq the validation pictures are taken.")
+        ImageSet, typer.Option(help="Layout of the data set; of celeba and afhq the validation pictures are taken.")
     ] = "folder",
     tasks: Annotated[
         str, typer.Option(help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class.")
@@ -56,14 +56,15 @@ def calibrate(
     device: Device = None,
 ) -> None:
     """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
+    from firm._model import channels_of
     from firm._util.device import choose_device
     from firm._util.text import settings
     from firm.cli.evaluate import task_classes, task_for
-    from firm.cli.models import channels_of, load_plain, range_of, side_for
+    from firm.cli.models import load_plain, range_of, side_for
     from firm.data import load_images
     from firm.restoration.calibration import fit, save
 
-    with in_words():
+    with user_errors():
         _refuse_to_replace(out)
         where, given = choose_device(device), settings(own or [])
         kinds = task_classes(tasks, given)

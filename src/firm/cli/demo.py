@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.checks import Device
+from firm.cli.options import Device
 
 
 def demo(

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, Key, MaxMegapixels, in_words
-from firm.cli.choices import Convention, Dataset, Integrator, Precision, Split
+from firm._sampling import Method as Integrator
+from firm.cli.options import SEED, Device, Key, MaxMegapixels, Network, Precision, user_errors
 from firm.cli.settings import task_names
+from firm.data.celeba import Split
+from firm.data.load import ImageSet
+from firm.metrics import Convention
 
 if TYPE_CHECKING:
-    from firm.cli.rows import Rows
+    from firm._model import Firm
     from firm.data import Images
+    from firm.evaluation import Methods
 
 STEPS = "1,2,4,10,25"  # the paper's
 
 
+@user_errors()
 def evaluate(
     names: Annotated[
         list[str],
@@ -30,14 +35,14 @@ def evaluate(
         ),
     ],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
-    dataset: Annotated[Dataset, typer.Option(help="Layout of the data set.")] = "folder",
+    dataset: Annotated[ImageSet, typer.Option(help="Layout of the data set.")] = "folder",
     tasks: Annotated[
         str,
         typer.Option(
             help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
         ),
     ] = "all",
-    own: Annotated[
+    assignments: Annotated[
         list[str] | None,
         typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
     ] = None,
@@ -72,14 +77,12 @@ def evaluate(
         Path | None, typer.Option("--out", "-o", help="Folder for the results; continued if it has some.")
     ] = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
-    batch: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
     value_range: Annotated[
         str | None, typer.Option(help="Arrays: the values low,high that become -1 and 1 (default: as in training).")
     ] = None,
     key: Key = None,
-    network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
-    ] = None,
+    network: Network = None,
     precision: Annotated[
         Precision, typer.Option(help="Precision of the network; auto is bf16 where the machine supports it.")
     ] = "float32",
@@ -88,109 +91,135 @@ def evaluate(
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,
 ) -> None:
-    """Restore the images of a data set in every task; print a table for each, write images.csv and results.json."""
+    """Restore the images of a data set in every task; print a table for each, write images.csv and results.json.
+
+    Under torchrun, the images are shared among the processes.
+    """
     from rich.console import Console
 
-    from firm._util.device import choose_device
+    from firm._model import channels_of
+    from firm._util.distributed import ranks
     from firm._util.locks import folder_lock
     from firm._util.text import counted, numbers, settings
-    from firm.cli.models import channels_of, range_of, side_for
-    from firm.cli.rows import Loading, rows_for
+    from firm.baselines.methods import Networks
+    from firm.cli.models import range_of, side_for
+    from firm.evaluation import Evaluation, methods_for
+    from firm.evaluation import evaluate as run
     from firm.evaluation.report import comparison, summarize, tables, write_results
-    from firm.evaluation.run import Evaluation
-    from firm.evaluation.run import evaluate as run
 
     start = time.perf_counter()
-    with in_words():
-        where = choose_device(device)
-        given_names = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
-        counts, given = numbers(steps), settings(own or [])
+    with ranks(device) as r:
+        given, counts = settings(assignments or []), numbers(steps)
         classes = task_classes(tasks, given)  # before anything is read
-        images_of = "cat" if dataset == "afhq" else "face"  # whose networks the baselines take
-        rows = rows_for(given_names, counts, integrator, Loading(where, precision, network, weights, images_of))
-        if integrator != "euler" and not rows.models:
-            raise ValueError(
-                f"--integrator {integrator} is for models, and none is named; baselines are given with --methods"
-            )
-        side = rows.shared(
+        words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
+        networks = Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face")
+        load = _loader(network, r.device, precision, strict=len(words) == 1)
+        chosen = methods_for(words, counts, integrator=integrator, load=load, networks=networks)
+        if integrator != "euler" and not chosen.models:
+            raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")
+        side = chosen.shared(
             lambda model: side_for(size, dataset, model.card), side_for(size, dataset, {}), "the side of their images",
             "give --size",
         )  # fmt: skip
-        channels = rows.shared(channels_of, None, "the channels of their images", "evaluate them one by one")
-        values = rows.shared(
+        channels = chosen.shared(channels_of, None, "the channels of their images", "evaluate them one by one")
+        values = chosen.shared(
             lambda model: range_of(value_range, model.card, data), range_of(value_range, {}, data),
             "the values that stand for -1 and 1", "give --value-range low,high",
         )  # fmt: skip
         if side is not None:
             _require_memory(side)
             for kind in classes:
-                for row in rows.methods:
+                for row in chosen.rows:
                     row.on(task_for(kind, (side, side), given))  # loads networks: what is missing is said first
-        folder = out or Path("outputs") / f"evaluate-{dataset}-{rows.stem}-{convention}"
-        with folder_lock(folder):
-            pictures = _load(
+        folder = out or Path("outputs") / f"evaluate-{dataset}-{chosen.stem}-{convention}"
+        with folder_lock(folder if r.main else None):
+            pictures, notes = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
                 broken="skip" if skip_broken else "refuse", value_range=values, key=key, max_megapixels=max_megapixels,
+                progress=r.main,
             )  # fmt: skip
-            chosen = [task_for(kind, pictures.shape[1:], given) for kind in classes]
-            for note in (*rows.notes(chosen), *_without_effect(rows, steps, weights)):
+            todo = [task_for(kind, pictures.shape[1:], given) for kind in classes]
+            notes += _advice(chosen, todo)
+            if steps != STEPS and not chosen.models:
+                notes.append("--steps is for models, and had no effect here: other methods have their own, or none")
+            if weights is not None and all(row.settle is None for row in chosen.rows):
+                notes.append("--weights is for baselines, and had no effect here")
+            for note in notes if r.main else ():
                 typer.echo(f"note: {note}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
-            evaluation = Evaluation(pictures, chosen, convention, seed, about, where)
-            summary = summarize(run(evaluation, rows.methods, folder, batch=batch))
-            write_results(folder, rows.methods, summary, time.perf_counter() - start, where)
-            console = Console()
+            evaluation = Evaluation(pictures, todo, convention, seed, about, r.device)
+            rows = run(evaluation, chosen.rows, folder, batch_size=batch_size, ranks=r)
+            if not r.main:
+                return
+            summary, console = summarize(rows), Console()
+            write_results(folder, chosen.rows, summary, time.perf_counter() - start, r.device, notes)
             for table in tables(summary, convention):
                 console.print(table)
-            for row in rows.methods:
-                not_done = [task.name for task in chosen if row.on(task) is None]
+            for row in chosen.rows:
+                not_done = [task.name for task in todo if row.on(task) is None]
                 if not_done:
                     console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
-            for task in chosen if images else ():
-                comparison(evaluation, task, rows.methods, images, folder / f"{task.name}.png", batch=batch)
-    took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
-    console.print(f"{took}; results are in {folder}", soft_wrap=True)
+            for task in todo if images else ():
+                comparison(evaluation, task, chosen.rows, images, folder / f"{task.name}.png", batch_size=batch_size)
+        took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
+        console.print(f"{took}; results are in {folder}", soft_wrap=True)
 
 
-def _without_effect(rows: Rows, steps: str, weights: Path | None) -> list[str]:
-    """A sentence for each option that was given and that none of the methods looks at."""
-    notes = []
-    if steps != STEPS and not rows.models:
-        notes.append("--steps is for models, and had no effect here: other methods have steps of their own, or none")
-    if weights is not None and all(row.settle is None for row in rows.methods):
-        notes.append("--weights is for baselines, and had no effect here")
-    return notes
+def _loader(network: str | None, device: Any, precision: Any, strict: bool) -> Any:
+    """How models are loaded; unless `strict`, those that were saved with another class do without the custom one."""
+    from contextlib import suppress
+
+    from firm.cli.models import load_model
+
+    def load(name: str) -> Firm:
+        if network is not None and not strict:
+            with suppress(ValueError):
+                return load_model(name, None, device, precision)
+        return load_model(name, network, device, precision)
+
+    return load
 
 
-def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int | None, **reading: Any) -> Images:
-    """The images; what is said of them names the command's options, which the library does not know."""
+def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:
+    """One sentence for each task that is not what a model was trained for."""
+    from firm import advice
+
+    found = [
+        (task.name + (f" with {name}" if len(chosen.models) > 1 else ""), advice(model, task))
+        for task in tasks
+        for name, model in chosen.models.items()
+    ]
+    return [f"{where}: {'; '.join(sentences)}" for where, sentences in found if sentences]
+
+
+def _load(
+    dataset: ImageSet, data: Path, split: Split, *, broken: Any, size: int | None, limit: int, **reading: Any
+) -> tuple[Images, list[str]]:
+    """The images, and what a reader of the scores should know: that there are more of them, or that some are small."""
     from firm._util.text import counted
-    from firm.data import PictureError, load_images
-    from firm.data.celeba import CROP
-
-    try:
-        pictures = load_images(dataset, data, split, size=size, broken=broken, **reading)
-    except PictureError as error:
-        hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
-        raise ValueError(f"{error}{hint}") from error
-    enlarged = 0 if size is None else _smaller(pictures, data, CROP if dataset == "celeba" else None, size)
-    if enlarged:
-        typer.echo(
-            f"note: {enlarged} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
-            "scores are too good; --size gives another side",
-            err=True,
-        )
-    return pictures
-
-
-def _smaller(pictures: Images, data: Path, crop: int | None, size: int) -> int:
-    """How many of the pictures are smaller than `size`. Arrays are never resized."""
+    from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
     from firm.data.picture import side_of
 
-    if is_array_file(data) or is_array_file(data / pictures.names[0]):
-        return 0
-    return sum(side_of(data / name, crop) < size for name in pictures.names)
+    try:
+        pictures = load_images(dataset, data, split, size=size, broken=broken, limit=limit, **reading)
+    except PictureError as error:
+        hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
+        raise ValueError(f"{error}{hint}") from error
+    if dataset == "arrays" or is_array_file(pictures.names[0]):  # never resized, and not counted before they are read
+        more = limit and len(pictures) == limit
+        return pictures, [f"only the first {counted(limit)} are evaluated; --limit 0 takes all"] if more else []
+    files, crop = named_files(dataset, data, split)
+    small = sum(side_of(data / name, crop) < (size or 0) for name in pictures.names)
+    notes = []
+    if 0 < limit < len(files):
+        notes.append(f"only the first {limit} of {len(files):,} pictures are evaluated; --limit 0 takes all")
+    if small:
+        notes.append(
+            f"{small} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
+            "scores are too good; --size gives another side"
+        )
+    return pictures, notes
 
 
 def _require_memory(side: int) -> None:

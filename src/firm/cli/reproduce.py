@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from firm.cli.checks import SEED, Device, in_words
-from firm.cli.choices import Precision
+from firm.cli.options import SEED, Device, Precision, user_errors
 from firm.reproduce.catalog import STUDIES, Study, require_data
 
 app = typer.Typer(add_completion=False, help="Reproduce a table or figure of the paper.", no_args_is_help=True)
@@ -81,11 +80,11 @@ def _command(study: Study) -> Callable[..., None]:
     def run(**given: Any) -> None:
         from firm.reproduce.running import announce
 
-        with in_words():
+        with user_errors():
             settings = _settings(given)
             require_data([study], {"celeba": settings.celeba, "afhq": settings.afhq})
         announce([study], settings)
-        with in_words():
+        with user_errors():
             study.run(settings)
 
     options: dict[str, tuple[Any, Any]] = {
@@ -114,7 +113,7 @@ def list_(out: Out = Path("outputs")) -> None:
     """Every table and figure of the paper: what it needs, how long it takes, whether it has been run here."""
     from firm.reproduce.listing import overview
 
-    with in_words():
+    with user_errors():
         overview(out)
 
 
@@ -132,7 +131,7 @@ def all_(
     """Run all of them, one after the other, and build the report; what has been run is continued, not repeated."""
     from firm.reproduce.running import run_all
 
-    with in_words(out):
+    with user_errors(out):
         given = dict(data=data, afhq=afhq, out=out, quick=quick, batch=batch, precision=precision, weights=weights)
         failed = run_all(_settings({**given, "device": device}))
     raise typer.Exit(1 if failed else 0)
@@ -149,7 +148,7 @@ def report(
     """One page of all that has been run: our tables beside the paper's, figures, machine, commands."""
     from firm.reproduce.report import write_report
 
-    with in_words():
+    with user_errors():
         write_report(out, page or out / "report.html", free_only)
 
 

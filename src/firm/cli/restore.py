@@ -7,10 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from firm.cli.checks import Device, Key, MaxMegapixels, told, whole_number
-from firm.cli.choices import Format, Integrator, Precision
-from firm.cli.complete import model_names, picture_tasks, simulated_tasks
+from firm._sampling import Method as Integrator
+from firm.cli.options import (
+    Device,
+    Key,
+    MaxMegapixels,
+    Precision,
+    model_names,
+    picture_tasks,
+    sentence,
+    simulated_tasks,
+    whole_number,
+)
 from firm.cli.settings import PICTURE, SIMULATION, given, task_names, with_task_options
+from firm.restoration.output import Format
 
 if TYPE_CHECKING:
     from firm.restoration import Problem
@@ -154,11 +164,12 @@ def restore(
 
     Under torchrun, the pictures are shared among the processes.
     """  # fmt: skip
+    from firm._model import channels_of
     from firm._util.distributed import ranks
     from firm._util.text import image_size, noise_level
     from firm._util.text import settings as parse
     from firm.cli.degradation import Degradation, refuse_mixtures, refuse_others_options
-    from firm.cli.models import channels_of, load_model
+    from firm.cli.models import load_model
     from firm.cli.pictures import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
@@ -208,7 +219,7 @@ def restore(
             )  # fmt: skip
             rows = restore_files(job, found.files, found.root, r)
     except (ProblemError, ValueError, OSError) as error:
-        raise typer.BadParameter(shown(told(error))) from error
+        raise typer.BadParameter(shown(sentence(error))) from error
     if not r.main:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:

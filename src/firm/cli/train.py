@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.checks import Device, MaxMegapixels
+from firm.cli.options import Device, MaxMegapixels
 
 
 def train(

@@ -10,8 +10,8 @@ import torch
 
 from firm import bundled, fast, load
 from firm._model import Firm, find
+from firm._model_file import read_facts
 from firm.acceleration._fast import Precision
-from firm.cli.info import model_facts
 from firm.demo.request import RequestError
 
 KEPT = 2  # models in memory
@@ -28,7 +28,7 @@ def offered(own: Sequence[str] = ()) -> list[str]:
 
 def _channels(name: str) -> int | None:
     """As the file's header says; None for what restores no images."""
-    facts = model_facts(find(name))
+    facts = read_facts(find(name))
     value = (facts.get("config") or {}).get("channels", facts["card"].get("channels"))
     return value if isinstance(value, int) and facts["kind"] == "firm" else None
 

@@ -13,9 +13,8 @@ from typing import Any
 from torch import Tensor
 
 from firm import __version__
-from firm._model import Firm
+from firm._model import Firm, channels_of
 from firm._restore import Restoration, batches, restore
-from firm.cli.models import channels_of
 from firm.demo.command import TILE, command
 from firm.demo.models import Models
 from firm.demo.pictures import enlarged, save_heat_map, save_shown

@@ -1,9 +1,12 @@
 """The paper's evaluation protocol: methods over tasks and images, with resumable per-image results."""
 
 from firm.evaluation.methods import Method as Method
+from firm.evaluation.methods import Methods as Methods
 from firm.evaluation.methods import NamedMethod as NamedMethod
+from firm.evaluation.methods import custom_method as custom_method
 from firm.evaluation.methods import degraded as degraded
 from firm.evaluation.methods import firm_method as firm_method
+from firm.evaluation.methods import methods_for as methods_for
 from firm.evaluation.methods import plain_methods as plain_methods
 from firm.evaluation.methods import plain_solve as plain_solve
 from firm.evaluation.run import Evaluation as Evaluation

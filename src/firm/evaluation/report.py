@@ -18,8 +18,8 @@ from rich.table import Table
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
 from firm._util.text import counted
-from firm.evaluation.folder import Row
 from firm.evaluation.methods import NamedMethod, degraded
+from firm.evaluation.records import Row
 from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_image
 from firm.metrics import visible
 from firm.tasks import BaseTask
@@ -82,22 +82,29 @@ def write_results(
     summary: dict[str, Any],
     seconds: float,
     device: torch.device | None = None,
+    notes: Sequence[str] = (),
 ) -> None:
-    """``out/results.json``: the configuration, the methods' fingerprints, the summary, and the machine."""
+    """Write ``out/results.json``: configuration, fingerprints of the methods, summary, machine, and notes on them."""
     results = {
         "config": json.loads((out / "config.json").read_text()),
         "methods": {method.label: method.fingerprint for method in methods},
-        "summary": summary, "seconds": round(seconds, 1), "machine": describe_machine(device),
+        "summary": summary, "notes": list(notes), "seconds": round(seconds, 1), "machine": describe_machine(device),
     }  # fmt: skip
     write_atomically(out / "results.json", json.dumps(results, indent=1))
 
 
 def comparison(
-    evaluation: Evaluation, task: BaseTask, methods: Sequence[NamedMethod], count: int, path: Path, *, batch: int = 8
+    evaluation: Evaluation,
+    task: BaseTask,
+    methods: Sequence[NamedMethod],
+    count: int,
+    path: Path,
+    *,
+    batch_size: int = 8,
 ) -> None:
     """A picture of the first `count` images: truth, each method, and the error of the last; metrics below.
 
-    As in `evaluate`, `batch` images are restored at once on a GPU, and one on the CPU.
+    As in `evaluate`, `batch_size` images are restored at once on a GPU, and one on the CPU.
     """
     import matplotlib.pyplot as plt
 
@@ -107,7 +114,7 @@ def comparison(
     figure, axes = plt.subplots(
         len(rows), columns, figsize=(2.1 * columns, 2.35 * len(rows)), squeeze=False, layout="constrained"
     )
-    for chunk in chunks(evaluation, rows, batch):
+    for chunk in chunks(evaluation, rows, batch_size):
         measured = measure_chunk(evaluation, task, chunk)
         results = [restore_chunk(evaluation, task, method, chunk, measured) for method in methods]
         for k, i in enumerate(chunk):

@@ -6,46 +6,69 @@ import csv
 import os
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.device import default_device, wait
+from firm._util.distributed import Ranks
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm._util.progress import on_terminal, progress_bar
 from firm._util.seeds import generator_for
 from firm.data.images import Images
-from firm.evaluation.folder import COLUMNS, Row, claim, read_rows
 from firm.evaluation.methods import NamedMethod, degraded
+from firm.evaluation.records import COLUMNS, Row, claim, read_rows
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
+Work = tuple[BaseTask, NamedMethod, range]
 
-class EvaluationError(RuntimeError):
+
+class EvaluationError(ValueError):
     """A method returned something that is not a restoration."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What is evaluated. All results in one folder belong to one of these."""
+    """What is evaluated; all results in one folder belong to one of these.
+
+    Parameters
+    ----------
+    images
+        The true images.
+    tasks
+        What measures them.
+    convention
+        How the metrics are computed, see `firm.metrics.scores`.
+    seed
+        Seed of the measurements and of the methods' noise.
+    about
+        What else tells this evaluation from others, such as the name of the data set; recorded, and compared when an
+        evaluation is continued.
+    device
+        Where the measurements are, and where the methods compute.
+    """
 
     images: Images
     tasks: Sequence[BaseTask]
     convention: Convention = "tables"
     seed: int = 42
-    about: dict[str, Any] = field(default_factory=dict)  # the data set: recorded, and compared when continued
-    device: torch.device = field(default_factory=default_device)  # where the measurements are, and methods compute
+    about: dict[str, Any] = field(default_factory=dict)
+    device: torch.device = field(default_factory=default_device)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", torch.device(self.device))  # its name will do
-        if not isinstance(self.images, Images):
-            raise TypeError("Evaluation takes images as firm.data.Images(pixels, names), or firm.data.load_images(...)")
+        wanted = "Evaluation takes images as firm.data.Images(pixels, names), or firm.data.load_images(...)"
+        require(isinstance(self.images, Images), wanted, TypeError)
 
     @property
     def files(self) -> Sequence[str]:
@@ -70,65 +93,101 @@ class Restored(Measured):
     seconds: float  # for the batch
 
 
-@locked(lambda evaluation, methods, out, **_: Path(out))
+@locked(lambda evaluation, methods, out, *, ranks=None, **_: None if ranks and not ranks.main else Path(out))
 def evaluate(
-    evaluation: Evaluation, methods: Sequence[NamedMethod], out: str | Path, *, batch: int = 8, progress: bool = True
+    evaluation: Evaluation,
+    methods: Sequence[NamedMethod],
+    out: str | Path,
+    *,
+    batch_size: int = 8,
+    progress: bool = True,
+    ranks: Ranks | None = None,
 ) -> list[Row]:
     """Evaluate, appending to ``out/images.csv`` whatever is not there yet; return the rows of these methods and tasks.
 
-    Results depend neither on `batch` nor on how often the run was stopped: measurement and starting noise belong to
-    the image, and the CPU restores and scores one image at a time (where batches would gain nothing, but change the
-    last bits). On a GPU `batch` images are restored at once, and scored many at once.
+    Results depend neither on `batch_size` nor on how often the run was stopped: measurement and starting noise belong
+    to the image, and the CPU restores and scores one image at a time (where batches would gain nothing, but change the
+    last bits). On a GPU `batch_size` images are restored at once, and scored many at once.
+
+    Several processes that torchrun started, told by `ranks`, share the images; the main one of them writes.
     """
-    if batch < 1:
-        raise ValueError(f"batch must be at least 1, got {batch}")
+    require(batch_size > 0, f"batch_size must be at least 1, got {batch_size}")
     for what, names in (("tasks", [t.name for t in evaluation.tasks]), ("methods", [m.label for m in methods])):
         twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
-    out = Path(out)
-    claim(out, evaluation)
-    table = out / "images.csv"
-    rows = read_rows(table, evaluation.files)
+        require(not twice, f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
+    r = ranks or Ranks(0, 1, evaluation.device)
+    table = Path(out) / "images.csv"
+    rows: list[Row] = []
+    if r.main:
+        claim(Path(out), evaluation)
+        rows = read_rows(table, evaluation.files)
+    rows = _from_all(rows, r)
     done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
     settled = [(task, method.on(task)) for task in evaluation.tasks for method in methods]
     pairs = [(task, method) for task, method in settled if method is not None]
-    work: list[tuple[BaseTask, NamedMethod, range]] = []
+    work: list[Work] = []
     for task, method in pairs:
         todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, method.fingerprint, i) not in done]
-        work += [(task, method, chunk) for chunk in chunks(evaluation, todo, batch)]
+        work += [(task, method, chunk) for chunk in chunks(evaluation, todo, batch_size)]
     place = {task.name: number for number, task in enumerate(evaluation.tasks)}
     work.sort(key=lambda item: (place[item[0].name], item[2].start))  # every method on a chunk before the next chunk
     total = len(pairs) * len(evaluation.files)
     left = sum(len(chunk) for _, _, chunk in work)
-    with (
-        open(table, "a", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        progress_bar(total=total, initial=total - left, unit="img", shown=progress) as bar,
-    ):
-        writer = csv.DictWriter(file, COLUMNS)
-        if file.tell() == 0:
-            writer.writeheader()
+    shares = _shares(work, r.world)
+    with ExitStack() as stack:
+        bar = stack.enter_context(
+            progress_bar(total=total, initial=total - left, unit="img", shown=progress and r.main)
+        )
+        if r.main:
+            file = stack.enter_context(open(table, "a", newline="", encoding="utf-8", errors="surrogateescape"))
+            writer = csv.DictWriter(file, COLUMNS)
+            if file.tell() == 0:
+                writer.writeheader()
         key, measured = None, None  # of the current chunk: one measurement serves all methods
-        for task, method, chunk in work:
-            bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
-            if measured is None or key != (task.name, chunk):
-                key, measured = (task.name, chunk), measure_chunk(evaluation, task, chunk)
-            new = _evaluate_chunk(evaluation, task, method, chunk, measured)
-            writer.writerows(new)
-            file.flush()
-            os.fsync(file.fileno())
+        for k in range(max(map(len, shares))):
+            new: list[Row] = []
+            if k < len(shares[r.rank]):
+                task, method, chunk = shares[r.rank][k]
+                bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
+                if measured is None or key != (task.name, chunk):
+                    key, measured = (task.name, chunk), measure_chunk(evaluation, task, chunk)
+                new = _evaluate_chunk(evaluation, task, method, chunk, measured)
+            new = _from_all(new, r)
+            if r.main:
+                writer.writerows(new)
+                file.flush()
+                os.fsync(file.fileno())
             rows += new
-            bar.update(len(chunk))
+            bar.update(len(new))
     wanted = {(task.name, method.label, method.fingerprint) for task, method in pairs}
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 
-def chunks(evaluation: Evaluation, indices: Sequence[int], batch: int) -> Iterator[range]:
-    """Runs of consecutive images that are restored at once: at most `batch` on a GPU, one elsewhere."""
-    batch = batch if evaluation.device.type == "cuda" else 1
+def _shares(work: Sequence[Work], world: int) -> list[list[Work]]:
+    """The work of each process: all methods on one chunk belong to the same, which measures it once."""
+    shares: list[list[Work]] = [[] for _ in range(world)]
+    places = dict.fromkeys((task.name, chunk) for task, _, chunk in work)
+    turn = {place: number % world for number, place in enumerate(places)}
+    for item in work:
+        shares[turn[item[0].name, item[2]]].append(item)
+    return shares
+
+
+def _from_all(rows: list[Row], ranks: Ranks) -> list[Row]:
+    """The rows of all processes, the same list in each; all of them must ask together."""
+    if ranks.world == 1:
+        return rows
+    found: list[Any] = [None] * ranks.world
+    dist.all_gather_object(found, rows)
+    return [row for part in found for row in part]
+
+
+def chunks(evaluation: Evaluation, indices: Sequence[int], batch_size: int) -> Iterator[range]:
+    """Yield runs of consecutive images that are restored at once: at most `batch_size` on a GPU, one elsewhere."""
+    most = batch_size if evaluation.device.type == "cuda" else 1
     start = 0
     for end in range(1, len(indices) + 1):
-        if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == batch:
+        if end == len(indices) or indices[end] != indices[end - 1] + 1 or end - start == most:
             yield range(indices[start], indices[end - 1] + 1)
             start = end
 
@@ -142,7 +201,10 @@ def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measu
 def restore_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured | None = None
 ) -> Restored:
-    """Restore the images `chunk`, measured first where they are not yet."""
+    """Restore the images `chunk` with noise that belongs to each image; they are measured unless `measured` is given.
+
+    The time is that of the method alone.
+    """
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
     wait(evaluation.device)
@@ -156,11 +218,11 @@ def restore_chunk(
 def score_image(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, k: int
 ) -> dict[str, float]:
-    """PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
+    """Return PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
     return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
 
 
-def score_images(
+def _score_images(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored
 ) -> list[dict[str, float]]:
     """The same of every image of a batch."""
@@ -178,8 +240,13 @@ def _score(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
     x, truth = (visible(v[piece], evaluation.images.complex) for v in (restored.x, restored.truth))
-    paper = evaluation.convention == "tables" and not evaluation.images.complex
-    if paper and method.run is degraded and _bare_stride(task):
+    papers = evaluation.convention == "tables" and not evaluation.images.complex
+    if (
+        papers
+        and method.run is degraded
+        and task.name == "super-resolution"
+        and task.settings().get("filter") == "stride"
+    ):
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
         twice = restored.op.A_adjoint((restored.y[piece] + 1) / 2)
         found = scores(twice, truth, "tables", x_once=x)
@@ -189,36 +256,22 @@ def _score(
     return [{key: round(value[k], 6) for key, value in values.items()} for k in range(len(x))]
 
 
-def _bare_stride(task: BaseTask) -> bool:
-    """Whether this is the paper's super-resolution."""
-    return task.name == "super-resolution" and task.settings().get("filter") == "stride"
-
-
 def _evaluate_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured
 ) -> list[Row]:
+    """The rows of one method on one chunk."""
     if evaluation.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(evaluation.device)
     restored = restore_chunk(evaluation, task, method, chunk, measured)
     peak = peak_megabytes(evaluation.device)
-    where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
-    if restored.x.shape != restored.truth.shape:
-        found, wanted = tuple(restored.x.shape), tuple(restored.truth.shape)
-        raise EvaluationError(f"{where}: the restoration has the shape {found}, the images have {wanted}")
-    if not bool(restored.x.isfinite().all()):
-        raise EvaluationError(f"{where}: the restoration has values that are NaN or infinite")
-    every = score_images(evaluation, task, method, restored)
+    where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}: the restoration has"
+    x, wanted = restored.x, tuple(restored.truth.shape)
+    require(x.shape == wanted, f"{where} the shape {tuple(x.shape)}, the images have {wanted}", EvaluationError)
+    require(x.isfinite().all(), f"{where} values that are NaN or infinite", EvaluationError)
+    every = _score_images(evaluation, task, method, restored)
+    same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
+    named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
     return [
-        {
-            "task": task.name,
-            "method": method.label,
-            "fingerprint": method.fingerprint,
-            "index": i,
-            "file": evaluation.files[i],
-            **score,
-            "nfe": method.nfe,
-            "seconds": round(restored.seconds / len(chunk), 6),
-            "peak_mb": peak,
-        }
+        {**named, "index": i, "file": evaluation.files[i], **score, **same}
         for i, score in zip(chunk, every, strict=True)
     ]

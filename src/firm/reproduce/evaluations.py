@@ -60,7 +60,7 @@ def scores(
     Tasks with settings other than the paper's have a folder of their own, told apart by `variant`.
     """
     evaluation = Evaluation(images, tasks, "tables", SEED, {"dataset": subject.dataset}, settings.device)
-    done = evaluate(evaluation, rows, folder(settings, subject, len(images), variant), batch=settings.batch)
+    done = evaluate(evaluation, rows, folder(settings, subject, len(images), variant), batch_size=settings.batch)
     summary = summarize(done)
     return {task.name: summary[task.name] for task in tasks if task.name in summary}  # whatever was computed first
 

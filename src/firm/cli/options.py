@@ -1,0 +1,101 @@
+"""What the commands share: options, what the shell offers for them when Tab is pressed, and errors as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from firm._util.files import is_full
+from firm._util.locks import folder_lock
+
+# The library's, spelled out because it loads torch, which `firm reproduce list` and `firm bench` do without.
+Precision = Literal["auto", "bf16", "float32"]
+
+
+def SEED(value: int) -> int:
+    """Refuse a seed that torch does not take."""
+    if not -(2**63) <= value < 2**64:
+        raise typer.BadParameter("a seed must fit into 64 bits")
+    return value
+
+
+def whole_number(least: int) -> Callable[[object], int]:
+    """Return the parser of an option that takes whole numbers from `least` on, whose message does not speak of int."""
+
+    def parse(value: object) -> int:
+        if not (text := str(value)).isdecimal() or int(text) < least:
+            raise typer.BadParameter(f"must be a whole number of at least {least}, got {value}")
+        return int(text)
+
+    return parse
+
+
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda or cuda:N (the N-th GPU, from 0); default: the GPU if there is one.")
+]
+MaxMegapixels = Annotated[
+    float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
+]
+Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
+Network = Annotated[
+    str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
+]
+
+
+def simulated_tasks(incomplete: str) -> list[str]:
+    """Return the tasks of ``--simulate`` that begin so."""
+    from firm.tasks import built_in
+
+    return [name for name in built_in() if name.startswith(incomplete)]
+
+
+def picture_tasks(incomplete: str) -> list[str]:
+    """Return the tasks of ``--task`` that begin so."""
+    from firm.tasks import built_in
+
+    kinds = dict.fromkeys(task.picture for task in built_in().values() if task.picture)
+    return [name for name in kinds if name.startswith(incomplete)]
+
+
+def model_names(incomplete: str) -> list[str]:
+    """Return the bundled models that begin so, and model files and folders where the path leads."""
+    from firm._model import bundled
+
+    start = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    places = sorted(start.iterdir()) if start.is_dir() else []
+    found = [f"{place}/" if place.is_dir() else str(place) for place in places
+             if place.is_dir() or place.suffix == ".safetensors"]  # fmt: skip
+    return [name for name in [*bundled(), *found] if name.startswith(incomplete)]
+
+
+def sentence(error: BaseException) -> str:
+    """Return an error as a sentence for the user, who also needs to know what to do about a full disk."""
+    if not is_full(error):
+        return str(error)
+    return (
+        "there is no room left on the disk for the results. What was written before is whole: "
+        "make room, then give the same command again"
+    )
+
+
+@contextmanager
+def user_errors(out: Path | None = None) -> Iterator[None]:
+    """Turn errors that the user can mend into sentences without a traceback; hold the folder `out` meanwhile.
+
+    Used as a decorator or in a with statement. Other errors are ours, and keep their traceback.
+    """
+    try:
+        with folder_lock(out):
+            yield
+    except (ValueError, OSError) as error:
+        raise typer.BadParameter(sentence(error)) from error
+    except (MemoryError, RuntimeError) as error:
+        from firm._util.device import lacks_memory
+
+        if not lacks_memory(error):
+            raise
+        raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error
