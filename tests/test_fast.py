@@ -310,7 +310,7 @@ def test_a_fast_model_can_be_copied(model):
 
 def test_the_bundled_model_loses_nothing_visible_in_bf16():
     from firm.data import portrait
-    from firm.metrics._psnr import psnr
+    from firm.metrics import psnr
 
     truth = portrait()
     model = firm.load("face-128")

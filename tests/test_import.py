@@ -25,33 +25,6 @@ def test_import_is_light():
     assert min(float(run[0]) for run in runs) < 0.15
 
 
-def test_the_command_line_tells_its_version():
-    result = subprocess.run([sys.executable, "-m", "firm", "--version"], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == f"firm {firm.__version__}"
-
-
-def test_the_command_lines_choices_are_the_librarys():
-    """They are written twice so that --help is quick; they must not drift apart."""
-    from typing import get_args
-
-    from firm.acceleration._fast import Precision
-    from firm.cli import choices
-    from firm.data.celeba import Split
-    from firm.data.load import ImageSet
-    from firm.metrics import conventions
-    from firm.restoration import output
-
-    pairs = [
-        (choices.Dataset, ImageSet),
-        (choices.Split, Split),
-        (choices.Precision, Precision),
-        (choices.Convention, conventions.Convention),
-        (choices.Format, output.Format),
-    ]
-    for mine, theirs in pairs:
-        assert get_args(mine) == get_args(theirs)
-
-
 LAZY = """
 import sys, firm
 assert "torch" not in sys.modules, "import firm loads torch"
@@ -107,30 +80,3 @@ def test_each_name_of_the_surface_can_be_the_first_that_is_used():
     names = [name for names in SURFACE.values() for name in names.split()]
     done = subprocess.run([sys.executable, "-c", FIRST, *PACKAGES, *names], capture_output=True, text=True, check=True)
     assert done.stdout == ""
-
-
-def test_a_command_that_does_not_exist():
-    from helpers import call, says
-
-    result = call("nonsense")
-    assert result.exit_code == 2
-    assert says(result.output, "No such command 'nonsense'.")
-    assert says(call("restor").output, "No such command 'restor'. Did you mean 'restore'?")
-    assert says(call("reproduce", "celeb").output, "Did you mean 'celeba'")
-
-
-def test_the_commands_are_known_before_their_files_are_loaded():
-    """In the order of the help; a file is loaded for its own command only."""
-    import typer
-
-    from firm.cli import COMMANDS, app
-
-    group = typer.main.get_command(app)
-    assert list(group.commands) == list(COMMANDS) == group.list_commands(None)
-    assert group.commands.loaded == {}
-    assert group.get_command(None, "nothing") is None
-    for name in COMMANDS:
-        assert group.get_command(None, name).name == name
-        assert group.commands[name] is group.get_command(None, name)
-    assert set(group.commands["bench"].commands) == {"train", "sample"}
-    assert "--simulate" in {option for p in group.commands["restore"].params for option in p.opts}

@@ -135,6 +135,18 @@ def test_a_killed_run_continues_to_the_same_numbers(folder, model_file, referenc
     assert numbers(tmp_path) == numbers(reference[0])
 
 
+def test_torchrun_shares_the_images(folder, model_file, reference, tmp_path):
+    """Two processes give the numbers of one, of which a part is there already; notes and tables come once."""
+    run(folder, "degraded", tmp_path)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d"]
+    launch += ["--rdzv-endpoint", "localhost:0", "-m", "firm", *arguments(folder, model_file, tmp_path, "--limit", "9")]
+    done = subprocess.run(launch, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert numbers(tmp_path) == numbers(reference[0])
+    assert done.stdout.count("denoising (9 images, convention tables)") == 1
+    assert done.stderr.count("note: denoising") <= 1
+
+
 def test_a_finished_run_computes_nothing(folder, model_file, reference):
     before = (reference[0] / "images.csv").read_bytes()
     run(folder, model_file, reference[0])
@@ -198,7 +210,7 @@ def test_any_function_is_a_method(folder, tmp_path):
     def broken(op, y, sigma, generator):
         return y * float("nan")
 
-    with pytest.raises(RuntimeError, match=r"broken on denoising, images 0 to 0: .* NaN"):
+    with pytest.raises(ValueError, match=r"broken on denoising, images 0 to 0: .* NaN"):
         evaluate(evaluation, [NamedMethod("broken", broken)], tmp_path, batch_size=4, progress=False)
     assert "broken" not in (tmp_path / "images.csv").read_text()
 
@@ -303,3 +315,17 @@ def test_pictures_that_are_enlarged_are_counted_in_a_note(size, enlarged, tmp_pa
     note = f"{enlarged} of 3 pictures had to be enlarged to {size}x{size}, so the scores are too good; --size gives"
     assert says(result.stderr, note) == (enlarged > 0)
     assert ("note:" in result.stderr) == (enlarged > 0)
+    recorded = json.loads((tmp_path / "out" / "results.json").read_text())["notes"]
+    assert [line.startswith(f"{enlarged} of 3 pictures") for line in recorded] == [True] * (enlarged > 0)
+
+
+@pytest.mark.parametrize(("limit", "note"), [(4, "only the first 4 of 9 pictures are evaluated"), (9, ""), (0, "")])
+def test_pictures_that_are_left_out_are_said_and_recorded(limit, note, folder, tmp_path):
+    words = ["--data", folder, "--size", 16, "--tasks", "denoising", "--limit", limit, "--out", tmp_path]
+    result = call("evaluate", "degraded", *words)
+    assert result.exit_code == 0, result.output
+    recorded = json.loads((tmp_path / "results.json").read_text())["notes"]
+    assert [line.startswith(note) for line in recorded] == [True] * bool(note)
+    assert says(result.stderr, note)
+    assert ("note:" in result.stderr) == bool(note)
+    assert (note in call("info", tmp_path).output) or not note

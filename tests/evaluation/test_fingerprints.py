@@ -92,7 +92,7 @@ def test_a_table_of_an_older_version_is_refused(folder, tmp_path):
     (tmp_path / "images.csv").write_text("\n".join(old) + "\n")
     told = call(*common)
     assert told.exit_code == 2
-    assert says(told.output, "was written by another version of firm: choose another folder")
+    assert says(told.output, "by this version of firm: choose another folder")
     assert (tmp_path / "images.csv").read_text().splitlines() == old  # and left as it was
 
 

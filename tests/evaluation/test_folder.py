@@ -62,10 +62,10 @@ def test_models_of_the_same_file_name_have_folders_of_their_own(pictures, tmp_pa
 
 
 def test_names_of_folders():
-    assert folder_name("runs/x/model.safetensors", "0123456789abcdef") == "model-01234567"
+    assert folder_name("runs/x/model.safetensors", "0123456789abcdef", {}) == "model-01234567"
     assert folder_name("model", "0123456789abcdef", {"name": "a/../b c"}) == "a_.._b_c-01234567"
     assert folder_name("model", "0123456789abcdef", {"name": 7}) == "model-01234567"
-    assert len(folder_name("m" * 250, "0123456789abcdef")) == 69
+    assert len(folder_name("m" * 250, "0123456789abcdef", {})) == 69
 
 
 def test_the_experiment_of_the_bundled_model_keeps_other_models_apart(tmp_path):
@@ -295,8 +295,8 @@ def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
         seen.append((evaluation.seed, evaluation.convention, evaluation.device))
         raise ValueError("far enough")
 
-    monkeypatch.setattr("firm.evaluation.run.evaluate", record)
-    monkeypatch.setattr("firm._util.device.choose_device", lambda name: torch.device(name or "cpu"))
+    monkeypatch.setattr("firm.evaluation.evaluate", record)
+    monkeypatch.setattr("firm._util.distributed.choose_device", lambda name: torch.device(name or "cpu"))
     common = ["evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising", "--out", tmp_path]
     assert says(call(*common, "--seed", 7, "--convention", "text", "--device", "meta").output, "far enough")
     assert seen == [(7, "text", torch.device("meta"))]

@@ -74,7 +74,7 @@ def test_pictures_are_restored_in_batches_too(evaluation, tmp_path, monkeypatch)
 
 def test_the_command_hands_its_batch_to_the_pictures(tmp_path, monkeypatch):
     given = []
-    monkeypatch.setattr("firm.evaluation.report.comparison", lambda *args, batch: given.append(batch))
+    monkeypatch.setattr("firm.evaluation.report.comparison", lambda *args, batch_size: given.append(batch_size))
     pictures = save_pictures(tmp_path, 1, (SIZE, SIZE))
     result = call(
         "evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising",

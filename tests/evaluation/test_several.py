@@ -130,7 +130,7 @@ def test_the_folder_is_called_by_all_of_them(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = ["--data", place / "pictures", "--tasks", "denoising", "--steps", 1, "--limit", 1, "--size", SIZE]
     assert call("evaluate", place / "runs/a", place / "runs/b", *words).exit_code == 0
-    parts = [folder_name(name, printed(place / "runs" / name)) for name in "ab"]
+    parts = [folder_name(name, printed(place / "runs" / name), {}) for name in "ab"]
     assert [path.name for path in (tmp_path / "outputs").iterdir()] == [f"evaluate-folder-{'+'.join(parts)}-tables"]
     many = [f"{'ü' * 50}-{i}" for i in range(9)]
     assert len(_joined(many).encode()) <= 150
@@ -161,7 +161,7 @@ def test_models_for_different_images(place, tmp_path):
     told = call("evaluate", small, gray, *words)
     assert says(told.output, "the models differ in the channels of their images (16 3, gray 1): evaluate them one by")
     told = call("evaluate", small, "toy", *words, "--size", 16)
-    assert says(told.output, "toy: this model does not restore images")
+    assert says(told.output, "does not restore images")
     torch.save(torch.zeros(2, 1, 16, 16), tmp_path / "scans.pt")
     told = call("evaluate", *scans, "--dataset", "arrays", "--data", tmp_path / "scans.pt", "--out", tmp_path / "out")
     assert says(told.output, "(scan7 (0.0, 7.0), scan9 (0.0, 9.0)): give --value-range low,high")

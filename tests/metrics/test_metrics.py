@@ -138,7 +138,7 @@ def test_ssim_of_a_large_picture_is_taken_in_strips(monkeypatch):
     truth = (x + 0.1 * torch.randn_like(x)).clamp(-1, 1)
     whole = firm.metrics.ssim(x, truth)
     for pixels in (40, 300, 2000):  # strips of 1, 7 and 50 rows
-        monkeypatch.setattr("firm.metrics._ssim.WHOLE", pixels)
+        monkeypatch.setattr("firm.metrics._fidelity.WHOLE", pixels)
         torch.testing.assert_close(firm.metrics.ssim(x, truth), whole, rtol=1e-12, atol=0)
 
 

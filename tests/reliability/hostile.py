@@ -89,7 +89,7 @@ def arguments(folder: Path, rng: random.Random, count: int = 500) -> Result:
         "restore": [[str(data / "000.png"), "--simulate", "denoising"], ["--task", "--sigma", "--steps", "--samples",
                     "--scale", "--blur", "--mask", "--model", "--tile", "--seed", "--format", "--filter"]],
         "evaluate": [["degraded", "--data", str(data), "--size", "16", "--tasks", "denoising"], ["--tasks", "--set",
-                     "--steps", "--limit", "--size", "--convention", "--mask", "--batch", "--seed", "--methods",
+                     "--steps", "--limit", "--size", "--convention", "--mask", "--batch-size", "--seed", "--methods",
                      "--weights", "--dataset", "--value-range", "--network"]],
         "train": [[str(folder / "none.yaml"), "--dry-run"], []],
         "plot": [[str(data)], ["--out"]],

@@ -29,7 +29,7 @@ TITLE = 26  # letters above a picture
 
 
 def summarize(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Mean and standard deviation of every metric: summary[task][method]."""
+    """Return mean and standard deviation of every metric, NFE, median time and peak memory: summary[task][method]."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["task"], row["method"]), []).append(row)
@@ -52,7 +52,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> list[Table]:
-    """One table per task: mean ± standard deviation over the images, network calls, time, memory."""
+    """Return one table per task: mean ± standard deviation over the images, network calls, time, memory."""
     out = []
     for task, methods in summary.items():
         count = max(values["images"] for values in methods.values())
@@ -102,7 +102,7 @@ def comparison(
     *,
     batch_size: int = 8,
 ) -> None:
-    """A picture of the first `count` images: truth, each method, and the error of the last; metrics below.
+    """Draw the first `count` images to a file: truth, each method, and the error of the last; metrics below.
 
     As in `evaluate`, `batch_size` images are restored at once on a GPU, and one on the CPU.
     """

@@ -1,9 +1,9 @@
 """Image metrics, one value per image, and the two conventions of the paper."""
 
+from firm.metrics._fidelity import psnr as psnr
+from firm.metrics._fidelity import ssim as ssim
+from firm.metrics._fidelity import visible as visible
 from firm.metrics._lpips import lpips as lpips
-from firm.metrics._psnr import psnr as psnr
-from firm.metrics._ssim import ssim as ssim
-from firm.metrics._visible import visible as visible
 from firm.metrics.conventions import Convention as Convention
 from firm.metrics.conventions import scores as scores
 from firm.metrics.posterior import coverage as coverage

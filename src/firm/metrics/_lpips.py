@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.metrics._visible import require_real
+from firm._util.checks import require
+from firm.metrics._fidelity import require_comparable
 
 
 def lpips(x: Tensor, truth: Tensor) -> Tensor:
-    """LPIPS of each pair of RGB images, (B,), for images (B, 3, H, W) in [-1, 1]; gray images are repeated to RGB."""
+    """Return LPIPS of each pair of images, (B,), for images (B, 3, H, W) in [-1, 1]; gray ones are repeated to RGB."""
     return _network(x.device)(x, truth)
 
 
@@ -52,13 +53,10 @@ class Lpips(nn.Module):
         self.requires_grad_(False).eval()
 
     def forward(self, x: Tensor, truth: Tensor) -> Tensor:
-        """The distance of each pair, (B,)."""
-        if x.shape != truth.shape or x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[-2:]) < 31:
-            raise ValueError(
-                "lpips: two batches (B, 3, H, W) of at least 31x31 pixels are needed, "
-                f"got {tuple(x.shape)} and {tuple(truth.shape)}"
-            )
-        require_real("lpips", x, truth)
+        """Return the distance of each pair, (B,)."""
+        require_comparable("lpips", x, truth)
+        fits = x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[-2:]) >= 31
+        require(fits, f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
         a, b = ((v.expand(-1, 3, -1, -1) - self.mean) / self.std for v in (x, truth))
         distance = x.new_zeros(len(x))
         for layer, head in zip(self.slices, self.heads, strict=True):

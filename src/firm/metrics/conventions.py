@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from torch import Tensor
 
+from firm._util.checks import require
+from firm.metrics._fidelity import psnr, ssim
 from firm.metrics._lpips import lpips
-from firm.metrics._psnr import psnr
-from firm.metrics._ssim import ssim
 
 Convention = Literal["tables", "text"]
 
@@ -16,7 +16,7 @@ Convention = Literal["tables", "text"]
 def scores(
     x: Tensor, truth: Tensor, convention: Convention = "tables", *, x_once: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """PSNR, SSIM and LPIPS of each image, (B,) each, for images (B, C, H, W) in [-1, 1].
+    """Return PSNR, SSIM and LPIPS of each image, (B,) each, for images (B, C, H, W) in [-1, 1].
 
     ``tables``: nothing is clamped, and LPIPS sees images mapped to [-3, 1], as the reference code does (it maps to
     [-1, 1] twice); the paper's tables are computed so. ``text``: SSIM and LPIPS on the image clamped to [-1, 1], as
@@ -26,8 +26,7 @@ def scores(
     for SSIM and for the other two (see docs/evaluation.md). SSIM needs 11x11 pixels, LPIPS 31x31 and one or three
     channels: what is not defined is left out. Complex images are compared by their magnitudes, `firm.metrics.visible`.
     """
-    if convention not in ("tables", "text"):
-        raise ValueError(f'convention must be "tables" or "text", got {convention!r}')
+    require(convention in get_args(Convention), f'convention must be "tables" or "text", got {convention!r}')
     tables = convention == "tables"
     seen = x if tables else x.clamp(-1, 1)
     found = {"psnr": psnr(x, truth)}

@@ -152,10 +152,26 @@ def test_the_folder_is_called_like_the_function(pictures, mine, tmp_path, monkey
 
 
 BAD = {  # function: (its lines, what is said)
-    "no_return": ("op, y, sigma, *, generator", "pass", "line 2: it returned None; it must return images (B, C, H, W)"),
-    "numpied": ("op, y, sigma, *, generator", "return y.numpy()", "line 2: it returned something of type ndarray; it"),
-    "whole": ("op, y, sigma, *, generator", "return y.int()", "line 2: it returned a tensor of torch.int32; images"),
-    "elsewhere": ("op, y, sigma, *, generator", "return y.to('meta')", "line 2: it returned images on meta; they must"),
+    "no_return": (
+        "op, y, sigma, *, generator",
+        "pass",
+        "line 2: it returned a NoneType; it must return images (B, C, H, W)",
+    ),
+    "numpied": (
+        "op, y, sigma, *, generator",
+        "return y.numpy()",
+        "line 2: it returned a ndarray; it must return images",
+    ),
+    "whole": (
+        "op, y, sigma, *, generator",
+        "return y.int()",
+        "line 2: it returned a tensor of torch.int32 on cpu; it must",
+    ),
+    "elsewhere": (
+        "op, y, sigma, *, generator",
+        "return y.to('meta')",
+        "line 2: it returned a tensor of torch.float32 on meta; it",
+    ),
     "raises": ("op, y, sigma, *, generator", "x = y\n    return x @ torch.zeros(3, 5)", "line 4: RuntimeError: mat1"),
     "network": ("net, op, y, sigma, *, generator", "return y", "line 2: it is called as network(op, y, sigma, gener"),
     "silent": ("op, y, sigma", "return y", "line 2: it is called as silent(op, y, sigma, generator=...): got an une"),

@@ -139,7 +139,7 @@ def test_images_that_no_memory_holds(pictures, tmp_path, monkeypatch):
 @pytest.mark.parametrize("seconds", ["inf", "-1", "1e9"])
 def test_bench_for_an_odd_time(seconds):
     for kind in ("sample", "train"):
-        assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "0.0<=x<=3600.0")
+        assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "in the range 0<=x<=3600")
 
 
 def test_bench_says_what_is_wrong_before_it_measures(model, tmp_path, monkeypatch):

@@ -151,6 +151,17 @@ def test_a_card_is_shown_without_brackets():
     assert "denoising, FIRM N=2: psnr 33.5" in text
 
 
+def test_a_card_cannot_command_the_terminal(tmp_path):
+    card = {"data": "\x1b[2Jcleared", "\x1b]0;key\x07": ["a\rb"], "trained_for": [{"name": "x\x1b[31m"}]}
+    firm.Firm(firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4), card=card).save(
+        tmp_path / "m.safetensors"
+    )
+    code, text = shown("info", str(tmp_path / "m.safetensors"))
+    assert code == 0
+    assert not set(text) & set("\x1b\x07\r")
+    assert "\\x1b[2Jcleared" in text
+
+
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])
 def test_what_cannot_be_read_is_said(tmp_path, content):
     for name in ("m.safetensors", "p.png"):
