@@ -252,7 +252,7 @@ MUTATIONS = [
     Mutation("advice: the first entry instead of the nearest", "restoration/advice.py",
              "nearest = min(gaps, key=", "nearest = next(iter(gaps)) or min(gaps, key=", "restoration/test_problem.py"),
     Mutation("metrics: psnr repeats what is too small", "metrics/_fidelity.py",
-             "require(x.shape == truth.shape,", "require(True,", "metrics/test_metrics.py"),
+             "if x.shape != truth.shape:", "if False:", "metrics/test_metrics.py"),
     Mutation("metrics: coverage repeats what is too small", "metrics/posterior.py",
              "samples.shape[1:] == truth.shape,", "True,", "metrics/test_metrics.py"),
     Mutation("configuration: a key twice", "_util/text.py",

@@ -239,7 +239,10 @@ def _scored_at_once(x: Tensor) -> int:
 def _score(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
-    x, truth = (visible(v[piece], evaluation.images.complex) for v in (restored.x, restored.truth))
+    """PSNR, SSIM and LPIPS of some images of a batch, rounded as they are stored."""
+    x, truth = restored.x[piece], restored.truth[piece]
+    if evaluation.images.complex:
+        x, truth = visible(x, True), visible(truth, True)
     papers = evaluation.convention == "tables" and not evaluation.images.complex
     if (
         papers
@@ -264,10 +267,11 @@ def _evaluate_chunk(
         torch.cuda.reset_peak_memory_stats(evaluation.device)
     restored = restore_chunk(evaluation, task, method, chunk, measured)
     peak = peak_megabytes(evaluation.device)
-    where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}: the restoration has"
-    x, wanted = restored.x, tuple(restored.truth.shape)
-    require(x.shape == wanted, f"{where} the shape {tuple(x.shape)}, the images have {wanted}", EvaluationError)
-    require(x.isfinite().all(), f"{where} values that are NaN or infinite", EvaluationError)
+    found, wanted = tuple(restored.x.shape), tuple(restored.truth.shape)
+    if found != wanted or not restored.x.isfinite().all():
+        wrong = f"the shape {found}, the images have {wanted}" if found != wanted else "values that are NaN or infinite"
+        where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
+        raise EvaluationError(f"{where}: the restoration has {wrong}")
     every = _score_images(evaluation, task, method, restored)
     same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
     named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}

@@ -6,8 +6,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from firm._util.checks import require
-
 C1, C2 = 0.01**2, 0.03**2  # of the definition of SSIM, for a data range of 1
 WHOLE = 2**19  # pixels of a picture that is taken in one piece
 
@@ -25,10 +23,10 @@ def visible(x: Tensor, complex_images: bool = False) -> Tensor:
 
 def require_comparable(metric: str, x: Tensor, truth: Tensor) -> None:
     """Raise ValueError unless two batches have one shape, TypeError if they are complex."""
-    shapes = f"images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}"
-    require(x.shape == truth.shape, f"{metric}: {shapes}")
-    real = not (x.is_complex() or truth.is_complex())
-    require(real, f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()", TypeError)
+    if x.shape != truth.shape:
+        raise ValueError(f"{metric}: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
+    if x.is_complex() or truth.is_complex():
+        raise TypeError(f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()")
 
 
 def psnr(x: Tensor, truth: Tensor) -> Tensor:
@@ -51,7 +49,8 @@ def ssim(x: Tensor, truth: Tensor) -> Tensor:
     """
     require_comparable("ssim", x, truth)
     H, W = x.shape[-2:]
-    require(min(H, W) >= 11, f"ssim: images must have at least 11x11 pixels, got {H}x{W}")
+    if min(H, W) < 11:
+        raise ValueError(f"ssim: images must have at least 11x11 pixels, got {H}x{W}")
     a, b = (F.pad((v + 1) / 2, (5, 5, 5, 5), mode="reflect") for v in (x, truth.to(x.dtype)))
     offsets = torch.arange(-5.0, 6.0, dtype=x.dtype, device=x.device)
     window = torch.exp(-((offsets / 1.5) ** 2) / 2)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm._util.checks import require
 from firm.metrics._fidelity import require_comparable
 
 
@@ -55,8 +54,8 @@ class Lpips(nn.Module):
     def forward(self, x: Tensor, truth: Tensor) -> Tensor:
         """Return the distance of each pair, (B,)."""
         require_comparable("lpips", x, truth)
-        fits = x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[-2:]) >= 31
-        require(fits, f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
+        if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[-2:]) < 31:
+            raise ValueError(f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
         a, b = ((v.expand(-1, 3, -1, -1) - self.mean) / self.std for v in (x, truth))
         distance = x.new_zeros(len(x))
         for layer, head in zip(self.slices, self.heads, strict=True):

@@ -6,7 +6,6 @@ from typing import Literal, get_args
 
 from torch import Tensor
 
-from firm._util.checks import require
 from firm.metrics._fidelity import psnr, ssim
 from firm.metrics._lpips import lpips
 
@@ -26,7 +25,8 @@ def scores(
     for SSIM and for the other two (see docs/evaluation.md). SSIM needs 11x11 pixels, LPIPS 31x31 and one or three
     channels: what is not defined is left out. Complex images are compared by their magnitudes, `firm.metrics.visible`.
     """
-    require(convention in get_args(Convention), f'convention must be "tables" or "text", got {convention!r}')
+    if convention not in get_args(Convention):
+        raise ValueError(f'convention must be "tables" or "text", got {convention!r}')
     tables = convention == "tables"
     seen = x if tables else x.clamp(-1, 1)
     found = {"psnr": psnr(x, truth)}

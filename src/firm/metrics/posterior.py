@@ -11,7 +11,7 @@ from firm._util.checks import require
 def wasserstein(a: Tensor, b: Tensor) -> Tensor:
     """Return the distance W1 between two empirical distributions at each position of the trailing shape.
 
-    The samples are `a` (n, ...) and `b` (m, ...). W1 is the area between the two empirical CDFs; exact, also for n != m.
+    The samples are `a` (n, ...) and `b` (m, ...). W1 is the area between their empirical CDFs; exact, also for n != m.
     """
     same = a.shape[1:] == b.shape[1:]
     require(same, f"wasserstein: trailing shapes differ: {tuple(a.shape)} and {tuple(b.shape)}")
