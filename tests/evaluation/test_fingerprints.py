@@ -58,21 +58,6 @@ def test_two_models_of_one_label_do_not_mix(folder, tmp_path):
     assert (out / "images.csv").read_bytes() == before  # and found again
 
 
-def test_the_command_reports_its_own_model_only(folder, tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        model(ord(name)).save(tmp_path / name / "m.safetensors")
-    common = ["--data", folder, "--size", SIZE, "--tasks", "denoising", "--steps", "1", "--out", tmp_path / "out"]
-    scores = []
-    for name in ("a", "b", "a"):
-        done = call("evaluate", tmp_path / name / "m.safetensors", *common)
-        assert done.exit_code == 0, done.output
-        summary = json.loads((tmp_path / "out" / "results.json").read_text())["summary"]["denoising"]["FIRM N=1"]
-        assert summary["images"] == 3
-        scores.append(summary["psnr"])
-    assert scores[0] == scores[2] != scores[1]
-
-
 def test_names_that_are_there_twice(folder, tmp_path):
     images = load_images("folder", folder, size=SIZE, progress=False)
     tasks = [firm.Task("denoising", SIZE), firm.Task("denoising", SIZE, sigma=0.1)]

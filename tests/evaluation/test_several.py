@@ -10,7 +10,7 @@ from helpers import call, save_pictures, says
 from rich.console import Console
 
 import firm
-from firm.evaluation.methods import _distinct, _joined, _names_of_model, folder_name
+from firm.evaluation.methods import _joined, folder_name
 from firm.evaluation.report import tables
 
 SIZE = 16
@@ -112,18 +112,6 @@ def test_models_of_one_name_do_not_mix(place, tmp_path):
     found = results(evaluated(place, tmp_path / "twins", *twins, steps="1"), tmp_path / "twins")
     assert list(found["methods"])[2:] == [f"{tmp_path.name}/{seed} N=1" for seed in (5, 6)]
     assert list(found["methods"].values())[2:] == prints
-
-
-def test_names():
-    print_ = "0123456789abcdef"
-    assert _names_of_model("face-128", print_, {"name": "face-128"}) == ["face-128", "face-128-01234567"]
-    assert _names_of_model("/x/runs/v1.2/", print_, {}) == ["v1.2", "runs/v1.2", "v1.2-01234567"]
-    assert _names_of_model("/x/runs/v1/model.safetensors", print_, {})[:2] == ["v1", "runs/v1"]
-    assert _names_of_model("/x/y/my net.safetensors", print_, {"name": 7})[0] == "my_net"
-    assert _names_of_model("/x/y/z.safetensors", print_, {"name": "a[b]\n"})[:2] == ["a_b__", "y/z"]
-    each = [["a", "x/a", "a-1"], ["b", "x/b", "b-1"], ["a", "x/a", "a-2"], ["a", "y/a", "a-3"]]
-    assert _distinct(each) == ["a-1", "b", "a-2", "y/a"]
-    assert _distinct(each[1:2], ["b"]) == ["x/b"]
 
 
 def test_the_folder_is_called_by_all_of_them(place, tmp_path, monkeypatch):
