@@ -63,8 +63,7 @@ assert "torch" in sys.modules
 SURFACE = {  # public names, and where each is
     "_flow": "interpolate omega stratified_times tau velocity_loss", "_model": "Firm Solver bundled load load_network",
     "_posterior_mean": "flow_only posterior_mean", "_restore": "Restoration restore", "_sampling": "sample",
-    "acceleration": "fast", "networks": "UNet", "operators": "data_consistency", "restoration.tiling": "tiled",
-    "restoration.advice": "advice",
+    "acceleration": "fast tiled", "networks": "UNet", "operators": "data_consistency", "restoration.advice": "advice",
     "tasks": "Task", "training.balance": "TimeBalance",
 }  # fmt: skip
 PACKAGES = [

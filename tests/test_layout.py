@@ -48,7 +48,7 @@ import sys, firm
 for name in {names}:
     assert getattr(firm, name).__name__ == "firm." + name, name
 assert "typer" not in sys.modules
-firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.restoration.tiled, firm.evaluation.evaluate
+firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.acceleration.tiled, firm.evaluation.evaluate
 print(sorted(n for n in dir(firm) if not n.startswith("_")))
 """
 

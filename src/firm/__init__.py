@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from firm._restore import restore as restore
     from firm._sampling import sample as sample
     from firm.acceleration import fast as fast
+    from firm.acceleration import tiled as tiled
     from firm.networks import UNet as UNet
     from firm.operators import data_consistency as data_consistency
     from firm.restoration.advice import advice as advice
-    from firm.restoration.tiling import tiled as tiled
     from firm.tasks import Task as Task
     from firm.training.balance import TimeBalance as TimeBalance
 
@@ -49,11 +49,10 @@ _NAMES = {
     "_posterior_mean": ("flow_only", "posterior_mean"),
     "_restore": ("Restoration", "restore"),
     "_sampling": ("sample",),
-    "acceleration": ("fast",),
+    "acceleration": ("fast", "tiled"),
     "networks": ("UNet",),
     "operators": ("data_consistency",),
     "restoration.advice": ("advice",),
-    "restoration.tiling": ("tiled",),
     "tasks": ("Task",),
     "training.balance": ("TimeBalance",),
 }

@@ -9,7 +9,7 @@ import firm
 from firm._restore import batches
 from firm.operators import Identity
 from firm.restoration import progress
-from firm.restoration.tiling import Tiled
+from firm.acceleration.tiling import Tiled
 
 
 class Bar:

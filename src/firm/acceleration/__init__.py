@@ -2,3 +2,4 @@
 
 from firm.acceleration._fast import fast as fast
 from firm.acceleration._fast import fast_network as fast_network
+from firm.acceleration.tiling import tiled as tiled

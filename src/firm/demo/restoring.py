@@ -27,7 +27,7 @@ from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
-from firm.restoration.tiling import Tiled
+from firm.acceleration.tiling import Tiled
 
 OVERLAP = 32
 LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128

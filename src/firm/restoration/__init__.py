@@ -9,4 +9,3 @@ from firm.restoration.problem import Problem as Problem
 from firm.restoration.problem import ProblemError as ProblemError
 from firm.restoration.reconstructor import as_reconstructor as as_reconstructor
 from firm.restoration.simulated import simulated_problem as simulated_problem
-from firm.restoration.tiling import tiled as tiled

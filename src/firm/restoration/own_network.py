@@ -6,7 +6,7 @@ from torch import nn
 
 from firm._model import Firm
 from firm.acceleration._fast import FastNetwork
-from firm.restoration.tiling import Tiled
+from firm.acceleration.tiling import Tiled
 
 
 def network_class(model: Firm) -> type[nn.Module]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from firm._model import Firm
 from firm._sampling import Method
 from firm._util.progress import progress_bar
-from firm.restoration.tiling import Tiled
+from firm.acceleration.tiling import Tiled
 
 PATIENCE = 2.0  # seconds before a bar appears
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import firm
-from firm.restoration.tiling import Tiled, _places
+from firm.acceleration.tiling import Tiled, _places
 
 
 class Pointwise(nn.Module):
