@@ -64,7 +64,7 @@ SURFACE = {  # public names, and where each is
     "_flow": "interpolate omega stratified_times tau velocity_loss", "_model": "Firm Solver bundled load load_network",
     "_posterior_mean": "flow_only posterior_mean", "_restore": "Restoration restore", "_sampling": "sample",
     "acceleration": "fast tiled", "networks": "UNet", "operators": "data_consistency", "restoration.advice": "advice",
-    "tasks": "Task", "training.balance": "TimeBalance",
+    "tasks": "Task", "training.step": "TimeBalance",
 }  # fmt: skip
 PACKAGES = [
     "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration",

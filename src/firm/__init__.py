@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from firm.operators import data_consistency as data_consistency
     from firm.restoration.advice import advice as advice
     from firm.tasks import Task as Task
-    from firm.training.balance import TimeBalance as TimeBalance
+    from firm.training.step import TimeBalance as TimeBalance
 
 __version__ = "0.1.0"
 
@@ -54,7 +54,7 @@ _NAMES = {
     "operators": ("data_consistency",),
     "restoration.advice": ("advice",),
     "tasks": ("Task",),
-    "training.balance": ("TimeBalance",),
+    "training.step": ("TimeBalance",),
 }
 _PACKAGES = (
     "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration",

@@ -7,9 +7,9 @@ import torch
 
 import firm
 from firm._restore import batches
+from firm.acceleration.tiling import Tiled
 from firm.operators import Identity
 from firm.restoration import progress
-from firm.acceleration.tiling import Tiled
 
 
 class Bar:

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like
-from firm.acceleration.replay import Step, replayed
+from firm.acceleration.graphs import Step, replayed
 from firm.operators.base import LinearOperator, check_measurement
 from firm.operators.cg import waits
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
 from firm.baselines._dormand_prince import integrate
 from firm.baselines._lbfgs import minimize, start

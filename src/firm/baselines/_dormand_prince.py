@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior
 
 # The seven stages: where each one stands within the step, and how it weighs the slopes of the stages before it. The

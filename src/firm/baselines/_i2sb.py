@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._sampling import Generators
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, begin, clean, level, noise_source
 from firm.operators.base import LinearOperator
 

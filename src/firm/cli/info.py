@@ -119,7 +119,7 @@ def model_facts(path: Path) -> Facts:
 
 def folder_facts(path: Path) -> Facts:
     """A training run, an evaluation or restored pictures, by the files that are there."""
-    from firm.training.logs import read_log
+    from firm.training.log import read_log
 
     if (path / "config.yaml").is_file():
         import yaml
@@ -130,7 +130,7 @@ def folder_facts(path: Path) -> Facts:
         rows = read_log(path)
         last: Facts = next((row for row in reversed(rows) if "loss" in row), {})
         scores: Facts = next((row for row in reversed(rows) if any("psnr" in key for key in row)), {})
-        keys = ("objective", "task", "mixture", "dataset", "data", "size", "network", "K", "batch", "max_minutes")
+        keys = ("objective", "task", "mixture", "dataset", "data", "size", "network", "K", "batch_size", "max_minutes")
         files = sorted(p.name for p in path.glob("*.safetensors"))
         steps = sorted(p.stem for p in (path / "checkpoints").glob("step_*.pt"))
         settings = {key: config[key] for key in keys if config.get(key)}

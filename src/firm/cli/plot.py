@@ -32,7 +32,7 @@ def plot(
 
 def training_rows(run: Path) -> list[dict[str, Any]]:
     """The rows of a run's log that hold numbers; an error if there are none."""
-    from firm.training.logs import read_log
+    from firm.training.log import read_log
 
     rows = [{k: v for k, v in row.items() if is_number(v)} for row in read_log(run)]
     rows = [row for row in rows if "step" in row and len(row) > 1]
@@ -57,7 +57,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         [
             ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
             ("validation PSNR (dB)", score_keys(rows), False),
-            ("learning rate", ["rate"], False),
+            ("learning rate", ["lr"], False),
             ("images per second", ["images/s"], False),
         ],
         strict=True,

@@ -15,6 +15,7 @@ from torch import Tensor
 from firm import __version__
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
+from firm.acceleration.tiling import Tiled
 from firm.cli.models import channels_of
 from firm.demo.command import TILE, command
 from firm.demo.models import Models
@@ -27,7 +28,6 @@ from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.restoration.names import result_names
 from firm.restoration.output import write_picture
-from firm.acceleration.tiling import Tiled
 
 OVERLAP = 32
 LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128

@@ -27,7 +27,7 @@ CHUNK = 16  # images restored at once
 
 
 def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
-    """PSNR for every N of ``val_steps``, averaged over the images, over the tasks first, then for each of several.
+    """Score a model by PSNR for every N of ``val_steps``: over all tasks, then in each of several.
 
     Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
     lies outside it; random masks are the protocol's.
@@ -46,7 +46,7 @@ def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | N
 def scored(
     method: NamedMethod, config: TrainConfig, images: Images, device: torch.device, picture: Path | None
 ) -> dict[str, float]:
-    """PSNR of a method in every task of a configuration, by the task's name; and a picture of the first images.
+    """Score a method by PSNR in every task of a configuration, by the task's name; and draw the first images.
 
     A row of the picture is truth, measurement, restoration.
     """
@@ -69,7 +69,7 @@ def scored(
 
 
 def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
-    """Rows of a sheet: truth, measurement and restoration of the first images, each (B, C, H, W), with its PSNR."""
+    """Make rows of a sheet: truth, measurement and restoration of the first images (B, C, H, W), with PSNR."""
     first = min(SHOWN, len(truth))
     found = psnr(x, truth)
     return [
@@ -78,25 +78,25 @@ def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -
 
 
 def mean(values: dict[str, float]) -> float:
-    """Over the tasks."""
+    """Average the scores of the tasks, which all count alike."""
     return round(sum(values.values()) / len(values), 4)
 
 
 def restored_chunks(evaluation: Evaluation, task: BaseTask, method: NamedMethod) -> Iterator[Restored]:
-    """The images of an evaluation restored by a method, `CHUNK` at a time, on its device."""
+    """Restore the images of an evaluation by a method, `CHUNK` at a time, on its device."""
     for first in range(0, len(evaluation.images), CHUNK):
         chunk = range(first, min(first + CHUNK, len(evaluation.images)))
         yield restore_chunk(evaluation, task, method, chunk)
 
 
 def task_names(tasks: Sequence[BaseTask]) -> list[str]:
-    """The tasks' names, numbered where a mixture has one twice, with other settings."""
+    """List the tasks' names, numbered where a mixture has one twice, with other settings."""
     known = [task.name for task in tasks]
     return [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
 
 
 def save_sheet(rows: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Rows of titled images as one picture."""
+    """Write rows of titled images as one picture."""
     buffer = io.BytesIO()
     sheet(rows).save(buffer, "png")
     write_atomically(path, buffer.getvalue())
