@@ -157,12 +157,13 @@ def restore(
     from firm._util.distributed import ranks
     from firm._util.text import image_size, noise_level
     from firm._util.text import settings as parse
+    from firm.acceleration import tiled
     from firm.cli.degradation import Degradation, refuse_mixtures, refuse_others_options
     from firm.cli.models import channels_of, load_model
     from firm.cli.pictures import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
-    from firm.restoration import ProblemError, tiled
+    from firm.restoration import ProblemError
     from firm.restoration.names import shown
     from firm.restoration.run import Job, restore_files
 
