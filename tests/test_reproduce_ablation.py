@@ -24,7 +24,14 @@ def settings(tmp_path, monkeypatch):
     def small(self, settings, data):
         config = real(self, settings, data)
         return dataclasses.replace(
-            config, network=TINY, batch_size=2, epochs=2, steps_per_epoch=1, warm_start_epochs=1, ema_from_epoch=0, bf16=False
+            config,
+            network=TINY,
+            batch_size=2,
+            epochs=2,
+            steps_per_epoch=1,
+            warm_start_epochs=1,
+            ema_from_epoch=0,
+            bf16=False,
         )
 
     monkeypatch.setattr(Variant, "config", small)

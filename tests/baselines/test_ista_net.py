@@ -274,9 +274,10 @@ def test_it_trains_and_comes_back_from_its_file(make, tmp_path, pictures, optimi
 
 @pytest.mark.parametrize(
     "settings",
-    [["accumulation_steps=2"], ["recompute=calls"], ["mixture=[{name: deblurring}, {name: fourier, lines: 6}]"], ["bf16=true"]],
+    [["accumulation_steps=2"], ["recompute=calls"],
+     ["mixture=[{name: deblurring}, {name: fourier, lines: 6}]"], ["bf16=true"]],
     ids=lambda s: s[0].split("=")[0],
-)
+)  # fmt: skip
 def test_the_engines_switches_work_with_it(make, tmp_path, settings):
     result = train(make(*settings, "epochs=1", "steps_per_epoch=2", "val_images=2"), RANK, progress=False)
     assert result["psnr"] > 0
@@ -300,7 +301,7 @@ def test_the_configuration_is_the_papers_network():
     assert sum(p.numel() for p in objective.build().parameters()) == 347_346
     assert config.mask == "fresh"
     assert config.compile_workers == 0
-    needed = estimate(config)
+    needed = estimate(config, torch.device("cpu"))
     assert needed["parameters"] == 347_346
     # Multiply-adds of a training call: 6 convolutions, and the 2 of the backward transform once more.
     assert needed["GFLOP per network call"] == pytest.approx(

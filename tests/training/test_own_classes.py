@@ -194,7 +194,7 @@ def test_classes_that_do_not_load_are_told_without_a_traceback(setting, name, me
 @pytest.mark.parametrize(
     ("name", "message"),
     [("Fails", r"Fails\(width\): width must be even"), ("Net", "unexpected keyword argument 'depth'"),
-     ("Unsaved", "saved as JSON, and cannot be")],
+     ("Unsaved", "is saved as JSON")],
 )  # fmt: skip
 def test_networks_that_cannot_be_built(name, message, make):
     arguments = {"Fails": ", width: 3", "Net": ", depth: 3", "Unsaved": ""}[name]
@@ -278,7 +278,8 @@ def test_own_tasks_train_in_a_mixture(make, tmp_path):
 
 
 def test_the_weights_of_a_mixture_reach_the_batch(make):
-    config = make("mixture=[{name: denoising, weight: 3}, {name: fourier, weight: 1}, {name: deblurring}]", "batch_size=23")
+    entries = "[{name: denoising, weight: 3}, {name: fourier, weight: 1}, {name: deblurring}]"
+    config = make(f"mixture={entries}", "batch_size=23")
     images = Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20)
     trainer = Trainer(config, RANK, images)
     assert trainer.loss.counts == [13, 5, 5]

@@ -81,17 +81,6 @@ def test_an_edited_objective_or_network_is_noticed_too(make, tmp_path, edited):
         refuse_another_run(tmp_path, config)
 
 
-def test_a_run_from_before_digests_goes_on(own, make, tmp_path):
-    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_start_epochs=0"]
-    train(make(*settings, "epochs=1"), RANK, progress=False)
-    code = tmp_path / "run" / "code.json"
-    assert list(json.loads(code.read_text())) == [f"{own}:Mine"]
-    code.unlink()
-    own.write_text(CODE + "# edited\n")
-    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
-    assert code.is_file()  # and is kept from now on
-
-
 def test_digests_that_cannot_be_read_are_told(own, make, tmp_path):
     settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_start_epochs=0"]
     train(make(*settings, "epochs=1"), RANK, progress=False)
@@ -256,7 +245,7 @@ def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(every, co
                     "    def validate(self, net, images, picture):\n"
                     f"        return {{'score': len(Path({str(mended)!r}).read_text())}}\n"
                     )  # fmt: skip
-    words = ["train", config_file, f"objective={file}:Own", "epochs=1", "warm_start_epochs=0", f"validate_every={every}"]
+    words = ["train", config_file, f"objective={file}:Own", "epochs=1", f"validate_every={every}"]
     ways = (f"init_from={out / 'model.safetensors'} and another out=", f"delete {out / 'code.json'} and give the same")
     told = call(*words, f"out={out}")
     assert told.exit_code == 1

@@ -186,9 +186,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
             raise ConfigError(f"{path}: no such configuration file") from error
         except (OSError, yaml.YAMLError, UnicodeDecodeError, RepeatedKeyError) as error:
             raise ConfigError(f"{path}: not a file of settings that can be read: {_why(error)}") from error
-        require(
-            read is not None, f"{path}: the file is empty, or all comments", ConfigError
-        )
+        require(read is not None, f"{path}: the file is empty, or all comments", ConfigError)
         require(isinstance(read, dict), f"{path}: expected settings, one 'key: value' a line", ConfigError)
         values |= {str(key): value for key, value in read.items()}
     for text in overrides:

@@ -136,9 +136,7 @@ class Feed:
             x = self._cropped(r, self.resident, index, device)
         else:
             x = self._cropped(r, read, None, device)
-        mirrored = (
-            r.rand(1, 1, 1, device=device) < 0.5
-        )  # drawn in any case: the rest is the same
+        mirrored = r.rand(1, 1, 1, device=device) < 0.5  # drawn in any case: the rest is the same
         return torch.where(mirrored, x.flip(-1), x) if self.config.flips else x
 
     def _cropped(self, r: Rows, data: Tensor, index: Tensor | None, device: torch.device) -> Tensor:
