@@ -8,7 +8,7 @@ from firm._model import Firm, Solver
 from firm._util.distributed import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
-from firm.training.initial_weights import check_alike, deepened, grown, narrowed
+from firm.training.initial_weights import _check_alike, deepened, grown, narrowed
 from firm.training.log import read_log
 from firm.training.loop import train
 from firm.training.objectives import ConfigError
@@ -115,21 +115,21 @@ def test_weights_that_would_mean_something_else_are_refused():
     one, two = PriorResUNet(widths=(4, 8)), ResUNet(widths=(4, 8))
     context, both = (ResUNet(widths=(4, 8), extra=extra) for extra in (("context",), ("previous", "context")))
     with pytest.raises(ConfigError, match="cannot be given the previous iterate as well"):
-        check_alike(context, both, "a.safetensors", "balanced")
-    check_alike(two, both, "a.safetensors", "balanced")
-    check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
-    check_alike(two, one, "a.safetensors", "prior")
-    check_alike(one, two, "a.safetensors", "bridge")
+        _check_alike(context, both, "a.safetensors", "balanced")
+    _check_alike(two, both, "a.safetensors", "balanced")
+    _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
+    _check_alike(two, one, "a.safetensors", "prior")
+    _check_alike(one, two, "a.safetensors", "bridge")
     with pytest.raises(ConfigError, match=r"images of 3 channels, and this run has channels=1: .* another number"):
-        check_alike(two, ResUNet(1, widths=(4, 8)), "a.safetensors", "balanced")
+        _check_alike(two, ResUNet(1, widths=(4, 8)), "a.safetensors", "balanced")
     with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
-        check_alike(one, two, "a.safetensors", "balanced")
+        _check_alike(one, two, "a.safetensors", "balanced")
 
     class Three(ResUNet):
         images = 3
 
     with pytest.raises(ConfigError, match="has a ResUNet, which sees other images"):
-        check_alike(two, Three(widths=(4, 8)), "a.safetensors", "balanced")
+        _check_alike(two, Three(widths=(4, 8)), "a.safetensors", "balanced")
 
 
 def test_other_networks_do_not_grow():

@@ -16,6 +16,7 @@ from firm._util.device import default_device, wait
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine, peak_megabytes
+from firm.bench import table
 from firm.data.images import Images
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import compile_beforehand, estimate, matrix_rate
@@ -109,19 +110,14 @@ def measure_speed(
 
 
 def bench_table(results: dict[str, Any]) -> Table:
-    """The measurements as a table."""
+    """Lay the measurements out as a table."""
     machine = results["machine"]
-    table = Table(title=f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
     columns = ("mode", "batch", "images/s", "ms a\nstep", "peak\nMB", "of matrix\nrate", "start,\ns", "gradient\nerror")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "mode" else "right", no_wrap=True)
-    for row in results["rows"]:
-        if "error" in row:
-            table.add_row(row["mode"], str(row["batch"]), row["error"])
-            continue
-        table.add_row(
-            row["mode"], str(row["batch"]), f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}",
-            f"{row['peak_mb']:.0f}", f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
-            f"{row['gradient error']:.1e}" if "gradient error" in row else "",
-        )  # fmt: skip
-    return table
+    rows = [
+        (row["mode"], row["batch"], row["error"]) if "error" in row
+        else (row["mode"], row["batch"], f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}", f"{row['peak_mb']:.0f}",
+              f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
+              f"{row['gradient error']:.1e}" if "gradient error" in row else "")
+        for row in results["rows"]
+    ]  # fmt: skip
+    return table(f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", columns, rows)

@@ -28,7 +28,7 @@ from firm.networks import PriorUNet
 from firm.operators import LinearOperator
 from firm.operators.base import per_sample
 from firm.training.objectives import Batch, ConfigError, Objective
-from firm.training.validation import mean, scored
+from firm.training.validation import scored
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -62,7 +62,7 @@ class Bridge(Objective):
         filling, eps = batch.randn(), batch.randn()
         n = (batch.t * INTERVALS).long().clamp(0, INTERVALS - 1)
         parts = [
-            between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
+            _between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
             for op, y, _, rows in batch.measure_each()
         ]
         x, degraded, target, counts = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -77,13 +77,12 @@ class Bridge(Objective):
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
             return i2sb(net, op, y, sigma, steps=SAMPLER_STEPS, conditioned=self.conditioned, generator=generator)
 
-        device = next(net.parameters()).device
-        values = scored(NamedMethod("I2SB", run, SAMPLER_STEPS), self.config, images, device, picture)
-        return {"psnr": mean(values), **{f"psnr {name}": value for name, value in values.items()}}
+        method = NamedMethod("I2SB", run, SAMPLER_STEPS)
+        return scored(method, self.config, images, picture, "psnr", next(net.parameters()).device)
 
 
 @torch.no_grad()
-def between(
+def _between(
     op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw x_n ~ q(x_n | clean, degraded), in float32 and without waiting for the device.

@@ -107,7 +107,7 @@ def precompile(config_file: Path, workers: int, device: str) -> bool:
     """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
-    program = "import sys; from firm.training.estimate import compile_share; compile_share(*sys.argv[1:])"
+    program = "import sys; from firm.training.estimate import _compile_share; _compile_share(*sys.argv[1:])"
     command = [sys.executable, "-c", program, str(config_file), device]
     running = [
         subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
@@ -117,7 +117,7 @@ def precompile(config_file: Path, workers: int, device: str) -> bool:
     return not any(codes)
 
 
-def compile_share(config_file: str, device_name: str, worker: str, workers: str) -> None:
+def _compile_share(config_file: str, device_name: str, worker: str, workers: str) -> None:
     """Compile every `workers`-th distinct block, for one device."""
     config, device = load_config(config_file), torch.device(device_name)
     objective = objective_class(config.objective)(config)

@@ -29,7 +29,7 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
         raise ConfigError(f"init_from: {error}") from error
     weights, target = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
-        check_alike(loaded, net, path, objective)
+        _check_alike(loaded, net, path, objective)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
             weights = narrowed(weights, target, loaded.images)
         if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
@@ -42,7 +42,7 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     return weights
 
 
-def check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
+def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
     """Refuse weights whose shapes fit, or can be made to, but which mean something else in this network."""
 
     def need(condition: bool, message: str) -> None:

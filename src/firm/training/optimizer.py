@@ -38,14 +38,14 @@ class Muon(Optimizer):
                 if p.grad is not None:
                     if not self.state[p]:
                         self.state[p]["momentum"] = torch.zeros_like(p)
-                    shapes.setdefault(as_matrix(p).shape, []).append(p)
+                    shapes.setdefault(_as_matrix(p).shape, []).append(p)
             for shape, params in shapes.items():
                 self._update(shape, params, group)
 
     def _update(self, shape: torch.Size, params: list[nn.Parameter], group: dict[str, Any]) -> None:
-        gradients = torch.stack([as_matrix(p.grad) for p in params if p.grad is not None])
+        gradients = torch.stack([_as_matrix(p.grad) for p in params if p.grad is not None])
         buffers = [self.state[p]["momentum"] for p in params]
-        before = torch.stack([as_matrix(b) for b in buffers])
+        before = torch.stack([_as_matrix(b) for b in buffers])
         after = before.lerp(gradients, 1 - group["momentum"])
         scale = group["lr"] * 0.2 * max(shape) ** 0.5
         update = scale * orthogonalize(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
@@ -62,13 +62,13 @@ class Muon(Optimizer):
         torch._foreach_add_(weights, updates, alpha=-1)
 
 
-def as_matrix(weight: Tensor) -> Tensor:
+def _as_matrix(weight: Tensor) -> Tensor:
     """Make a weight (first dimension) x (all others): in channels_last a view, with columns in another order."""
     return weight if weight.ndim == 2 else weight.movedim(1, -1).flatten(1)
 
 
 def _like(matrix: Tensor, weight: Tensor) -> Tensor:
-    """Undo `as_matrix` for a matrix of the shape of `weight`."""
+    """Undo `_as_matrix` for a matrix of the shape of `weight`."""
     if weight.ndim == 2:
         return matrix
     outputs, inputs, *kernel = weight.shape

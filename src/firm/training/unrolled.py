@@ -13,7 +13,7 @@ from firm.evaluation import NamedMethod
 from firm.networks import ISTANet
 from firm.operators import Identity
 from firm.training.objectives import Batch, Objective
-from firm.training.validation import mean, scored
+from firm.training.validation import scored
 
 SYMMETRY = 0.01  # weight of the symmetry residuals
 
@@ -39,5 +39,4 @@ class Unrolled(Objective):
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """Score by the PSNR of the restored images, averaged over the tasks too where there are several."""
         method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
-        device = next(net.parameters()).device
-        return {"psnr": mean(scored(method, self.config, images, device, picture))}
+        return scored(method, self.config, images, picture, "psnr", next(net.parameters()).device)
