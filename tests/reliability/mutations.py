@@ -220,7 +220,7 @@ MUTATIONS = [
              'for key in ("time_scale", "groups"):', "for key in ():",
              "training/test_loop.py::test_init_from_starts_with_the_weights_of_a_model"),
     Mutation("plain network: any network for any objective", "training/config_checks.py",
-             "require(name in fits,", "require(True,", "test_res_unet.py::test_a_configuration_names_it"),
+             '(fit, f"network: obj', '(True, f"network: obj', "test_res_unet.py::test_a_configuration_names_it"),
     Mutation("demosaicing: rows and columns swapped", "tasks/demosaicing.py",
              "place // 2 :: 2, place % 2 :: 2", "place % 2 :: 2, place // 2 :: 2", "tasks/test_demosaicing.py"),
     Mutation("demosaicing: a raw picture stays gray", "restoration/degraded.py",

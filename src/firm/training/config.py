@@ -192,9 +192,12 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     for text in overrides:
         _override(values, text)
     hints = typing.get_type_hints(TrainConfig)
-    for key in values:
-        require(key in hints, f"no setting {key!r}{_meant(key, hints)}", ConfigError)
-    config = TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
+    unknown = next((key for key in values if key not in hints), None)
+    require(unknown is None, f"no setting {unknown!r}{_meant(str(unknown), hints)}", ConfigError)
+    coerced = {key: _coerced(value, hints[key]) for key, value in values.items()}
+    wrong = next((f"{key} must be {what}, got {values[key]!r}" for key, (_, what) in coerced.items() if what), "")
+    require(not wrong, wrong, ConfigError)
+    config = TrainConfig(**{key: value for key, (value, _) in coerced.items()})
     # an empty name would be the current folder
     require(config.out, f"out must name a folder for the run, such as {TrainConfig.out}; it is empty", ConfigError)
     return config
@@ -244,41 +247,31 @@ def _meant(key: str, known: Iterable[str]) -> str:
     return f"; did you mean {found!r}?" if found else did_you_mean(key, known)
 
 
-def _coerce(key: str, value: Any, kind: Any) -> Any:
-    """Bring a YAML value to the field's type: 1e-4 is a string to YAML, and a list must become a tuple."""
-
-    def need(condition: object, what: str) -> None:
-        require(condition, f"{key} must be {what}, got {value!r}", ConfigError)
-
-    origin = typing.get_origin(kind)
+def _coerced(value: Any, kind: Any) -> tuple[Any, str]:
+    """Bring a YAML value to a field's type, 1e-4 is a string to YAML; also say what it must be, where it is not."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        choices = [str(c) for c in typing.get_args(kind)]
-        found = value in choices if isinstance(value, str) else False
-        hint = did_you_mean(str(value), choices)
-        require(found, f"{key} must be one of {', '.join(choices)}, got {value!r}{hint}", ConfigError)
-        return value
+        fits = isinstance(value, str) and value in arguments
+        return value, "" if fits else f"one of {', '.join(arguments)}{did_you_mean(str(value), arguments)}"
     if origin is types.UnionType:
-        need(isinstance(value, str | dict), "a preset's name or a set of arguments")
-        return value
+        return value, "" if isinstance(value, str | dict) else "a preset's name or a set of arguments"
+    if origin is tuple and arguments[0] in (int, float):
+        items = value if isinstance(value, list | tuple) else [value]
+        found = [_coerced(item, arguments[0]) for item in items]
+        return tuple(v for v, _ in found), next((what for _, what in found if what), "")
     if origin is tuple:
-        element = typing.get_args(kind)[0]
-        if element in (int, float):
-            items = value if isinstance(value, list | tuple) else [value]
-            return tuple(_coerce(key, item, element) for item in items)
         fits = isinstance(value, list | tuple) and all(isinstance(item, dict) for item in value)
-        need(fits, "a list of tasks such as [{name: denoising, sigma: [0.1, 0.3]}]")
-        return tuple(value)
+        return tuple(value) if fits else (), "" if fits else "a list of tasks such as [{name: denoising, sigma: 0.1}]"
     if kind is str:
-        hint = " (a task with settings goes into mixture: [{name: ..., ...}])" if key == "task" else ""
-        need(not isinstance(value, list | dict), f"text{hint}")
-        return "" if value is None else str(value)
+        wrong = "text (a task with settings goes into mixture: [{name: ..., ...}])"
+        return "" if value is None else str(value), wrong if isinstance(value, list | dict) else ""
     if kind is bool:
-        need(isinstance(value, bool), "true or false")
-        return value
+        return value, "" if isinstance(value, bool) else "true or false"
     try:
-        number = float("nan") if isinstance(value, bool) else float(value)
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    whole = kind is int
-    need(math.isfinite(number) and (not whole or number == int(number)), "a whole number" if whole else "a number")
-    return int(number) if whole else number
+        number = math.nan
+    if kind is float:
+        return number, "" if math.isfinite(number) else "a number"
+    fits = math.isfinite(number) and number == int(number)
+    return int(number) if fits else 0, "" if fits else "a whole number"

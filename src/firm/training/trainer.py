@@ -45,7 +45,7 @@ class Trainer:
             f"({ranks.world} x {config.accumulation_steps})",
             ConfigError,
         )
-        self.config, self.ranks, self.complex = config, ranks, images.complex
+        self.config, self.ranks, self.complex, self.total_steps = config, ranks, images.complex, config.total_steps
         kind = objective_class(config.objective)
         with custom_code(objective=kind, network=config.network_class()):
             self.objective = kind(config)
@@ -77,7 +77,7 @@ class Trainer:
     def progress(self) -> float:
         """Share of the run that is done: of the steps, or of the minutes."""
         c = self.config
-        return min(1.0, self.elapsed / (60 * c.max_minutes) if c.max_minutes else self.step / c.total_steps)
+        return min(1.0, self.elapsed / (60 * c.max_minutes) if c.max_minutes else self.step / self.total_steps)
 
     def _before(self, epoch: int) -> bool:
         """Whether the run has not reached this epoch (with max_minutes: this share of the minutes)."""
