@@ -27,6 +27,7 @@ from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
+from firm.training import loop
 from firm.training.config import ConfigError, dump_config, load_config
 from firm.training.log import Progress, read_log
 from firm.training.loop import train
@@ -203,6 +204,17 @@ def test_two_processes_share_one_clock(make, tmp_path):
     run_two_processes(config, tmp_path)
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) > 1  # saved in between, not only at the end
     assert 0.05 <= read_log(tmp_path / "run")[-1]["minutes"] < 0.5
+
+
+def test_a_step_asks_the_other_processes_once(make, monkeypatch):
+    """For the clock and for whether to stop; the answer is read in the next step."""
+    asked = []
+    monkeypatch.setattr(loop, "joined", lambda: True)
+    monkeypatch.setattr(loop.dist, "all_reduce", lambda tensor, *_: asked.append(tensor.tolist()))
+    result = train(make("epochs=1", "val_images=0", "log_every=10"), RANK, progress=False)
+    assert len(asked) == result["steps_now"] == 10
+    assert result["minutes"] == round(asked[-2][0] / 60, 3)
+    assert not any(stop for _, stop in asked)
 
 
 def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):

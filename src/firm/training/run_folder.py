@@ -196,15 +196,15 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
     """Raise ValueError if the state read from a checkpoint cannot be that of a run whose state is `now`."""
     missing = sorted(now.keys() - state.keys())
     require(not missing, f"it lacks {', '.join(missing)}")
-    step, elapsed, best = state["step"], state["elapsed"], state["best"]
+    step, elapsed, best, saved = (state[key] for key in ("step", "elapsed", "best", "optimizers"))
     require(type(step) is int and 0 <= step <= MOST_STEPS, f"it claims to be of step {step}")
-    old = isinstance(elapsed, int | float) and math.isfinite(elapsed) and elapsed >= 0
-    require(old, f"it claims to be {elapsed} seconds old")
-    require(isinstance(best, int | float) and not math.isnan(best), f"its best score is {best}")
+    require(
+        0 <= elapsed < math.inf and not math.isnan(best),
+        f"it claims to be {elapsed} seconds old, with a score of {best}",
+    )
     for key in ("net", "average", "balance"):
         require(_shapes(state[key]) == _shapes(now[key]), f"the tensors of its {key} are not those of this run")
-    several = isinstance(state["optimizers"], list) and len(state["optimizers"]) == len(optimizers)
-    fit = several and all(_fits(o, saved) for o, saved in zip(optimizers, state["optimizers"], strict=True))
+    fit = len(saved) == len(optimizers) and all(map(_fits, optimizers, saved))
     require(fit, "its optimizers are not those of this run")
     broken = [v for key in ("optimizers", "balance") for v in _tensors(state[key]) if not finite(v)]
     for key in ("net", "average"):  # a network may have infinite constants, as a mask, from the beginning
@@ -214,18 +214,12 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
 
 def _fits(optimizer: Optimizer, saved: Any) -> bool:
     """Whether a saved state is that of an optimizer; torch takes over moments of any shape, and fails later."""
-    try:
-        groups = [len(group["params"]) for group in saved["param_groups"]]
-        indices = [i for group in saved["param_groups"] for i in group["params"]]
-        moments = dict(saved["state"])
-    except (TypeError, KeyError, ValueError):
-        return False
+    groups = [group["params"] for group in saved["param_groups"]]
     params = [p for group in optimizer.param_groups for p in group["params"]]
-    fits = groups == [len(group["params"]) for group in optimizer.param_groups] and moments.keys() <= set(indices)
-    return fits and all(
+    return list(map(len, groups)) == [len(group["params"]) for group in optimizer.param_groups] and all(
         v.ndim == 0 or v.shape == param.shape
-        for index, param in zip(indices, params, strict=True)
-        for v in _tensors(moments.get(index, {}))
+        for index, param in zip([i for group in groups for i in group], params, strict=True)
+        for v in _tensors(saved["state"].get(index, {}))
     )
 
 
