@@ -78,7 +78,7 @@ class Bridge(Objective):
             return i2sb(net, op, y, sigma, steps=SAMPLER_STEPS, conditioned=self.conditioned, generator=generator)
 
         method = NamedMethod("I2SB", run, SAMPLER_STEPS)
-        return scored(method, self.config, images, picture, "psnr", next(net.parameters()).device)
+        return scored(method, self.config, images, next(net.parameters()).device, picture)
 
 
 @torch.no_grad()

@@ -39,4 +39,4 @@ class Unrolled(Objective):
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """Score by the PSNR of the restored images, averaged over the tasks too where there are several."""
         method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
-        return scored(method, self.config, images, picture, "psnr", next(net.parameters()).device)
+        return scored(method, self.config, images, next(net.parameters()).device, picture)

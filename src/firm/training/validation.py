@@ -27,15 +27,20 @@ CHUNK = 16  # images restored at once
 
 def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
     """Score a model by PSNR for every N of ``val_steps``, as `scored` does; the picture shows the first N."""
-    result: dict[str, float] = {}
+    result, device = dict[str, float](), next(model.parameters()).device
     for N in config.val_steps:
         shown = picture if config.val_steps[0] == N else None
-        result |= scored(firm_method(model, N), config, images, shown, f"psnr N={N}", next(model.parameters()).device)
+        result |= scored(firm_method(model, N), config, images, device, shown, f"psnr N={N}")
     return result
 
 
 def scored(
-    method: NamedMethod, config: TrainConfig, images: Images, picture: Path | None, name: str, device: torch.device
+    method: NamedMethod,
+    config: TrainConfig,
+    images: Images,
+    device: torch.device,
+    picture: Path | None,
+    name: str = "psnr",
 ) -> dict[str, float]:
     """Score a method by PSNR on held-out images: over all tasks of a configuration, then in each of several.
 
@@ -46,12 +51,12 @@ def scored(
     ----------
     method, config, images
         What restores, the run's configuration, and the images.
+    device
+        Where to measure and restore.
     picture
         Where to write a picture of the first images of each task: truth, measurement, restoration.
     name
         The key of the score over all tasks; those of the tasks begin with it.
-    device
-        Where to restore.
     """
     tasks = config.make_tasks(mask="shared")
     evaluation = Evaluation(images, tasks, device=device)
