@@ -55,7 +55,7 @@ def damaged_files(folder: Path, rng: random.Random, count: int = 200) -> Result:
     import firm
     from firm.training.run_folder import Checkpoints
 
-    config = tiny_config(folder, rng, "keep: 2\n")
+    config = tiny_config(folder, rng, "keep_checkpoints: 2\n")
     run = folder / "run"
     assert firm_command("train", config, f"out={run}").returncode == 0
     about = _network(config)
