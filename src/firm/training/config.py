@@ -180,10 +180,9 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     """
     values: dict[str, Any] = {}
     if path is not None:
+        require(Path(path).exists(), f"{path}: no such configuration file", ConfigError)
         try:
             read = read_yaml(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise ConfigError(f"{path}: no such configuration file") from error
         except (OSError, yaml.YAMLError, UnicodeDecodeError, RepeatedKeyError) as error:
             raise ConfigError(f"{path}: not a file of settings that can be read: {_why(error)}") from error
         require(read is not None, f"{path}: the file is empty, or all comments", ConfigError)

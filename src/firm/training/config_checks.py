@@ -38,8 +38,6 @@ def check(c: TrainConfig) -> None:
         _need(*((getattr(c, key) == getattr(type(c), key), why) for key, why in unused(c).items()))
         if objective.measures:
             _check_tasks(c, objective)
-    except ConfigError:
-        raise
     except ValueError as error:  # of `require`, the user's code, the tasks
         hint = did_you_mean(c.objective, NAMED) if str(error).startswith("no objective") else ""
         raise ConfigError(f"{error}{hint}") from error

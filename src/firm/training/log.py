@@ -39,12 +39,11 @@ class Log:
     def write(self, row: dict[str, Any]) -> None:
         """Record a row, whole or not at all; its numbers go to TensorBoard under their keys."""
         line, end = f"{json.dumps(row)}\n".encode(), self._file.seek(0, os.SEEK_END)
-        try:
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._file.truncate, end)
             while line:  # a disk that fills up takes a part first, and refuses the rest
                 line = line[self._file.write(line) :]
-        except OSError:
-            self._file.truncate(end)
-            raise
+            undo.pop_all()
         for key, value in row.items() if self._board is not None else ():
             if key != "step" and isinstance(value, int | float):
                 self._board.add_scalar(key, value, row["step"])
