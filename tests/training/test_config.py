@@ -58,7 +58,7 @@ def test_the_papers_numbers():
 
 def test_overrides_and_types(tmp_path):
     path = tmp_path / "c.yaml"
-    path.write_text("rate: 1e-3\nmixture: [{name: denoising}]\n")
+    path.write_text("lr: 1e-3\nmixture: [{name: denoising}]\n")
     c = load_config(path, ["lr=2e-4", "batch_size=64", "flips=true", "val_steps=[1, 2]", "max_minutes=6"])
     assert (c.lr, c.batch_size, c.flips, c.val_steps, c.max_minutes) == (2e-4, 64, True, (1, 2), 6.0)
     assert c.tasks() == [{"name": "denoising", "weight": 1.0}]
@@ -168,7 +168,7 @@ def test_wrong_files(tmp_path):
 
 def test_the_command_line_says_what_is_wrong(tmp_path):
     path = tmp_path / "c.yaml"
-    path.write_text("batch: 4\n")
+    path.write_text("batch_size: 4\n")
     for arguments, message in ((["bacth=3"], "did you mean 'batch_size'"), ([], "data is not set")):
         result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
         assert result.exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import math
 import types
@@ -184,7 +185,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         try:
             read = read_yaml(Path(path).read_text())
         except (OSError, yaml.YAMLError, UnicodeDecodeError, RepeatedKeyError) as error:
-            raise ConfigError(f"{path}: not a file of settings that can be read: {_why(error)}") from error
+            raise ConfigError(f"{path}: {_why(error)}") from error
         require(read is not None, f"{path}: the file is empty, or all comments", ConfigError)
         require(isinstance(read, dict), f"{path}: expected settings, one 'key: value' a line", ConfigError)
         values |= {str(key): value for key, value in read.items()}
@@ -230,8 +231,9 @@ def _override(values: dict[str, Any], text: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    what = "not valid YAML: " if isinstance(error, yaml.YAMLError) else ""
-    return f"{what}{(isinstance(error, OSError) and error.strerror) or error}"
+    if isinstance(error, OSError):
+        return f"not a file of settings that can be read ({error.strerror})"
+    return str(error) if isinstance(error, RepeatedKeyError) else f"not valid YAML: {error}"
 
 
 def _meant(key: str, known: Iterable[str]) -> str:
@@ -242,7 +244,8 @@ def _meant(key: str, known: Iterable[str]) -> str:
         initials = (len(others) > 1 and key == "".join(w[0] for w in others)) or name == "".join(w[:1] for w in words)
         return initials or set(words) <= set(others) or (len(others) == 1 and name in words)
 
-    found = next((name for name in known if alike(name)), None)
+    misspelled = difflib.get_close_matches(key, list(known), 1, 0.8)
+    found = next((name for name in [*misspelled, *known] if name in misspelled or alike(name)), None)
     return f"; did you mean {found!r}?" if found else did_you_mean(key, known)
 
 
