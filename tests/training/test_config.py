@@ -169,7 +169,7 @@ def test_wrong_files(tmp_path):
 def test_the_command_line_says_what_is_wrong(tmp_path):
     path = tmp_path / "c.yaml"
     path.write_text("batch_size: 4\n")
-    for arguments, message in ((["bacth=3"], "did you mean 'batch_size'"), ([], "data is not set")):
+    for arguments, message in ((["bacth_size=3"], "did you mean 'batch_size'"), ([], "data is not set")):
         result = CliRunner().invoke(app, ["train", str(path), f"out={tmp_path / 'x'}", *arguments])
         assert result.exit_code == 2
         assert says(result.output, message)
