@@ -286,7 +286,7 @@ def test_every_process_needs_room_for_every_task(make):
 
 
 def test_a_batch_that_does_not_divide(make):
-    with pytest.raises(ConfigError, match="multiple of processes x accumulate"):
+    with pytest.raises(ConfigError, match="multiple of processes x accumulation_steps"):
         train(make(), Ranks(0, 3, torch.device("cpu")), progress=False)
 
 
