@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
+from firm._util.checks import require
 from firm.operators.base import LinearOperator, per_sample
 
 T_MIN, T_MAX, TAU_MIN = 1e-3, 0.995, 0.1  # Table 7, "Hyperparameters"
@@ -32,21 +33,16 @@ def omega(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
 
 
 def stratified_times(
-    n: int,
-    *,
-    strata: int = 64,
-    t_min: float = T_MIN,
-    t_max: float = T_MAX,
-    generator: Generator | None = None,
-) -> Tensor:
+    n: int, *, strata: int = 64, t_min: float = T_MIN, t_max: float = T_MAX, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """`n` times in [t_min, t_max], each run of `strata` consecutive ones with one in every stratum, shuffled.
 
     Draw the times of many batches at once and slice them, and the strata are covered across batches too.
     """
-    if n < 1 or strata < 1 or not 0 <= t_min < t_max < 1:
-        raise ValueError(
-            f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}"
-        )
+    require(
+        n >= 1 and strata >= 1 and 0 <= t_min < t_max < 1,
+        f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}",
+    )
     runs = -(-n // strata)
     order = torch.rand(runs, strata, generator=generator).argsort(dim=1).flatten()[:n]
     position = (order + torch.rand(n, generator=generator)) / strata
@@ -58,23 +54,15 @@ Reduction = Literal["mean", "sum"]
 
 
 def velocity_error(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-    reduction: Reduction = "mean",
-) -> Tensor:
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
     """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
 
     See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
     """
     x_t = interpolate(x_0, x_1, t)
-    z = model.posterior_mean(op, x_t, t, y, sigma=sigma, check=False)
+    z = model.posterior_mean(op, x_t, t, y, sigma=sigma)
     scale = per_sample(tau(t, tau_min), x_t)
     v, v_target = (z - x_t) / scale, (x_1 - x_t) / scale
     squares = (v - v_target).square().flatten(1)
@@ -102,18 +90,10 @@ def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min:
 
 
 def velocity_loss(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-    weights: Weights = "omega",
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
     reduction: Reduction = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
     Parameters

@@ -174,15 +174,23 @@ def test_warm_start_then_the_solver(make, monkeypatch):
 
 
 @pytest.mark.parametrize("objective", ["paper", "balanced"])
-def test_the_loss_has_the_configured_tau_min(objective, make, monkeypatch):
+def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatch):
     """The settings of the run, other than the defaults, reach the velocity, its weight and the solver."""
-    given = ("tau_min=0.3", "reduction=mean", "t_min=0.8", "t_max=0.99", "warm_start_epochs=0", "task=denoising")
+    given = (
+        "rho=0.03",
+        "tau_min=0.3",
+        "reduction=mean",
+        "t_min=0.8",
+        "t_max=0.99",
+        "warm_start_epochs=0",
+        "task=denoising",
+    )
     config = make(*given, f"objective={objective}")
     trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
     seen = []
 
-    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
-        seen.append((x_t, t))
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None):
+        seen.append((x_t, t, self.solver))
         return torch.zeros_like(x_t, requires_grad=True)
 
     monkeypatch.setattr(firm.Firm, "posterior_mean", posterior_mean)
@@ -190,10 +198,11 @@ def test_the_loss_has_the_configured_tau_min(objective, make, monkeypatch):
     errors = []
     trainer.loss._objective.loss = lambda net, batch: errors.append((batch.x_1, *real(net, batch))) or errors[-1][1:]
     loss = trainer.loss(trainer.times(), 0, False)
-    ((_, t),) = seen
+    ((_, t, solver),) = seen
     ((x_1, error, _),) = errors
     tau = (1 - t).clamp(min=0.3)
     assert bool((tau == 0.3).all())
+    assert solver.rho == 0.03
     torch.testing.assert_close(error, x_1.square().mean((1, 2, 3)) / tau**2)
     if objective == "paper":
         torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())

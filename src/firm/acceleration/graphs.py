@@ -16,8 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from firm.operators.base import LinearOperator
-from firm.operators.cg import waits
+from firm.operators.base import LinearOperator, synchronizes
 
 Result = TypeVar("Result")
 Step = Callable[..., Tensor]
@@ -170,7 +169,7 @@ def structure(op: LinearOperator) -> tuple[Hashable, ...] | None:
     not certain (operators from outside the library, or that hold more than numbers) and where solving waits for the
     device.
     """
-    return None if waits(op) else _structure(op)
+    return None if synchronizes(op) else _structure(op)
 
 
 def _structure(op: object) -> tuple[Hashable, ...] | None:

@@ -22,7 +22,7 @@ from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
 from firm.networks import EXTRA, UNet
 from firm.operators import LinearOperator
-from firm.operators.grouped import group
+from firm.operators.compose import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
 
 if TYPE_CHECKING:

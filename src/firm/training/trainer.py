@@ -22,7 +22,7 @@ from firm._util.seeds import generator_for
 from firm.acceleration.compiled import compile_blocks
 from firm.data.images import Images
 from firm.operators import dot_test
-from firm.operators.cg import waits
+from firm.operators.base import synchronizes
 from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
@@ -257,4 +257,4 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
     except (ValueError, RuntimeError) as error:
         place = "" if isinstance(error, CustomCodeError) else f"the task {task.name}: "  # names its place
         raise ConfigError(f"{place}{error}") from error
-    return waits(op)
+    return synchronizes(op)
