@@ -188,7 +188,8 @@ def run_two_processes(config, tmp_path):
 def test_two_processes_give_the_weights_of_one(make, tmp_path):
     for objective in ("paper", "balanced"):
         settings = ["epochs=2", "val_images=0", f"objective={objective}", "flips=true", "lr=1e-4"]
-        single, double = make(*settings, out=f"one-{objective}"), make(*settings, out=f"two-{objective}")
+        single = make(*settings, out=f"one-{objective}")
+        double = make(*settings, "accumulation_steps=2", out=f"two-{objective}")
         train(single, RANK, progress=False)
         run_two_processes(double, tmp_path)
         one, two = (weights(tmp_path / f"{name}-{objective}") for name in ("one", "two"))
