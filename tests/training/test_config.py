@@ -132,7 +132,7 @@ def test_a_dump_loads_again(tmp_path):
         ("K=1000000000", "K must be at most 1000"),
         ("size=1000000000", "size must be at most 16384"),
         ("epochs=1000000000", "epochs x steps_per_epoch must be at most"),
-        ("seed=1e30", "less than 64 bits"),
+        ("seed=1e30", "seed must be a whole number from 0"),
         ("lr=.inf", "lr must be a number"),
         ("mixture=[{name: denoising, sigma: -1}]", "sigma, the noise level, .*0 or more, got -1"),
         ("mixture=[{name: denoising, sigma: abc}]", "sigma must be a number, got 'abc'"),

@@ -11,6 +11,7 @@ from torch import nn
 
 from firm._util.checks import require
 from firm._util.custom import is_custom
+from firm._util.seeds import require_seed
 from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS, UNet
 from firm.tasks import takes_mask
@@ -33,6 +34,7 @@ def check(c: TrainConfig) -> None:
     """Refuse impossible values and combinations with a `ConfigError`."""
     try:
         _check_values(c)
+        require_seed(c.seed)
         objective = objective_class(c.objective)
         _check_network(c, objective)
         _need(*((getattr(c, key) == getattr(type(c), key), why) for key, why in unused(c).items()))
@@ -73,7 +75,6 @@ def _check_values(c: TrainConfig) -> None:
     )
     _need(
         (c.total_steps <= MOST_STEPS, f"epochs x steps_per_epoch must be at most {MOST_STEPS}, got {c.total_steps}"),
-        (abs(c.seed) < 2**63, f"seed must have less than 64 bits, got {c.seed}"),
         (len(c.betas) == 2 and 0 <= min(c.betas) <= max(c.betas) < 1,
          f"betas must be two numbers in [0, 1), got {list(c.betas)}"),
         (0 <= c.ema_decay < 1, f"ema_decay must be in [0, 1), got {c.ema_decay}"),
