@@ -21,7 +21,7 @@ from firm.cli import app
 from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.tasks import BaseTask, Rows
-from firm.training.checkpoint import Checkpoints
+from firm.training.run_folder import Checkpoints
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples"

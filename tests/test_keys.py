@@ -12,7 +12,7 @@ from firm._util.distributed import Ranks
 from firm.restoration import Problem, ProblemError
 from firm.restoration.reading import read_kernel
 from firm.training.config import ConfigError, load_config
-from firm.training.images import load_sets
+from firm.training.feed import load_sets
 from firm.training.loop import train
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -118,8 +118,9 @@ NETWORK = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
 
 def test_train(stack, tmp_path):
     np.savez(tmp_path / "val.npz", images=values(2, 3, 32, 32, seed=2), more=values(3))
-    common = ["dataset=arrays", f"data={stack}", "size=32", NETWORK, "K=1", "batch=2", "epochs=1", "steps_per_epoch=2",
-              "warm_epochs=0", "task=denoising", "val_images=2", f"out={tmp_path / 'run'}"]  # fmt: skip
+    common = ["dataset=arrays", f"data={stack}", "size=32", NETWORK, "K=1", "batch_size=2", "epochs=1",
+              "steps_per_epoch=2", "warm_start_epochs=0", "task=denoising", "val_images=2",
+              f"out={tmp_path / 'run'}"]  # fmt: skip
     (tmp_path / "c.yaml").write_text("bf16: false\n")
     told = call("train", tmp_path / "c.yaml", *common)
     assert told.exit_code == 2

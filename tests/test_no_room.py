@@ -99,7 +99,8 @@ def test_no_room_for_the_lock_of_any_command(folder, model, tmp_path, monkeypatc
 
     settings = tmp_path / "c.yaml"
     settings.write_text(
-        f"dataset: folder\ndata: {folder}\nsize: 16\nbatch: 2\nepochs: 1\nwarm_epochs: 0\nout: {tmp_path / 'out'}\n"
+        f"dataset: folder\ndata: {folder}\nsize: 16\nbatch_size: 2\nepochs: 1\n"
+        f"warm_start_epochs: 0\nout: {tmp_path / 'out'}\n"
         "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
     )
     monkeypatch.setattr("filelock.FileLock.acquire", full)

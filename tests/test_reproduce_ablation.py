@@ -24,7 +24,14 @@ def settings(tmp_path, monkeypatch):
     def small(self, settings, data):
         config = real(self, settings, data)
         return dataclasses.replace(
-            config, network=TINY, batch=2, epochs=2, steps_per_epoch=1, warm_epochs=1, ema_from_epoch=0, bf16=False
+            config,
+            network=TINY,
+            batch_size=2,
+            epochs=2,
+            steps_per_epoch=1,
+            warm_start_epochs=1,
+            ema_from_epoch=0,
+            bf16=False,
         )
 
     monkeypatch.setattr(Variant, "config", small)
@@ -164,7 +171,7 @@ def test_a_network_of_other_settings_is_not_taken(settings, monkeypatch):
     moved = dataclasses.replace(settings, out=settings.out.rename(settings.out.parent / "moved"))
     assert ablation.trained(moved, Variant(RANDOM)) is not None  # where it lies does not matter
     small = Variant.config
-    monkeypatch.setattr(Variant, "config", lambda *given: dataclasses.replace(small(*given), rate=0.5))
+    monkeypatch.setattr(Variant, "config", lambda *given: dataclasses.replace(small(*given), lr=0.5))
     with pytest.raises(ValueError, match=r"was trained with other settings than ablation.yaml has: delete .*random"):
         ablation.trained(moved, Variant(RANDOM))
 

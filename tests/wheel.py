@@ -40,10 +40,10 @@ network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}
 K: 2
 objective: balanced
 optimizer: muon
-batch: 4
+batch_size: 4
 epochs: 1
 steps_per_epoch: 3
-warm_epochs: 0
+warm_start_epochs: 0
 val_images: 2
 out: run
 """

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from firm.operators import data_consistency as data_consistency
     from firm.restoration.advice import advice as advice
     from firm.tasks import Task as Task
-    from firm.training.balance import TimeBalance as TimeBalance
+    from firm.training.step import TimeBalance as TimeBalance
 
 _LINES = re.findall(r"^    from (\S+) import (\w+) as \2$", Path(__file__).read_text(encoding="utf-8"), re.MULTILINE)
 _SURFACE = {name: module for module, name in _LINES}

@@ -10,9 +10,9 @@ import torch
 from helpers import recordable, stirred
 
 import firm
-from firm.acceleration import _fast, graphs, recordings, replay
+from firm.acceleration import _fast, graphs
 from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
-from firm.acceleration.recordings import structure
+from firm.acceleration.graphs import structure
 from firm.networks import PriorUNet
 from firm.operators.compose import repeated
 from firm.tasks.deblurring import valid_blur
@@ -120,13 +120,13 @@ def as_on_a_gpu(monkeypatch):
     """Record and replay as on a GPU; returns the list of all recordings."""
     made = []
 
-    def record(function, trials):
+    def record(function, trials, before=None):
         made.append(Graph(function))
         return made[-1], made[-1].out
 
-    monkeypatch.setattr(recordings, "record", record)
-    monkeypatch.setattr(replay, "record", record)
-    monkeypatch.setattr(_fast, "recorded", lambda device: not graphs._eager.get())
+    monkeypatch.setattr(graphs, "record", record)
+    for module in (graphs, _fast):
+        monkeypatch.setattr(module, "recorded", lambda device: not graphs._eager.get())
     return made
 
 
@@ -166,7 +166,7 @@ def test_a_fast_prior_is_part_of_the_step_that_a_baseline_records(as_on_a_gpu):
     """A graph cannot be recorded while another is: on a GPU that ends with an error of CUDA."""
     net = stirred(PriorUNet(3, side=8, ch=8, mult=(1,), blocks=1, groups=4, attention=()), 0.2)
     quick, t = FastNetwork(net.requires_grad_(False)), torch.full((2,), 0.3)
-    step = replay.Replayed(lambda x: quick(x, t) + x)
+    step = graphs.replayed(lambda x: quick(x, t) + x, "cpu")
     for seed in (1, 2):
         x = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(seed))
         torch.testing.assert_close(step(x), net(x, t) + x, rtol=1e-5, atol=1e-5)
@@ -180,11 +180,11 @@ def test_work_on_a_gpu_is_recorded_unless_it_shall_run_eagerly():
         with graphs.eagerly():
             assert not graphs.recorded(cuda)
         assert not graphs.recorded(cuda)
-        assert not isinstance(replay.replayed(torch.neg, cuda), replay.Replayed)
+        assert graphs.replayed(torch.neg, cuda) is torch.neg
     assert graphs.recorded(cuda)
     assert not graphs.recorded(cpu)
-    assert isinstance(replay.replayed(torch.neg, "cuda"), replay.Replayed)
-    assert replay.replayed(torch.neg, "cpu") is torch.neg
+    assert graphs.replayed(torch.neg, "cuda") is not torch.neg
+    assert graphs.replayed(torch.neg, "cpu") is torch.neg
 
 
 def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):
@@ -202,10 +202,10 @@ def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):
     assert len(as_on_a_gpu) == len(ops)
     quick.posterior_mean(mask, x[:1], 0.5, mask.A(x[:1]), sigma=0.1)
     assert len(as_on_a_gpu) == len(ops) + 1
-    for side in range(16, 16 + 4 * recordings.KINDS, 4):
+    for side in range(16, 16 + 4 * graphs.KINDS, 4):
         x = torch.zeros(1, 3, side, side)
         quick.posterior_mean(ops[4], x, 0.5, x, sigma=0.1)
-    assert len(quick.recordings.kept) == recordings.KINDS  # the oldest are gone
+    assert len(quick.recordings.kept) == graphs.KINDS  # the oldest are gone
 
 
 class Mine(firm.operators.Mask):
@@ -242,10 +242,10 @@ def test_the_last_used_recordings_stay(model, as_on_a_gpu):
         x = torch.zeros(1, 3, side, side)
         quick.posterior_mean(firm.operators.Identity(), x, 0.5, x, sigma=0.1)
 
-    for side in (16, *range(20, 20 + 4 * recordings.KINDS, 4)):
+    for side in (16, *range(20, 20 + 4 * graphs.KINDS, 4)):
         call(side)
         call(16)
-    assert len(as_on_a_gpu) == recordings.KINDS + 1  # that of 16 was never made again
+    assert len(as_on_a_gpu) == graphs.KINDS + 1  # that of 16 was never made again
 
 
 def test_other_settings_of_the_solver_are_recorded_anew(model, as_on_a_gpu):

@@ -7,8 +7,8 @@ import torch
 from helpers import rand, recordable
 
 import firm
-from firm.acceleration.fused import has_fused
-from firm.acceleration.recordings import KINDS
+from firm.acceleration._fast import has_fused
+from firm.acceleration.graphs import KINDS
 from firm.networks.blocks import NormSwish
 from firm.networks.res_unet import Level, ResUNet
 

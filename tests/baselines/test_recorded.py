@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from firm.acceleration import fast_network, replay
+from firm.acceleration import fast_network, graphs
 from firm.baselines import pnp_flow
 from firm.operators import Blur, Identity, Mask, gaussian_kernel
 from flow_helpers import METHODS, network_for
@@ -27,8 +27,8 @@ def operators():
 @pytest.mark.parametrize("name", METHODS)
 def test_recorded_is_step_by_step(name, operator, monkeypatch):
     """In float64, where both round alike; twice, because the second time other measurements are replayed."""
-    recordings, record = [], replay.record
-    monkeypatch.setattr(replay, "record", lambda *a, **k: recordings.append(1) or record(*a, **k))
+    recordings, record = [], graphs.record
+    monkeypatch.setattr(graphs, "record", lambda *a, **k: recordings.append(1) or record(*a, **k))
     method, settings = METHODS[name]
     net, op = network(name), operators()[operator].to(DEVICE)
     for seed in (5, 6):
@@ -41,7 +41,7 @@ def test_recorded_is_step_by_step(name, operator, monkeypatch):
 
         found = restored()
         made = len(recordings)
-        with replay.eagerly():
+        with graphs.eagerly():
             expected = restored()
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
         assert made > 0
@@ -65,14 +65,14 @@ def test_a_recorded_step_follows_its_inputs_and_takes_gradients():
         x = x.detach().requires_grad_()
         return torch.autograd.grad(((x * weight) ** 2).sum() * t, x)[0]
 
-    step = replay.replayed(slope, torch.device(DEVICE))
-    assert isinstance(step, replay.Replayed)
+    step = graphs.replayed(slope, torch.device(DEVICE))
+    assert isinstance(step, graphs.Replayed)
     for value, t in ((1.0, 0.5), (-2.0, 1.0)):
         x = torch.full((2,), value, device=DEVICE)
         out = step(x, torch.tensor(t, device=DEVICE))
         torch.testing.assert_close(out, 2 * t * value * weight**2)
-    with replay.eagerly():
-        assert replay.replayed(slope, torch.device(DEVICE)) is slope
+    with graphs.eagerly():
+        assert graphs.replayed(slope, torch.device(DEVICE)) is slope
 
 
 def test_measurements_are_the_same_on_every_device():

@@ -186,7 +186,8 @@ def test_restore_and_train_and_reproduce_stop_too(pictures, tmp_path):
     save_model(tmp_path / "m" / "model.safetensors", 0)
     settings = tmp_path / "c.yaml"
     settings.write_text(
-        f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nbatch: 2\nepochs: 1\nwarm_epochs: 0\n"
+        f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nbatch_size: 2\nepochs: 1\n"
+        "warm_start_epochs: 0\n"
         f"out: {tmp_path / 'o'}\n"
         "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
     )

@@ -9,24 +9,22 @@ from torch import nn
 from torch.nn import functional as F
 
 import firm
-import firm.training.step
+import firm.training.trainer
 from firm._model import save_network
 from firm._util.distributed import Ranks
-from firm.acceleration.precompile import signatures
+from firm.acceleration.compiled import signatures
 from firm.baselines import as_denoiser
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.networks import DRUNet, GradientResStep, GradientStep, PriorUNet
 from firm.networks.denoisers import ResidualBlock
 from firm.tasks import Rows
-from firm.training.batch import Batch
 from firm.training.config import ConfigError, load_config
 from firm.training.denoiser import Denoiser
-from firm.training.logs import read_log
+from firm.training.log import read_log
 from firm.training.loop import train
-from firm.training.objectives import objective_class
-from firm.training.step import prepare
-from firm.training.trainer import Trainer
+from firm.training.objectives import Batch, objective_class
+from firm.training.trainer import Trainer, prepare
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 SMALL = dict(channels=3, side=8, ch=8, mult=(1, 2), blocks=1, attention=(4,), groups=4)
@@ -36,14 +34,14 @@ objective: denoiser
 mixture: [{name: denoising, sigma: [0.0, 0.25]}]
 dataset: folder
 size: 16
-batch: 8
+batch_size: 8
 epochs: 4
 steps_per_epoch: 10
-warm_epochs: 0
+warm_start_epochs: 0
 ema_from_epoch: 1
 ema_decay: 0.95
-rate: 1e-2
-rate_end: 1e-5
+lr: 1e-2
+lr_end: 1e-5
 val_images: 8
 bf16: false
 compile: false
@@ -248,7 +246,7 @@ def test_the_loss_is_the_mean_square_error(make):
 @pytest.mark.parametrize("kind", ["DRUNet", "GradientStep"])
 def test_a_denoiser_learns_and_is_loaded_by_name(kind, make, tmp_path, pictures):
     chosen = "network={widths: [8, 16], blocks: 1}" if kind == "DRUNet" else network(mult=[1], unshuffle=1)
-    result = train(make(chosen, "optimizer=muon", "batch=4"), RANK, progress=False)
+    result = train(make(chosen, "optimizer=muon", "batch_size=4"), RANK, progress=False)
     losses = [row["loss"] for row in read_log(tmp_path / "run") if "loss" in row]
     assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
     net = firm.load_network(tmp_path / "run" / "model.safetensors")
@@ -318,7 +316,7 @@ def test_nothing_is_compiled_where_the_configuration_says_so(make, monkeypatch):
             return self
 
     compiled = []
-    monkeypatch.setattr(firm.training.step, "compile_blocks", lambda net, lean: compiled.append(net))
+    monkeypatch.setattr(firm.training.trainer, "compile_blocks", lambda net, lean: compiled.append(net))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     prepare(Still(), make(network()), torch.device("cuda"))
     assert compiled == []
@@ -337,4 +335,4 @@ def test_the_shipped_configurations_are_the_papers():
     assert counts == [8_027_568, 32_640_960, 34_473_667]
     assert gs.make_tasks()[0].ranges == {"sigma": (0, 0.25)}
     assert (gs.compile, gs.cuda_graph) == (False, True)
-    assert (prior.batch, prior.epochs, prior.rate, prior.rate_end, prior.ema_decay) == (128, 100, 1e-4, 1e-4, 0)
+    assert (prior.batch_size, prior.epochs, prior.lr, prior.lr_end, prior.ema_decay) == (128, 100, 1e-4, 1e-4, 0)

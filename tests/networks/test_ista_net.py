@@ -16,11 +16,11 @@ from firm.metrics import psnr
 from firm.networks import ISTANet
 from firm.networks.ista_net import _Phase
 from firm.tasks import Rows, Task
-from firm.training.batch import Batch
 from firm.training.config import ConfigError, load_config
 from firm.training.estimate import estimate
-from firm.training.logs import read_log
+from firm.training.log import read_log
 from firm.training.loop import train
+from firm.training.objectives import Batch
 from firm.training.optimizer import Muon, make_optimizers
 from firm.training.unrolled import Unrolled
 
@@ -31,14 +31,14 @@ objective: unrolled
 dataset: folder
 size: 16
 network: {phases: 2, features: 16}
-batch: 8
+batch_size: 8
 epochs: 4
 steps_per_epoch: 10
-warm_epochs: 0
+warm_start_epochs: 0
 ema_from_epoch: 1
 ema_decay: 0.8
-rate: 5e-3
-rate_end: 1e-5
+lr: 5e-3
+lr_end: 1e-5
 val_images: 4
 bf16: false
 validate_every: 0
@@ -274,9 +274,10 @@ def test_it_trains_and_comes_back_from_its_file(make, tmp_path, pictures, optimi
 
 @pytest.mark.parametrize(
     "settings",
-    [["accumulate=2"], ["recompute=calls"], ["mixture=[{name: deblurring}, {name: fourier, lines: 6}]"], ["bf16=true"]],
+    [["accumulation_steps=2"], ["recompute=calls"],
+     ["mixture=[{name: deblurring}, {name: fourier, lines: 6}]"], ["bf16=true"]],
     ids=lambda s: s[0].split("=")[0],
-)
+)  # fmt: skip
 def test_the_engines_switches_work_with_it(make, tmp_path, settings):
     result = train(make(*settings, "epochs=1", "steps_per_epoch=2", "val_images=2"), RANK, progress=False)
     assert result["psnr"] > 0
@@ -300,7 +301,7 @@ def test_the_configuration_is_the_papers_network():
     assert sum(p.numel() for p in objective.build().parameters()) == 347_346
     assert config.mask == "fresh"
     assert config.compile_workers == 0
-    needed = estimate(config)
+    needed = estimate(config, torch.device("cpu"))
     assert needed["parameters"] == 347_346
     # Multiply-adds of a training call: 6 convolutions, and the 2 of the backward transform once more.
     assert needed["GFLOP per network call"] == pytest.approx(

@@ -5,7 +5,7 @@ import torch
 from helpers import interpreted
 from torch.nn import functional as F
 
-from firm.acceleration.fused import has_fused
+from firm.acceleration._fast import has_fused
 from firm.networks.blocks import NormSwish, fused_norm_swish
 
 SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
@@ -56,9 +56,9 @@ def test_the_fused_kernel_computes_the_same():
 
 
 def test_a_machine_that_cannot_compile_the_kernel_takes_the_slower_way(monkeypatch):
-    monkeypatch.setattr("firm.acceleration.fused.importlib.util.find_spec", lambda name: "triton")
-    monkeypatch.setattr("firm.acceleration.fused.fused_norm_swish", lambda *arguments: 1 / 0)
-    monkeypatch.setattr("firm.acceleration.fused.torch.ones", lambda *shape, device: torch.zeros(*shape))
+    monkeypatch.setattr("firm.acceleration._fast.importlib.util.find_spec", lambda name: "triton")
+    monkeypatch.setattr("firm.acceleration._fast.fused_norm_swish", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("firm.acceleration._fast.torch.ones", lambda *shape, device: torch.zeros(*shape))
     with pytest.warns(UserWarning, match="not fused"):
         assert not has_fused.__wrapped__(torch.device("cuda"))  # past the cache
 

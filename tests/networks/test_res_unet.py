@@ -7,12 +7,11 @@ from torch.nn import functional as F
 
 import firm
 from firm.acceleration import fast_network
-from firm.acceleration.compiled import compile_blocks
-from firm.acceleration.precompile import signatures
+from firm.acceleration.compiled import compile_blocks, signatures
 from firm.networks import GradientResStep, PriorResUNet, ResUNet
 from firm.networks.res_unet import Level, PlainBlock, _fused_blocks
-from firm.training.checks import ConfigError
 from firm.training.config import load_config
+from firm.training.config_checks import ConfigError
 from firm.training.optimizer import make_optimizers
 
 

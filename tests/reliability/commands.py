@@ -17,13 +17,13 @@ dataset: folder
 size: 16
 network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, time_scale: 100}
 K: 2
-batch: 8
+batch_size: 8
 epochs: 3
 steps_per_epoch: 20
-warm_epochs: 1
+warm_start_epochs: 1
 ema_from_epoch: 1
-rate: 2e-3
-rate_end: 1e-5
+lr: 2e-3
+lr_end: 1e-5
 val_images: 2
 bf16: false
 validate_every: 0

@@ -53,9 +53,9 @@ def damaged_model(whole: bytes, kind: str, rng: random.Random) -> bytes:
 def damaged_files(folder: Path, rng: random.Random, count: int = 200) -> Result:
     """Damaged models and checkpoints: cut short, flipped, foreign, hostile metadata. None may be taken for whole."""
     import firm
-    from firm.training.checkpoint import Checkpoints
+    from firm.training.run_folder import Checkpoints
 
-    config = tiny_config(folder, rng, "keep: 2\n")
+    config = tiny_config(folder, rng, "keep_checkpoints: 2\n")
     run = folder / "run"
     assert firm_command("train", config, f"out={run}").returncode == 0
     about = _network(config)

@@ -82,10 +82,11 @@ def test_the_range_of_training_is_the_default_and_can_be_given(scans):
 
 def test_training_records_the_range(scans):
     settings = {
-        "dataset": "arrays", "data": scans / "stack.npy", "channels": 1, "size": 16, "batch": 2, "epochs": 1,
+        "dataset": "arrays", "data": scans / "stack.npy", "channels": 1, "size": 16, "batch_size": 2, "epochs": 1,
         "steps_per_epoch": 1, "val_images": 2, "out": scans / "run", "K": 1, "task": "denoising",
         "value_range": [LOW, HIGH],
-        "network": "{ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}", "warm_epochs": 0, "ema_from_epoch": 0,
+        "network": "{ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}", "warm_start_epochs": 0,
+        "ema_from_epoch": 0,
     }  # fmt: skip
     empty = scans / "empty.yaml"
     empty.write_text("seed: 1\n")

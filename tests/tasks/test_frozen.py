@@ -5,7 +5,7 @@ import torch
 
 import firm
 from firm.tasks import Rows
-from firm.training.measurements import make_task, measure
+from firm.training.objectives import Batch, make_task
 
 # (task, size, seed, index, settings): some entries of y, and the sum of their magnitudes
 FROZEN = {
@@ -84,7 +84,7 @@ def test_training_draws(mask):
     entries = [{key: value for key, value in entry.items() if key not in of_masks} for entry in MIXTURE]
     tasks = [make_task({"weight": 1.0, **entry}, 16, mask) for entry in entries]
     torch.manual_seed(11)
-    op, y, sigma = measure(tasks, image(14, 16, 16), [Rows(4, 1, 3)] * 7)
+    op, y, sigma = Batch(image(14, 16, 16), torch.zeros(14), [Rows(4, 1, 3)] * 7, tasks).measure()
     assert sigma.tolist() == pytest.approx(SIGMA, rel=1e-5)
     measured, back = DRAWN[mask]
     assert y.double().abs().sum(1).tolist() == pytest.approx(measured, rel=1e-5)

@@ -15,7 +15,7 @@ from firm.restoration.advice import advice
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, Parameter, Rows, built_in, tables, task_class
 from firm.training.config import ConfigError, load_config
-from firm.training.measurements import make_task, measure
+from firm.training.objectives import Batch, make_task
 
 OWN = f"{Path(__file__).parent / 'own_tasks.py'}"
 CPU = torch.device("cpu")
@@ -219,7 +219,7 @@ def test_a_mixture_with_and_without_closed_forms_solves_like_its_parts():
     x, sizes = images(8), [2, 2, 2, 2]
     rows = [Rows(2, 0, 2)] * 4
     torch.manual_seed(2)
-    op, y, _ = measure(tasks, x, rows)
+    op, y, _ = Batch(x, torch.zeros(len(x)), rows, tasks).measure()
     torch.manual_seed(2)
     parts = [task.draw(part, r) for task, part, r in zip(tasks, x.split(sizes), rows, strict=True)]
     z, rho = images(8).flip(0), torch.linspace(0.01, 1.0, 8)

@@ -14,14 +14,14 @@ dataset: folder
 size: 16
 network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, time_scale: 100}
 K: 2
-batch: 8
+batch_size: 8
 epochs: 4
 steps_per_epoch: 10
-warm_epochs: 1
+warm_start_epochs: 1
 ema_from_epoch: 1
 ema_decay: 0.9
-rate: 2e-3
-rate_end: 1e-5
+lr: 2e-3
+lr_end: 1e-5
 val_images: 4
 bf16: false
 validate_every: 0

@@ -16,20 +16,20 @@ from firm.metrics import psnr
 from firm.networks import PriorUNet, ResUNet
 from firm.operators import first_guess
 from firm.tasks import Rows, Task
-from firm.training.batch import Batch
 from firm.training.bridge import Bridge
 from firm.training.config import ConfigError, load_config
-from firm.training.logs import read_log
+from firm.training.log import read_log
 from firm.training.loop import train
+from firm.training.objectives import Batch
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "i2sb.yaml"
 TINY = [
-    "dataset=folder", "size=16", "batch=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
+    "dataset=folder", "size=16", "batch_size=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
     "network={class: PriorUNet, ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}",
-    "max_minutes=0", "val_images=4", "bf16=false", "rate=4e-3",
-    "rate_warmup=0", "checkpoint_every=0", "log_every=1", "optimizer=adamw",
+    "max_minutes=0", "val_images=4", "bf16=false", "lr=4e-3",
+    "warmup_steps=0", "checkpoint_every=0", "log_every=1", "optimizer=adamw",
 ]  # fmt: skip
 CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
 

@@ -8,11 +8,10 @@ from firm._model import Firm, Solver
 from firm._util.distributed import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
-from firm.training.errors import ConfigError
-from firm.training.growth import deepened, grown, narrowed
-from firm.training.logs import read_log
+from firm.training.initial_weights import _check_alike, deepened, grown, narrowed
+from firm.training.log import read_log
 from firm.training.loop import train
-from firm.training.trainer import _check_alike
+from firm.training.objectives import ConfigError
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 ALL = ["previous", "context", "iteration"]
@@ -79,7 +78,7 @@ def test_a_deepened_network_computes_the_same(kind, blocks, more):
 def test_blocks_are_not_thrown_away(make, tmp_path):
     plain = "network={class: ResUNet, widths: [8, 16], blocks: [%s]}"
     train(make(plain % "2, 1", "epochs=1", out="less"), RANK, progress=False)
-    start = [f"init_from={tmp_path / 'less' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    start = [f"init_from={tmp_path / 'less' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
     train(make(plain % "3, 2", *start, out="more"), RANK, progress=False)
     less, more = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("less", "more"))
     torch.testing.assert_close(more.down[0].blocks[1].conv2.weight, less.down[0].blocks[1].conv2.weight)
@@ -92,7 +91,7 @@ def test_blocks_are_not_thrown_away(make, tmp_path):
 def test_a_prior_starts_from_an_estimator(make, tmp_path):
     plain = "network={class: %s, widths: [8, 16]%s}"
     train(make(plain % ("ResUNet", ", extra: [previous, iteration]"), "epochs=1", out="more"), RANK, progress=False)
-    start = [f"init_from={tmp_path / 'more' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    start = [f"init_from={tmp_path / 'more' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
     train(make(plain % ("PriorResUNet", ""), "objective=prior", *start, out="prior"), RANK, progress=False)
     more, one = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("more", "prior"))
     x, x_t, _ = more.stem.conv.weight.chunk(3, dim=1)
@@ -104,7 +103,7 @@ def test_a_network_on_two_images_starts_from_one_on_one(make, tmp_path):
     """A bridge that sees the degraded image too, from a prior: at first it ignores that image."""
     plain = "network={class: %s, widths: [8, 16], blocks: %s}"
     train(make(plain % ("PriorResUNet", 1), "objective=prior", "epochs=1", out="one"), RANK, progress=False)
-    start = [f"init_from={tmp_path / 'one' / 'model.safetensors'}", "rate=1e-12", "rate_end=0", "epochs=1"]
+    start = [f"init_from={tmp_path / 'one' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
     train(make(plain % ("ResUNet", [2, 1]), "objective=bridge", *start, out="two"), RANK, progress=False)
     one, two = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.3, 0.8])
@@ -121,6 +120,8 @@ def test_weights_that_would_mean_something_else_are_refused():
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
     _check_alike(two, one, "a.safetensors", "prior")
     _check_alike(one, two, "a.safetensors", "bridge")
+    with pytest.raises(ConfigError, match=r"images of 3 channels, and this run has channels=1: .* another number"):
+        _check_alike(two, ResUNet(1, widths=(4, 8)), "a.safetensors", "balanced")
     with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
         _check_alike(one, two, "a.safetensors", "balanced")
 
@@ -143,7 +144,7 @@ def test_a_run_with_all_of_them_learns_and_starts_from_less(make, tmp_path):
     train(make("epochs=1", out="less"), RANK, progress=False)
     network = "{ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, time_scale: 100, extra: [%s]}"
     start = f"init_from={tmp_path / 'less' / 'model.safetensors'}"
-    more = make(f"network={network % ', '.join(ALL)}", start, "epochs=3", "warm_epochs=0", out="more")
+    more = make(f"network={network % ', '.join(ALL)}", start, "epochs=3", "warm_start_epochs=0", out="more")
     train(more, RANK, progress=False)
     model = firm.load(tmp_path / "more" / "model.safetensors")
     assert model.estimator.config["extra"] == tuple(ALL)

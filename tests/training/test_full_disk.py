@@ -10,7 +10,7 @@ from helpers import call, same, says, weights
 import firm
 from firm._util.distributed import Ranks
 from firm.training.config import dump_config
-from firm.training.logs import Log, read_log
+from firm.training.log import Log, read_log
 from firm.training.loop import train
 from firm.training.validation import labeled, save_sheet
 

@@ -21,21 +21,19 @@ from firm.operators.complex import to_complex
 from firm.tasks import Rows
 from firm.training import loop
 from firm.training.config import ConfigError, load_config
-from firm.training.feed import Feed
-from firm.training.images import load_sets
+from firm.training.feed import Feed, load_sets
 from firm.training.loop import train
-from firm.training.step import PartLoss
-from firm.training.velocity import Velocity
+from firm.training.step import StepLoss, Velocity
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 SETTINGS = """
 size: 32
 network: {ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}
 K: 1
-batch: 2
+batch_size: 2
 epochs: 1
 steps_per_epoch: 2
-warm_epochs: 0
+warm_start_epochs: 0
 val_images: 2
 bf16: false
 checkpoint_every: 0
@@ -192,7 +190,7 @@ def numbered(n=6, channels=1, side=9):
 
 def feed(data, *overrides, ranks=RANK, size=4):
     network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
-    config = load_config(None, ["channels=1", f"size={size}", "batch=8", network, "dataset=arrays", *overrides])
+    config = load_config(None, ["channels=1", f"size={size}", "batch_size=8", network, "dataset=arrays", *overrides])
     return Feed(config, Images(data, [str(i) for i in range(len(data))]), ranks), config
 
 
@@ -240,7 +238,7 @@ def test_a_mapped_set_is_drawn_anew_in_every_step():
     data = numbered(60, 1, 4)
 
     def numbers(seed, first, steps):
-        source, _ = feed(data, "mapped=true", f"seed={seed}")
+        source, _ = feed(data, "memory_map=true", f"seed={seed}")
         found = [(source.ahead(step, [8])[:, 0, 0, 0] / 16).long().tolist() for step in range(first, first + steps)]
         source.close()
         return found
@@ -329,7 +327,7 @@ def test_settings_of_images_that_are_refused():
         (["read_size=256"], "read_size beyond size is for crop=random"),
         (["read_size=256", "dataset=arrays"], "read_size beyond size is for crop=random"),
         (["scale=[0.5, 1]"], "scale needs crop=random"),
-        (["mapped=true"], "needs cache=FOLDER"),
+        (["memory_map=true"], "needs cache=FOLDER"),
         (["value_range=[0, 1]"], "value_range is for dataset=arrays"),
         (["read_size=64"], "smaller than size"),
         (["crop=random", "scale=[0, 1]"], "scale must be positive"),
@@ -355,7 +353,7 @@ def test_a_mixtures_batch_does_not_depend_on_how_it_is_split(mapped, accumulate)
     """One process with the whole batch, against two with their parts: the same images under the same noise."""
     data = torch.rand(50, 1, 8, 8) * 2 - 1
     mixture = "mixture=[{name: denoising, weight: 1}, {name: random-inpainting, weight: 1}]"
-    settings = [mixture, f"mapped={str(mapped).lower()}", "flips=true", "K=1", "batch=16"]
+    settings = [mixture, f"memory_map={str(mapped).lower()}", "flips=true", "K=1", "batch_size=16"]
 
     class Echo(torch.nn.Module):
         def forward(self, x, x_t, t):
@@ -366,8 +364,8 @@ def test_a_mixtures_batch_does_not_depend_on_how_it_is_split(mapped, accumulate)
         for rank in range(world):
             acc = accumulate if world > 1 else 1
             ranks = Ranks(rank, world, torch.device("cpu"))
-            source, config = feed(data, *settings, f"accumulate={acc}", ranks=ranks, size=8)
-            loss = PartLoss(config, Velocity(config), Echo(), source, world * acc)
+            source, config = feed(data, *settings, f"accumulation_steps={acc}", ranks=ranks, size=8)
+            loss = StepLoss(config, Velocity(config), Echo(), source, world)
             t = torch.linspace(0.1, 0.9, 16)
             read = source.ahead(3, loss.counts)
             parts = [None] * acc if read is None else read.chunk(acc)

@@ -8,7 +8,7 @@ from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency,
 from firm.operators.compose import group
 from firm.tasks import Rows, built_in
 from firm.training.config import load_config
-from firm.training.measurements import make_task, measure, split_batch
+from firm.training.objectives import Batch, make_task, split_batch
 
 CPU = torch.device("cpu")
 
@@ -99,7 +99,7 @@ def test_rows_of_a_batch_do_not_depend_on_its_parts(parts):
         n = 8 // of
         rows = [Rows(8, n * part, n * (part + 1))] * 2
         mine = torch.cat([group[n * part : n * (part + 1)] for group in x.split(8)])
-        op, y, sigma = measure(tasks, mine, rows)
+        op, y, sigma = Batch(mine, torch.zeros(len(mine)), rows, tasks).measure()
         return op.A_adjoint(y), sigma
 
     whole, sigma = run(0, 1)

@@ -10,14 +10,14 @@ import torch
 import yaml
 
 from firm._util.distributed import Ranks
-from firm.acceleration.graphs import GraphedStep
 from firm.training.config import dump_config
-from firm.training.images import load_sets
+from firm.training.feed import load_sets
+from firm.training.step import GraphedGradients
 from firm.training.trainer import Trainer
 
 pytestmark = pytest.mark.cuda
 GPU = Ranks(0, 1, torch.device("cuda"))
-COMMON = ["compile=false", "deterministic=true", "steps_per_epoch=4", "warm_epochs=1", "epochs=3", "rate=1e-3"]
+COMMON = ["compile=false", "deterministic=true", "steps_per_epoch=4", "warm_start_epochs=1", "epochs=3", "lr=1e-3"]
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ NETWORK = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [8], groups: 4, n
 KINDS = {
     "paper": ["objective=paper"],
     "balanced": ["objective=balanced", "output=correction", "flips=true", "crop=random", "read_size=20"],
-    "mixture": [f"mixture={mixture()}", NETWORK, "objective=balanced", "output=correction", "batch=14"],
+    "mixture": [f"mixture={mixture()}", NETWORK, "objective=balanced", "output=correction", "batch_size=14"],
     "muon": ["optimizer=muon", "objective=balanced"],
     "prior": ["objective=prior", "pairing=optimal"],
 }
@@ -57,12 +57,12 @@ def trained(config, steps):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_graphed_step_is_the_plain_one(kind, mapped, make, tmp_path):
     """Losses and weights, over the change from the warm start to the solver; also of images read ahead."""
-    settings = [*COMMON, *KINDS[kind], f"mapped={str(mapped).lower()}", f"cache={tmp_path / 'cache'}"]
+    settings = [*COMMON, *KINDS[kind], f"memory_map={str(mapped).lower()}", f"cache={tmp_path / 'cache'}"]
     (graphed, found), (plain, expected) = (
         trained(make(*settings, f"cuda_graph={switch}"), 7) for switch in ("true", "false")
     )
-    assert isinstance(graphed.gradients, GraphedStep)
-    assert not isinstance(plain.gradients, GraphedStep)
+    assert isinstance(graphed.gradients, GraphedGradients)
+    assert not isinstance(plain.gradients, GraphedGradients)
     assert found == pytest.approx(expected, rel=1e-3)
     start = Trainer(make(*settings), GPU, load_sets(make(*settings), progress=False)[0]).params
     a, b, c = (torch.cat([p.detach().flatten() for p in params]) for params in (graphed.params, plain.params, start))
@@ -95,6 +95,7 @@ import sys, torch, firm
 from firm._util.distributed import Ranks
 from firm.training.config import load_config
 from firm.training.loop import train
+from firm.training.step import GraphedGradients
 from firm.training.trainer import Trainer
 
 gpu, advance = Ranks(0, 1, torch.device("cuda")), Trainer.advance

@@ -7,7 +7,7 @@ import torch
 
 import firm
 from firm._util.distributed import Ranks
-from firm.training.images import load_sets
+from firm.training.feed import load_sets
 from firm.training.optimizer import Muon, make_optimizers, orthogonalize
 from firm.training.trainer import Trainer
 
@@ -84,7 +84,7 @@ def test_weight_decay_shrinks_every_weight(name, fused, make):
     net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
     before = [p.detach().clone() for p in net.parameters()]
     for optimizer in make_optimizers(
-        make(f"optimizer={name}", f"fused={fused}", "weight_decay=0.5", "rate=0.1", "rate_end=0"), net
+        make(f"optimizer={name}", f"fused={fused}", "weight_decay=0.5", "lr=0.1", "lr_end=0"), net
     ):
         for p in net.parameters():
             p.grad = torch.zeros_like(p)
@@ -94,7 +94,7 @@ def test_weight_decay_shrinks_every_weight(name, fused, make):
 
 
 def test_muon_trains_and_goes_on_from_a_checkpoint(make):
-    config = make("optimizer=muon", "objective=balanced", "output=correction", "warm_epochs=0")
+    config = make("optimizer=muon", "objective=balanced", "output=correction", "warm_start_epochs=0")
     pixels, _ = load_sets(config, progress=False)
     whole = Trainer(config, RANK, pixels)
     for _ in range(4):

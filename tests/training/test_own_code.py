@@ -16,8 +16,8 @@ from firm.restoration.advice import advice
 from firm.tasks import task_class
 from firm.training.config import ConfigError
 from firm.training.loop import train
-from firm.training.measurements import make_task
-from firm.training.own_code import refuse_edited_code, write_code
+from firm.training.objectives import make_task
+from firm.training.run_folder import put_in_order, refuse_another_run
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -47,7 +47,7 @@ def own(tmp_path):
 
 @pytest.mark.parametrize("setting", ["task={}:Mine", "mixture=[{{name: denoising}}, {{name: '{}:Mine', gain: 0.2}}]"])
 def test_a_run_does_not_go_on_with_edited_code(setting, own, make, tmp_path):
-    settings = [setting.format(own), "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    settings = [setting.format(own), "val_images=0", "steps_per_epoch=2", "warm_start_epochs=0"]
     train(make(*settings, "epochs=1"), RANK, progress=False)
     assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
     own.write_text(CODE + "# edited\n")
@@ -74,26 +74,15 @@ def test_an_edited_objective_or_network_is_noticed_too(make, tmp_path, edited):
     )
     given = {"objective": f"objective={file}:Own", "network": f"network={{class: '{file}:Net', ch: 8}}"}[edited]
     config = make(given)
-    write_code(tmp_path, config)
-    refuse_edited_code(tmp_path, config)
+    put_in_order(tmp_path, config, finished=False)
+    refuse_another_run(tmp_path, config)
     file.write_text(file.read_text() + "# edited\n")
     with pytest.raises(ConfigError, match=r"both\.py has been edited since"):
-        refuse_edited_code(tmp_path, config)
-
-
-def test_a_run_from_before_digests_goes_on(own, make, tmp_path):
-    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
-    train(make(*settings, "epochs=1"), RANK, progress=False)
-    code = tmp_path / "run" / "code.json"
-    assert list(json.loads(code.read_text())) == [f"{own}:Mine"]
-    code.unlink()
-    own.write_text(CODE + "# edited\n")
-    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
-    assert code.is_file()  # and is kept from now on
+        refuse_another_run(tmp_path, config)
 
 
 def test_digests_that_cannot_be_read_are_told(own, make, tmp_path):
-    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_epochs=0"]
+    settings = [f"task={own}:Mine", "val_images=0", "steps_per_epoch=2", "warm_start_epochs=0"]
     train(make(*settings, "epochs=1"), RANK, progress=False)
     for damaged in ("{", "[1]"):
         (tmp_path / "run" / "code.json").write_text(damaged)
@@ -111,7 +100,7 @@ def test_tasks_of_the_library_leave_no_digests(short, tmp_path):
 
 def test_the_card_has_the_defaults_of_an_own_task(own, make, pictures, tmp_path):
     """So that advice is given without running code that a card names."""
-    train(make(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_epochs=0"), RANK, False)
+    train(make(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_start_epochs=0"), RANK, False)
     card = firm.load(tmp_path / "run" / "model.safetensors").card
     assert card["trained_for"] == [
         {"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05},
@@ -207,7 +196,7 @@ def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
 
 TRAINED = """
 import torch
-from firm.training.velocity import Velocity
+from firm.training.step import Velocity
 
 
 class Net(torch.nn.Module):
@@ -242,7 +231,7 @@ def test_errors_of_an_own_network_or_objective_are_told_with_file_and_line(case,
     file = tmp_path / f"{case}_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, **wrong}))
     setting = whose.replace(" ", f"={file}:")
-    told = call("train", config_file, setting, "epochs=1", "warm_epochs=0", f"out={tmp_path / 'run'}")
+    told = call("train", config_file, setting, "epochs=1", "warm_start_epochs=0", f"out={tmp_path / 'run'}")
     assert told.exit_code == 1
     assert says(told.output, f"the error is in your {whose}, {file}, line {line}: {message}")
     assert "Traceback" not in told.output
@@ -252,11 +241,11 @@ def test_errors_of_an_own_network_or_objective_are_told_with_file_and_line(case,
 def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(every, config_file, tmp_path):
     """An own `validate` fails after hours: they are not lost, and both messages name the ways on; at the end, too."""
     file, mended, out = tmp_path / "mended_later.py", tmp_path / "mended", tmp_path / "run"
-    file.write_text("from pathlib import Path\nfrom firm.training.velocity import Velocity\nclass Own(Velocity):\n"
+    file.write_text("from pathlib import Path\nfrom firm.training.step import Velocity\nclass Own(Velocity):\n"
                     "    def validate(self, net, images, picture):\n"
                     f"        return {{'score': len(Path({str(mended)!r}).read_text())}}\n"
                     )  # fmt: skip
-    words = ["train", config_file, f"objective={file}:Own", "epochs=1", "warm_epochs=0", f"validate_every={every}"]
+    words = ["train", config_file, f"objective={file}:Own", "epochs=1", f"validate_every={every}"]
     ways = (f"init_from={out / 'model.safetensors'} and another out=", f"delete {out / 'code.json'} and give the same")
     told = call(*words, f"out={out}")
     assert told.exit_code == 1
@@ -328,7 +317,7 @@ def test_errors_of_an_own_operator_inside_the_solver_are_told(command, config_fi
                     "        return y\n")  # fmt: skip
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
     words = {
-        "train": [config_file, f"task={file}:Bad", "warm_epochs=0", f"out={tmp_path / 'run'}"],
+        "train": [config_file, f"task={file}:Bad", "warm_start_epochs=0", f"out={tmp_path / 'run'}"],
         "evaluate": [model, "--data", pictures, "--tasks", f"{file}:Bad", "--limit", 1, "--out", tmp_path / "out"],
     }[command]
     told = call(command, *words)
@@ -339,7 +328,7 @@ def test_errors_of_an_own_operator_inside_the_solver_are_told(command, config_fi
 
 def test_an_own_objective_that_cannot_save_is_told(config_file, tmp_path):
     file = tmp_path / "unsaved.py"
-    file.write_text("from firm.training.velocity import Velocity\nclass Own(Velocity):\n"
+    file.write_text("from firm.training.step import Velocity\nclass Own(Velocity):\n"
                     "    def save(self, net, card, path):\n        return card['nothing']\n")  # fmt: skip
     told = call("train", config_file, f"objective={file}:Own", f"out={tmp_path / 'run'}")
     assert told.exit_code == 1

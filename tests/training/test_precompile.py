@@ -5,14 +5,13 @@ import torch
 
 import firm
 from firm._util.distributed import Ranks
-from firm.acceleration.compiled import COMPILED, compile_blocks
-from firm.acceleration.precompile import Signature, compile_signature, signatures
+from firm.acceleration.compiled import COMPILED, Input, Signature, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
-from firm.training.images import load_sets
+from firm.training.estimate import compile_beforehand, precompile
+from firm.training.feed import load_sets
 from firm.training.objectives import objective_class
+from firm.training.step import Velocity
 from firm.training.trainer import Trainer
-from firm.training.velocity import Velocity
-from firm.training.workers import compile_beforehand, precompile
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, unshuffle: 2, noise_level: true}"
@@ -20,16 +19,14 @@ NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, u
 
 def called(module, inputs):
     kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
-    shapes = tuple(None if v is None else tuple(v.shape) for v in inputs)
-    strides = tuple(None if v is None else v.stride() for v in inputs)
-    dtypes = tuple(None if v is None else v.dtype for v in inputs)
-    return Signature(kind, shapes, strides, dtypes, tuple(v is not None and v.requires_grad for v in inputs))
+    given = (None if v is None else Input(tuple(v.shape), v.stride(), v.dtype, v.requires_grad) for v in inputs)
+    return Signature(kind, tuple(given))
 
 
 @pytest.mark.parametrize("bf16", ["false", "true"])
 @pytest.mark.parametrize("warm", [0, 1])
 def test_the_signatures_are_those_of_training(make, bf16, warm):
-    config = make(NETWORK, f"bf16={bf16}", f"warm_epochs={warm}", "output=correction")
+    config = make(NETWORK, f"bf16={bf16}", f"warm_start_epochs={warm}", "output=correction")
     pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
     seen = set()
@@ -38,7 +35,7 @@ def test_the_signatures_are_those_of_training(make, bf16, warm):
             module.register_forward_pre_hook(lambda m, inputs: seen.add(called(m, inputs)))
     trainer.advance()
     net = firm.UNet(**config.network_arguments()[1]).to(memory_format=torch.channels_last)
-    found = set(signatures(net, Velocity(config).inputs(config.batch, "cpu"), config.bf16))
+    found = set(signatures(net, Velocity(config).inputs(config.batch_size, "cpu"), config.bf16))
     assert seen <= found
     assert len(found) - len(seen) <= (1 if warm else 0)  # a warm start has no gradient to x^{k+1}
 
@@ -62,9 +59,9 @@ def test_a_failing_worker_is_reported(tmp_path):
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compiled = []
     monkeypatch.setattr(
-        "firm.training.workers.precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
+        "firm.training.estimate.precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
     )
-    gpu, config = torch.device("cuda:1"), make(NETWORK, "batch=12", "compile_workers=3")
+    gpu, config = torch.device("cuda:1"), make(NETWORK, "batch_size=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
     compile_beforehand(config, Ranks(0, 2, gpu))  # several processes
     compile_beforehand(make(NETWORK, "compile=false"), Ranks(0, 1, gpu))

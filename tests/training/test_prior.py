@@ -17,16 +17,15 @@ from firm.data import Images, load_images
 from firm.metrics import psnr
 from firm.networks import denoise
 from firm.tasks import Rows
-from firm.training.batch import Batch
 from firm.training.config import ConfigError, dump_config, load_config
-from firm.training.logs import read_log
+from firm.training.log import read_log
 from firm.training.loop import train
-from firm.training.pairing import pair
-from firm.training.prior import LEVELS, Prior, sample_prior
+from firm.training.objectives import Batch
+from firm.training.prior import LEVELS, Prior, pair, sample_prior
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
-PRIOR = ["objective=prior", "t_min=0", "t_max=0.9999", "warm_epochs=0"]
+PRIOR = ["objective=prior", "t_min=0", "t_max=0.9999", "warm_start_epochs=0"]
 
 
 class Linear(nn.Module):
@@ -100,8 +99,9 @@ def test_the_loss_is_the_flow_matching_error(pairing, make):
 def test_every_time_counts_alike(make):
     """The prior's loss has no weights: the engine's is the plain mean of the errors."""
     trainer = Trainer(make(*PRIOR), RANK, Images(torch.randint(0, 256, (20, 3, 16, 16), dtype=torch.uint8), ["x"] * 20))
-    errors = torch.rand(8)
-    assert torch.equal(trainer.loss._weights(torch.linspace(0, 0.99, 8), errors), torch.ones(8))
+    errors, times = torch.rand(8), torch.linspace(0, 0.99, 8)
+    trainer.loss._objective.loss = lambda net, batch: (errors, times)
+    assert torch.equal(trainer.loss(times, 0, False), errors.mean())
     assert trainer.loss.balance is None
     assert (trainer.loss.tasks, trainer.loss.counts) == ([], [8])
 
@@ -111,7 +111,7 @@ def trained(tmp_path_factory, pictures, tiny):
     """A short run, of which several tests look at the result."""
     root = tmp_path_factory.mktemp("prior")
     (root / "c.yaml").write_text(tiny + f"data: {pictures}\n")
-    settings = ["epochs=8", "steps_per_epoch=25", "val_images=8", "rate=4e-3", "ema_decay=0.95", "pairing=optimal"]
+    settings = ["epochs=8", "steps_per_epoch=25", "val_images=8", "lr=4e-3", "ema_decay=0.95", "pairing=optimal"]
     config = load_config(root / "c.yaml", [*PRIOR, *settings, f"out={root / 'run'}"])
     return root / "run", train(config, RANK, progress=False), pictures
 
@@ -163,7 +163,7 @@ def weights(path):
 
 
 def test_a_prior_continues_bit_identical_and_shares_its_batch(make, tmp_path, interrupted):
-    settings = [*PRIOR, "epochs=2", "val_images=0", "mapped=true", f"cache={tmp_path / 'cache'}", "flips=true"]
+    settings = [*PRIOR, "epochs=2", "val_images=0", "memory_map=true", f"cache={tmp_path / 'cache'}", "flips=true"]
     train(make(*settings, out="whole"), RANK, progress=False)
     resumed = interrupted(make(*settings, out="cut"), 8)
     assert resumed["steps_now"] == 15  # from the checkpoint of step 5

@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import compile_blocks
-from firm.training.images import load_sets
+from firm.training.feed import load_sets
+from firm.training.objectives import Batch
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -62,7 +63,7 @@ def test_a_step_of_every_task_fits_into_a_cuda_graph(make):
             key: value for key, value in {"box": [2, 7], "width": [1, 3], "lines": [3, 6]}.items() if key in entry
         }
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [8], groups: 4, noise_level: true}"
-    changes = (f"mixture={entries}", network, "objective=balanced", "output=correction", "flips=true", "batch=14")
+    changes = (f"mixture={entries}", network, "objective=balanced", "output=correction", "flips=true", "batch_size=14")
     config = make(*changes, "channels_last=true")
     pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
@@ -80,27 +81,64 @@ def weights_after(config, steps=6):
 
 
 SWITCHES = [(o, s) for o in ("paper", "balanced") for s in ("channels_last=true", "fused=true", "recompute=calls")]
-SWITCHES += [("paper", "accumulate=2"), ("paper", "accumulate=4")]  # balanced: running errors change once a part
+SWITCHES += [(o, f"accumulation_steps={n}") for o in ("paper", "balanced") for n in (2, 4)]
 
 
 @pytest.mark.parametrize(("objective", "switch"), SWITCHES)
 def test_switches_do_not_change_the_weights(objective, switch, make):
-    plain = ["channels_last=false", "fused=false", f"objective={objective}", "warm_epochs=0", "flips=true"]
+    plain = ["channels_last=false", "fused=false", f"objective={objective}", "warm_start_epochs=0", "flips=true"]
     expected, actual = weights_after(make(*plain)), weights_after(make(*plain, switch))
     torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("objective", ["paper", "balanced"])
+def test_the_step_trains_with_the_public_loss(objective, make):
+    """`firm.velocity_loss` of the same draws is the step's loss, to the bit."""
+    config = make(f"objective={objective}", "warm_start_epochs=0", "task=denoising")
+    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+    t, drawn, real = trainer.times(), [], Batch.measure
+    weights = firm.TimeBalance() if objective == "balanced" else "omega"
+
+    def measure(batch):
+        drawn.append((batch, *real(batch)))
+        return drawn[-1][1:]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Batch, "measure", measure)
+        patch.setattr(Batch, "randn", lambda batch: torch.ones_like(batch.x_1))
+        loss = trainer.loss(t, 0, False)
+    ((batch, op, y, sigma),) = drawn
+    expected = firm.velocity_loss(
+        firm.Firm(trainer.net, trainer.objective.solver), op, batch.x_1, y, torch.ones_like(y), t, sigma=sigma,
+        weights=weights, reduction=config.error_reduction,
+    )  # fmt: skip
+    assert torch.equal(loss, expected)
+    assert config.error_reduction == {"paper": "sum", "balanced": "mean"}[objective]
+
+
+def test_the_balance_learns_once_a_step_whatever_the_number_of_parts(make):
+    found = []
+    for parts in (1, 2, 4):
+        config = make("objective=balanced", "warm_start_epochs=0", f"accumulation_steps={parts}")
+        trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+        for _ in range(3):
+            trainer.advance()
+        found.append(trainer.loss.balance.error)
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-6)
+
+
 def test_bf16_stays_close(make):
-    expected, actual = (weights_after(make(f"bf16={b}", "warm_epochs=0")) for b in ("false", "true"))
+    expected, actual = (weights_after(make(f"bf16={b}", "warm_start_epochs=0")) for b in ("false", "true"))
     assert not torch.equal(expected, actual)
     assert float((actual - expected).norm() / expected.norm()) < 0.02
 
 
 def test_the_schedule_and_the_averaging(make):
-    config = make("rate_warmup=4", "ema_decay=0.5")
+    config = make("warmup_steps=4", "ema_decay=0.5")
     pixels, _ = load_sets(config, progress=False)
     trainer = Trainer(config, RANK, pixels)
-    assert trainer.rate() == pytest.approx(2e-3 / 4)
+    assert trainer.lr() == pytest.approx(2e-3 / 4)
     for _ in range(10):
         trainer.advance()
     first = next(trainer.net.parameters()).detach().clone()
@@ -109,13 +147,13 @@ def test_the_schedule_and_the_averaging(make):
     second = next(trainer.net.parameters()).detach()
     torch.testing.assert_close(next(trainer.average.parameters()), (first + second) / 2)
     trainer.step = 20  # half of the 40 steps
-    assert trainer.rate() == pytest.approx((2e-3 + 1e-5) / 2)
+    assert trainer.lr() == pytest.approx((2e-3 + 1e-5) / 2)
     trainer.step = 40
-    assert trainer.rate() == pytest.approx(1e-5)
+    assert trainer.lr() == pytest.approx(1e-5)
 
 
 def test_gradients_are_clipped_and_their_size_is_told(make):
-    config = make("clip=1e-3", "rate=1e-9", "rate_end=0")
+    config = make("clip_grad_norm=1e-3", "lr=1e-9", "lr_end=0")
     trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
     _, norm = trainer.advance()
     left = torch.stack([p.grad.norm() for p in trainer.params]).norm()
@@ -138,7 +176,15 @@ def test_warm_start_then_the_solver(make, monkeypatch):
 @pytest.mark.parametrize("objective", ["paper", "balanced"])
 def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatch):
     """The settings of the run, other than the defaults, reach the velocity, its weight and the solver."""
-    given = ("rho=0.03", "tau_min=0.3", "t_min=0.8", "t_max=0.99", "warm_epochs=0", "task=denoising")
+    given = (
+        "rho=0.03",
+        "tau_min=0.3",
+        "reduction=mean",
+        "t_min=0.8",
+        "t_max=0.99",
+        "warm_start_epochs=0",
+        "task=denoising",
+    )
     config = make(*given, f"objective={objective}")
     trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
     seen = []
@@ -165,7 +211,7 @@ def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatc
 def test_recomputation_calls_the_network_twice(make):
     """Once more in the backward pass, for every call; that is what it is for."""
     for recompute, times in (("nothing", 1), ("calls", 2)):
-        config = make(f"recompute={recompute}", "warm_epochs=0")
+        config = make(f"recompute={recompute}", "warm_start_epochs=0")
         trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
         calls = []
         trainer.net.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
@@ -177,7 +223,7 @@ def test_recomputation_calls_the_network_twice(make):
 def test_every_row_of_a_mixture_has_its_own_time(parts, make):
     """The whole batch's times go to the tasks in order, and each part takes its rows of every task."""
     tasks = "mixture=[{name: denoising, weight: 1}, {name: deblurring, weight: 3}]"
-    config = make(tasks, f"accumulate={parts}", "warm_epochs=0")
+    config = make(tasks, f"accumulation_steps={parts}", "warm_start_epochs=0")
     trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
     seen = []
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
+import importlib.util
+import warnings
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -11,11 +14,10 @@ from torch import Tensor, nn
 
 from firm._model import Firm, Solver
 from firm._posterior_mean import vector
-from firm.acceleration.fused import has_fused
-from firm.acceleration.graphs import recorded
-from firm.acceleration.recordings import Recordings, structure
-from firm.networks import Step
-from firm.networks.blocks import NormSwish
+from firm.acceleration.graphs import Recordings, recorded, structure
+from firm.acceleration.tiling import Tiled
+from firm.networks.blocks import NormSwish, fused_norm_swish
+from firm.networks.denoisers import Step
 from firm.networks.estimator import Estimator
 from firm.networks.res_unet import Level
 from firm.operators.base import LinearOperator
@@ -46,13 +48,12 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
 
 
 def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = True) -> nn.Module:
-    """The same for a network by itself, such as a prior. Without `graphs` its calls can be part of a larger graph."""
+    """Make a network by itself quick, such as a prior. Without `graphs` its calls can be part of a larger graph."""
     if precision not in ("auto", "bf16", "float32"):
         raise ValueError(f'fast: precision must be "auto", "bf16" or "float32", got {precision!r}')
-    wrapper: Any = net
-    if hasattr(net, "around"):  # that of `tiled`
-        inside = fast_network(wrapper.estimator, precision, graphs)
-        return net if inside is wrapper.estimator else wrapper.around(inside)
+    if isinstance(net, Tiled):
+        inside = fast_network(net.estimator, precision, graphs)
+        return net if inside is net.estimator else Tiled(inside, net.tile, net.overlap)
     if isinstance(net, FastNetwork) and precision not in ("auto", {torch.bfloat16: "bf16"}.get(net.dtype, "float32")):
         net = net.underlying()
     if not isinstance(net, Estimator) or isinstance(net, Step):
@@ -77,6 +78,27 @@ def has_bf16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
+@functools.cache
+def has_fused(device: torch.device) -> bool:
+    """Whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
+
+    They need a GPU, Triton (with torch for CUDA on Linux) and a C compiler.
+    """
+    if device.type != "cuda" or importlib.util.find_spec("triton") is None:
+        return False
+    one = torch.ones(1, device=device)
+    try:
+        fused_norm_swish(one[:, None, None, None], None, 1, one, one)
+        from firm.networks.triton_kernel import shifted_swish
+
+        with torch.cuda.device_of(one):
+            shifted_swish(one.clone()[:, None, None, None], one, one[:, None])
+    except Exception as error:  # whatever it is that this machine lacks, there is the slower way
+        warnings.warn(f"normalization is not fused, restoring takes longer: {error}", stacklevel=2)
+        return False
+    return True
+
+
 class FastNetwork(nn.Module):
     """Calls a network in its own precision; on a GPU, replays a graph recorded for the shape of the images."""
 
@@ -88,7 +110,7 @@ class FastNetwork(nn.Module):
         self.recordings = Recordings()
 
     def underlying(self) -> nn.Module:
-        """The network to save, with the model's own weights; ValueError where they were rounded."""
+        """Return the network to save, with the model's own weights; refuse where they were rounded."""
         if self.dtype != torch.float32:
             raise ValueError(
                 f"a fast model in {str(self.dtype).removeprefix('torch.')} has rounded weights: save the model that "
@@ -103,7 +125,7 @@ class FastNetwork(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor | None) -> Tensor:
-        """As the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
+        """Call the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
         given = [value for value in inputs if value is not None]
         if not self.graphs or not recorded(given[0].device):
             return self._call(given)
@@ -112,7 +134,7 @@ class FastNetwork(nn.Module):
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
         n = self.images
-        # what is no batch of images has no channels_last: the network refuses it in words
+        # only (B, C, H, W) has channels_last; the network refuses anything else in words
         layout = torch.channels_last if inputs[0].ndim == 4 else torch.preserve_format
         images = (v.to(self.dtype, memory_format=layout) for v in inputs[:n])
         out: Tensor = self.net(*images, *inputs[n:])
@@ -141,7 +163,7 @@ class FastFirm(Firm):
         sigma: float | Tensor | None = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
-        """As of every model."""
+        """Run Algorithm 3 as `Firm.posterior_mean` does, as one graph where the operator allows it."""
         kind = structure(op) if recorded(x_t.device) and callback is None else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):

@@ -1,8 +1,11 @@
-"""torch.compile for the networks, block by block."""
+"""torch.compile for the networks, block by block; and their blocks one by one, to compile them beforehand."""
 
 from __future__ import annotations
 
-from torch import nn
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
 
 from firm.networks.blocks import Block, Conditioning, Head, Stem, Upsample
 from firm.networks.denoisers import ResidualBlock
@@ -27,3 +30,64 @@ def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False
     for module in net.modules():
         if isinstance(module, COMPILED):
             module.compile(dynamic=False, backend=backend)
+
+
+class Input(NamedTuple):
+    """One input of a block, as compiled code depends on it."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    gradient: bool  # whether training needs its gradient
+
+
+class Signature(NamedTuple):
+    """What a compiled block depends on: its kind, and its inputs; None stands for one that is not given."""
+
+    kind: str
+    inputs: tuple[Input | None, ...]
+
+
+def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[Signature, nn.Module]:
+    """Find the distinct blocks of the network as training calls it on `inputs`, each with a module that has it.
+
+    There are none where an operator is among the inputs: those blocks are compiled as they come.
+    """
+    found: dict[Signature, nn.Module] = {}
+    if not all(isinstance(value, Tensor) for value in inputs):
+        return found
+
+    def note(module: nn.Module, given: tuple[Tensor | None, ...]) -> None:
+        # Gradients flow through all inputs but t, sigma, x_t and the context; x^{k+1} and z^k have none at first. The
+        # stem gets [x, x_t], [x, x_t, z], [x, x_t, context, context] or all five: z^k is the third of an odd number.
+        stem = isinstance(module, Stem)
+        for later in (False, True) if stem and len(given) > 1 else (not stem,):
+            through = {0, 2} if len(given) % 2 else {0}
+            kinds = tuple(
+                None if v is None
+                else Input(tuple(v.shape), v.stride(), v.dtype, later and i in through if stem else v.ndim == 4)
+                for i, v in enumerate(given)
+            )  # fmt: skip
+            kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
+            found.setdefault(Signature(kind, kinds), module)
+
+    hooks = [m.register_forward_pre_hook(note) for m in net.modules() if isinstance(m, COMPILED)]
+    with torch.no_grad(), torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=bf16):
+        net(*inputs)
+    for hook in hooks:
+        hook.remove()
+    return found
+
+
+def compile_signature(signature: Signature, module: nn.Module, bf16: bool) -> None:
+    """Run a compiled block forward and backward on inputs of this signature."""
+    device = next(module.parameters()).device
+    inputs = [
+        None if i is None
+        else torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=device).zero_().requires_grad_(i.gradient)
+        for i in signature.inputs
+    ]  # fmt: skip
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+        out = module(*inputs)
+    outputs = out if isinstance(out, tuple) else (out,)
+    torch.autograd.backward(outputs, [torch.zeros_like(v) for v in outputs])

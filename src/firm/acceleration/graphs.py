@@ -1,19 +1,29 @@
-"""CUDA graphs: work recorded once and replayed, so that launching kernels costs nothing. A training step as one."""
+"""CUDA graphs: work of the GPU recorded once and replayed, so that launching its kernels costs nothing.
+
+`Recording` holds one graph. Training has one for the step (`firm.training.step`); a baseline one for its iteration
+(`replayed`); a fast model one for every kind of input (`Recordings`).
+"""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from firm.operators.base import LinearOperator, synchronizes
+
 Result = TypeVar("Result")
+Step = Callable[..., Tensor]
+KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the one that was not used for longest
+GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
 _eager: ContextVar[bool] = ContextVar("eager", default=False)
+_done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all `Recordings` on a device
 
 
 def recorded(device: torch.device) -> bool:
@@ -23,7 +33,7 @@ def recorded(device: torch.device) -> bool:
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Within it nothing is recorded: to compare with, to look for mistakes, and while a larger recording is made."""
+    """Record nothing inside: to compare with, to look for mistakes, and while a larger recording is made."""
     token = _eager.set(True)
     try:
         yield
@@ -31,26 +41,63 @@ def eagerly() -> Iterator[None]:
         _eager.reset(token)
 
 
-def record(
-    function: Callable[[], Result], trials: int = 3, before: Callable[[], None] | None = None
-) -> tuple[torch.cuda.CUDAGraph, Result]:
-    """Record what `function` does on the current GPU, after `trials` that compile and choose algorithms.
+class Recording(Generic[Result]):
+    """Work of the current GPU as one CUDA graph.
 
-    Returns the graph and the function's result, which every replay overwrites. `before` runs after the trials. All
-    recordings share one stream, because cuBLAS keeps 32 MiB or more for every stream that it has ever worked on.
+    A graph repeats the same kernels on the same places in memory. A call therefore copies its inputs to their places,
+    replays, and returns the recorded result, which the next call overwrites. What the work uses beside its inputs
+    (operator, weights) must stay where it is in memory; what it launches must not wait for the device.
+
+    Parameters
+    ----------
+    work
+        The work, without arguments: it reads `places`, and returns tensors.
+    places
+        Tensors that stand for the inputs, and belong to the recording.
+    trials
+        How often the work runs before it is recorded, to compile and to choose algorithms.
+    before
+        Called between the trials and the recording.
+    """
+
+    def __init__(
+        self,
+        work: Callable[[], Result],
+        places: Sequence[Tensor],
+        trials: int,
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        self.places = places
+        with eagerly():  # a network of `fast_network` in the work becomes part of it
+            self.graph, self.result = record(work, trials, before)
+
+    def __call__(self, *inputs: Tensor) -> Result:
+        """Replay with these inputs."""
+        for place, given in zip(self.places, inputs, strict=True):
+            place.copy_(given)
+        self.graph.replay()
+        return self.result
+
+
+def record(
+    work: Callable[[], Result], trials: int, before: Callable[[], None] | None = None
+) -> tuple[torch.cuda.CUDAGraph, Result]:
+    """Record work on the current GPU, for a `Recording`: the graph, and the result that every replay overwrites.
+
+    All recordings share one stream, because cuBLAS keeps 32 MiB or more for every stream that it has ever worked on.
     """
     stream = _side_stream(torch.cuda.current_device())
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(trials):
-            function()
+            work()
     torch.cuda.current_stream().wait_stream(stream)
     if before is not None:
         before()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, stream=stream):
-        out = function()
-    return graph, out
+        result = work()
+    return graph, result
 
 
 @cache
@@ -58,51 +105,83 @@ def _side_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-class GraphedStep:
-    """Forward and backward pass of a loss, recorded once and replayed. One GPU only.
+def replayed(step: Step, device: torch.device | str) -> Step:
+    """Make a function `step` of tensors quick on a GPU: it is recorded at its first call; elsewhere it stays as it is.
 
-    The loss is called as ``loss(t, 0, warm, read)`` and must not wait for the device; its buffers (running means) do
-    not count the trial runs before the recording.
+    What changes from call to call must be an argument, a tensor of the same shape every time. The step must not draw
+    random numbers; it may take gradients within. Its result is overwritten by the next call.
+    """
+    if not recorded(torch.device(device)):
+        return step
+    made: list[Recording[Tensor]] = []
+
+    def call(*inputs: Tensor) -> Tensor:
+        with torch.cuda.device_of(inputs[0]):
+            if not made:
+                places = [v.detach().clone() for v in inputs]
+                made.append(Recording(lambda: step(*places), places, trials=2))
+            return made[0](*inputs)
+
+    return call
+
+
+class Recordings:
+    """Graphs of one piece of work for several kinds of input: recorded where a kind is new, replayed from then on.
+
+    Threads take turns: they share the places of a graph, and a recording takes down what others launch. Each also
+    waits, on the device, for the one before, which may have worked on another stream.
     """
 
-    def __init__(self, loss: nn.Module, params: list[nn.Parameter], batch: int) -> None:
-        self.module, self.params = loss, params
-        self.t = torch.full((batch,), 0.5, device=params[0].device)
-        self.read: Tensor | None = None
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm: bool | None = None  # what the graph was recorded for
-        self.recording = 0.0  # seconds spent on compiling and recording
+    def __init__(self) -> None:
+        self.kept: dict[Hashable, Recording[Tensor]] = {}  # the last used comes last
 
-    def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
-        """Replay; record first if this is the first step, or the first with the solver."""
-        self.t.copy_(t)
-        if read is not None:
-            self.read = read.clone() if self.read is None else self.read.copy_(read)
-        if self.graph is None or self.warm != warm:
-            seed, start = torch.initial_seed(), time.monotonic()
-            self._record(warm)
-            torch.cuda.synchronize()
-            self.recording += time.monotonic() - start
-            torch.manual_seed(seed)
-        assert self.graph is not None
-        self.graph.replay()
-        return self.loss
+    def __call__(
+        self, kind: Hashable, inputs: list[Tensor], work: Callable[[list[Tensor]], Callable[[], Tensor]]
+    ) -> Tensor:
+        """Compute the result for these inputs; `work` turns their places in memory into what is recorded."""
+        with GRAPHS, torch.cuda.device_of(inputs[0]):  # graphs are recorded and replayed on the current device
+            device = inputs[0].device
+            if device in _done:
+                torch.cuda.current_stream().wait_event(_done[device])
+            if kind in self.kept:
+                self.kept[kind] = self.kept.pop(kind)
+            else:
+                if len(self.kept) >= KINDS:
+                    del self.kept[next(iter(self.kept))]
+                # tensors of inference mode cannot be filled outside it
+                with torch.inference_mode(False), torch.no_grad():
+                    places = [v.clone(memory_format=torch.contiguous_format) for v in inputs]
+                    self.kept[kind] = Recording(work(places), places, trials=1)
+            result = self.kept[kind](*inputs).clone()  # the next replay overwrites it
+            if result.is_cuda:
+                _done[device] = torch.cuda.current_stream().record_event()
+            return result
 
-    def _clear(self) -> None:
-        """Forget the gradients: the graph makes its own, and overwrites them in every replay."""
-        for p in self.params:
-            p.grad = None
 
-    def _run(self, warm: bool) -> Tensor:
-        loss: Tensor = self.module(self.t, 0, warm, self.read)
-        loss.backward()
-        return loss.detach()
+_PLAIN = (int, float, str, type(None))
+_OF_MODULES = frozenset(vars(nn.Module()))
 
-    def _record(self, warm: bool) -> None:
-        self.graph = None  # frees the memory of the one before
-        buffers = {k: v.clone() for k, v in self.module.named_buffers()}
-        self.graph, self.loss = record(lambda: self._run(warm), before=self._clear)
-        self.warm = warm
-        with torch.no_grad():
-            for key, value in self.module.named_buffers():
-                value.copy_(buffers[key])  # the trial runs do not count
+
+def structure(op: LinearOperator) -> tuple[Hashable, ...] | None:
+    """Collect all that solving with an operator depends on but the values in its buffers.
+
+    Two operators with the same structure can share a graph, into which their buffers are copied. None where that is
+    not certain (operators from outside the library, or that hold more than numbers) and where solving waits for the
+    device.
+    """
+    return None if synchronizes(op) else _structure(op)
+
+
+def _structure(op: object) -> tuple[Hashable, ...] | None:
+    if not isinstance(op, nn.Module) or not type(op).__module__.startswith("firm.operators.") or op._parameters:
+        return None
+    settings = {key: value for key, value in vars(op).items() if key not in _OF_MODULES}
+    children = [_structure(child) for child in op.children()]
+    if None in children or not all(_plain(value) for value in settings.values()):
+        return None
+    held = [(key, tuple(v.shape), v.dtype, v.device) for key, v in op._buffers.items() if v is not None]
+    return (type(op).__name__, *settings.items(), *held, *children)
+
+
+def _plain(value: object) -> bool:
+    return isinstance(value, _PLAIN) or (isinstance(value, tuple) and all(_plain(v) for v in value))

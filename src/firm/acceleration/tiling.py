@@ -18,7 +18,7 @@ from firm._model import Firm
 
 
 def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
-    """The model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
+    """Return the model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
 
     The fewest such tiles are taken, and they are no larger than they must be to cover the picture. Sides that the
     network's strides do not divide are padded, so every size works.
@@ -43,23 +43,19 @@ class Tiled(nn.Module):
         self.on_tile: Callable[[], None] | None = None  # called after every tile, to show progress
 
     def count(self, height: int, width: int) -> int:
-        """How many tiles an image of this size has."""
+        """Count the tiles of an image of this size."""
         padded = (n + -n % self.stride for n in (height, width))
         return math.prod(len(self._places(n)[1]) for n in padded)
 
     def _places(self, length: int) -> tuple[int, list[int]]:
         return _places(length, self.tile, self.overlap, self.stride)
 
-    def around(self, estimator: nn.Module) -> Tiled:
-        """The same tiles with another estimator inside."""
-        return Tiled(estimator, self.tile, self.overlap)
-
     def underlying(self) -> nn.Module:
-        """The network to save: tiles are a way to call it."""
+        """Return the network to save: tiles are a way to call it."""
         return self.estimator
 
     def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        """As the estimator: images (B, C, H, W) first, then t, sigma and the like, (B,)."""
+        """Call the estimator on every tile: images (B, C, H, W) first, then t, sigma and the like, (B,)."""
         H, W = x.shape[-2:]
         images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
         joined = _pad(torch.cat(images, dim=1), self.stride)

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like, prepare
 from firm._util.checks import require
-from firm.acceleration.replay import Step, replayed
+from firm.acceleration.graphs import Step, replayed
 from firm.networks import denoise
 from firm.operators.base import LinearOperator, synchronizes
 

@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
 from firm.operators.base import LinearOperator
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.acceleration.replay import replayed
+from firm.acceleration.graphs import replayed
 from firm.baselines._common import Progress, begin, noise_source
 from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_guess
 

@@ -13,10 +13,12 @@ from rich.table import Table
 
 from firm._model import Firm, load
 from firm._sampling import sample
+from firm._util.checks import require
 from firm._util.files import write_atomically
 from firm._util.machine import default_device, describe_machine, peak_megabytes, wait
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
+from firm.bench import table
 from firm.tasks import BaseTask, Task
 
 BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}
@@ -39,17 +41,12 @@ def bench_sampling(
     """
     device = device or default_device()
     model = load(name).to(device)
-    config: dict[str, Any] = getattr(model.estimator, "config", {})
-    found_size = model.card.get("size") or config.get("side")
-    if not found_size:
-        raise ValueError(f"the model {name} does not restore pictures, or does not say of which size")
-    size = int(found_size)
+    size = int(model.card.get("size") or getattr(model.estimator, "config", {}).get("side") or 0)
+    require(size, f"the model {name} does not restore pictures, or does not say of which size")
     problem = Task(task, size)
     rows: list[dict[str, Any]] = []
-    results: dict[str, Any] = {
-        "model": name, "task": task, "size": size, "precision": precision, "machine": describe_machine(device),
-        "rows": rows,
-    }  # fmt: skip
+    about = {"model": name, "task": task, "size": size, "precision": precision}
+    results: dict[str, Any] = {**about, "machine": describe_machine(device), "rows": rows}
     modes = {"naive": model} if naive else {}
     modes["fast"] = fast(model, precision)
     total = len(modes) * (len(BATCHES[device.type]) + 2 * len(steps))
@@ -76,7 +73,7 @@ def bench_sampling(
 
 
 def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
-    """Time whole calls of `sample`, starting noise included, after warming up."""
+    """Time whole calls of `sample`, starting noise included, after warming up: milliseconds, images/s, peak memory."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
     config: dict[str, Any] = model.estimator.config  # type: ignore[assignment]
@@ -101,15 +98,13 @@ def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float)
 
 
 def speed_table(results: dict[str, Any]) -> Table:
-    """The measurements as a table."""
+    """Lay the measurements out as a table."""
     machine = results["machine"]
     title = f"{results['model']}, {results['task']}, {results['size']}x{results['size']}"
-    table = Table(title=f"{title}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
-    for column in ("mode", "batch", "N", "NFE", "ms an image", "images/s", "peak MB"):
-        table.add_column(column, justify="left" if column == "mode" else "right")
-    for row in results["rows"]:
-        table.add_row(
-            row["mode"], str(row["batch"]), str(row["N"]), str(row["nfe"]), f"{row['ms an image']:.1f}",
-            f"{row['images/s']:.2f}", f"{row['peak_mb']:.0f}",
-        )  # fmt: skip
-    return table
+    columns = ("mode", "batch", "N", "NFE", "ms an image", "images/s", "peak MB")
+    rows = [
+        (row["mode"], row["batch"], row["N"], row["nfe"], f"{row['ms an image']:.1f}", f"{row['images/s']:.2f}",
+         f"{row['peak_mb']:.0f}")
+        for row in results["rows"]
+    ]  # fmt: skip
+    return table(f"{title}, {machine.get('gpu', machine['cpu'])}", columns, rows)

@@ -15,11 +15,11 @@ from torch import Tensor
 from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
 from firm._util.machine import default_device, describe_machine, peak_megabytes, wait
+from firm.bench import table
 from firm.data.images import Images
 from firm.training.config import TrainConfig, load_config
-from firm.training.estimate import estimate
+from firm.training.estimate import compile_beforehand, estimate, matrix_rate
 from firm.training.trainer import Trainer
-from firm.training.workers import compile_beforehand
 
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
 
@@ -45,13 +45,13 @@ def bench(
     rows: list[dict[str, Any]] = []
     results = {
         "config": str(path), "overrides": overrides, "K": base.K,
-        "matrix TFLOP/s": round(matrix_rate(device) / 1e12, 4), **estimate(base),
+        "matrix TFLOP/s": round(matrix_rate(device) / 1e12, 4), **estimate(base, device),
         "machine": describe_machine(device), "rows": rows,
     }  # fmt: skip
     for batch in batches:
         plain: Tensor | None = None
         for name, settings in (("naive", plainly), ("fast", {})) if naive else (("fast", {}),):
-            config = replace(base, batch=batch, **settings)  # type: ignore[arg-type]
+            config = replace(base, batch_size=batch, **settings)  # type: ignore[arg-type]
             row: dict[str, Any] = {"mode": name, "batch": batch}
             try:
                 measured, gradient = measure_speed(config, seconds, device)
@@ -79,7 +79,7 @@ def measure_speed(
 
     Returns the numbers, and the gradient of the first step as one vector on the CPU.
     """
-    config, device = replace(config, warm_epochs=0, ema_from_epoch=0), device or default_device()
+    config, device = replace(config, warm_start_epochs=0, ema_from_epoch=0), device or default_device()
     side = config.read_size or config.size
     shape = (64, config.channels, side, side)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -90,7 +90,7 @@ def measure_speed(
         torch.cuda.reset_peak_memory_stats(device)
     _, norm = trainer.advance()
     gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
-    gradient *= max(1.0, norm.item() / config.clip)  # as it was before clipping, which hides its size
+    gradient *= max(1.0, norm.item() / config.clip_grad_norm)  # as it was before clipping, which hides its size
     trainer.advance()
     wait(device)
     warm_up = time.perf_counter() - start
@@ -101,41 +101,22 @@ def measure_speed(
     wait(device)
     step = (time.perf_counter() - start) / steps
     return {
-        "images/s": round(config.batch / step, 2),
+        "images/s": round(config.batch_size / step, 2),
         "ms a step": round(1000 * step, 2),
         "peak_mb": peak_megabytes(device),
         "start in s": round(warm_up, 1),
     }, gradient
 
 
-def matrix_rate(device: torch.device, size: int = 8192) -> float:
-    """FLOP/s of a bf16 matrix product of random data on this device: the ceiling."""
-    n = size if device.type == "cuda" else 1024
-    a, b = torch.randn(2, n, n, device=device, dtype=torch.bfloat16)
-    for _ in range(3):
-        a @ b
-    wait(device)
-    start = time.perf_counter()
-    for _ in range(10):
-        a @ b
-    wait(device)
-    return 10 * 2 * n**3 / (time.perf_counter() - start)
-
-
 def bench_table(results: dict[str, Any]) -> Table:
-    """The measurements as a table."""
+    """Lay the measurements out as a table."""
     machine = results["machine"]
-    table = Table(title=f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", title_justify="left")
     columns = ("mode", "batch", "images/s", "ms a\nstep", "peak\nMB", "of matrix\nrate", "start,\ns", "gradient\nerror")
-    for column in columns:
-        table.add_column(column, justify="left" if column == "mode" else "right", no_wrap=True)
-    for row in results["rows"]:
-        if "error" in row:
-            table.add_row(row["mode"], str(row["batch"]), row["error"])
-            continue
-        table.add_row(
-            row["mode"], str(row["batch"]), f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}",
-            f"{row['peak_mb']:.0f}", f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
-            f"{row['gradient error']:.1e}" if "gradient error" in row else "",
-        )  # fmt: skip
-    return table
+    rows = [
+        (row["mode"], row["batch"], row["error"]) if "error" in row
+        else (row["mode"], row["batch"], f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}", f"{row['peak_mb']:.0f}",
+              f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
+              f"{row['gradient error']:.1e}" if "gradient error" in row else "")
+        for row in results["rows"]
+    ]  # fmt: skip
+    return table(f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", columns, rows)

@@ -110,7 +110,7 @@ def _run_facts(path: Path) -> Facts:
     """A training run: the settings that matter, the last numbers of its log, its files."""
     import yaml
 
-    from firm.training.logs import read_log
+    from firm.training.log import read_log
 
     config = dict(yaml.safe_load((path / "config.yaml").read_text()))
     rows = read_log(path)

@@ -21,7 +21,7 @@ def plot(
     import matplotlib.pyplot as plt
 
     from firm._util.files import check_file
-    from firm.training.logs import read_log
+    from firm.training.log import read_log
 
     found = ({key: v for key, v in row.items() if _can_be_drawn(v)} for row in read_log(run))
     rows = [row for row in found if "step" in row and len(row) > 1]

@@ -27,12 +27,10 @@ def train(
 
     from firm._util.custom import CustomCodeError
     from firm._util.distributed import ranks
-    from firm._util.machine import DeviceError, lacks_memory
+    from firm._util.machine import DeviceError, choose_device, lacks_memory
     from firm.data import ArrayError, PictureError
-    from firm.training.config import ConfigError, dump_config, load_config
-    from firm.training.errors import TrainingError
-    from firm.training.estimate import estimate
-    from firm.training.loop import train as run
+    from firm.training import ConfigError, TrainingError, estimate, loop
+    from firm.training.config import dump_config, load_config
 
     console = Console()
     compiled = False
@@ -40,21 +38,21 @@ def train(
         resolved = load_config(config, overrides or [])
         compiled = resolved.compile and device != "cpu" and torch.cuda.is_available()
         if dry_run:
+            for path in filter(None, (resolved.data, resolved.val_data)):
+                if not Path(path).exists():
+                    raise ConfigError(f"{path}: there is no such folder or file of images")
+            about = estimate.estimate(resolved, choose_device(device))
             console.print(dump_config(resolved), highlight=False, end="")
-            for key, value in estimate(resolved).items():
+            for key, value in about.items():
                 console.print(f"# {key}: {value:,}", highlight=False)
+            if not resolved.data:
+                console.print("# data is not set: training needs data=DIR", highlight=False)
             return
         with ranks(device) as r:
-            result = run(resolved, r, max_megapixels=max_megapixels)
+            result = loop.train(resolved, r, max_megapixels=max_megapixels)
     except (
-        ConfigError,
-        DeviceError,
-        PictureError,
-        ArrayError,
-        FileNotFoundError,
-        NotADirectoryError,
-        PermissionError,
-    ) as error:
+        ConfigError, DeviceError, PictureError, ArrayError, FileNotFoundError, NotADirectoryError, PermissionError
+    ) as error:  # fmt: skip
         raise typer.BadParameter(str(error)) from error
     except (TrainingError, CustomCodeError) as error:  # the latter may come at any step, with the values drawn for it
         typer.echo(f"Error: {error}", err=True)
@@ -62,8 +60,9 @@ def train(
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        ways = ("recompute=pointwise", "accumulate=4") if compiled else ("accumulate=4", "recompute=calls")
-        hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch"
+        parts = "accumulation_steps=4"
+        ways = ("recompute=pointwise", parts) if compiled else (parts, "recompute=calls")
+        hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch_size"
         raise typer.BadParameter(f"there is not enough memory for this: {hint}") from error
     if not r.main:
         return

@@ -25,7 +25,7 @@ from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import Settings
 from firm.reproduce.tables import Column, Line, Value
 from firm.reproduce.tables import Table as PaperTable
-from firm.training.balance import TimeBalance
+from firm.training.step import TimeBalance
 
 STEPS, BATCH, RATE = 16_000, 512, 3e-3  # two to three minutes on two cores
 WARM_START = 0.04  # share of the steps without the solver: the paper's 20 of 500 epochs

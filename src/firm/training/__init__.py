@@ -3,3 +3,5 @@
 from firm.training.config import TrainConfig as TrainConfig
 from firm.training.config import load_config as load_config
 from firm.training.loop import train as train
+from firm.training.objectives import ConfigError as ConfigError
+from firm.training.objectives import TrainingError as TrainingError

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._sampling import Generators
+from firm._util.checks import require
 from firm.baselines._i2sb import (
     INTERVALS,
     TIMES,
@@ -25,15 +26,13 @@ from firm.evaluation import NamedMethod
 from firm.networks import PriorUNet
 from firm.operators import LinearOperator
 from firm.operators.base import per_sample
-from firm.training.batch import Batch
-from firm.training.errors import ConfigError
-from firm.training.objectives import Objective
-from firm.training.validation import mean, scored
+from firm.training.objectives import Batch, ConfigError, Objective
+from firm.training.validation import scored
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
 
-STEPS = 20  # of the sampler, in a validation
+SAMPLER_STEPS = 20  # of I2SB, in a validation
 
 
 class Bridge(Objective):
@@ -52,21 +51,17 @@ class Bridge(Objective):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        if config.noise_level:
-            raise ConfigError("objective=bridge: the network takes no noise_level")
-        if config.network_arguments()[1].get("extra"):
-            raise ConfigError("objective=bridge: the network sees x and the degraded image at most, and takes no extra")
-        try:
-            self.conditioned = sees_degraded(config.network_class())
-        except ValueError as error:
-            raise ConfigError(f"network: {error}") from error
+        require(not config.noise_level, "objective=bridge: the network takes no noise_level", ConfigError)
+        message = "objective=bridge: the network sees x and the degraded image at most, and takes no extra"
+        require(not config.network_arguments()[1].get("extra"), message, ConfigError)
+        self.conditioned = sees_degraded(config.network_class())
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The error in the pixels that count, averaged; one network call for all tasks."""
+        """Compute the error in the pixels that count, averaged; one network call serves all tasks."""
         filling, eps = batch.randn(), batch.randn()
         n = (batch.t * INTERVALS).long().clamp(0, INTERVALS - 1)
         parts = [
-            between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
+            _between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
             for op, y, _, rows in batch.measure_each()
         ]
         x, degraded, target, counts = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -76,26 +71,33 @@ class Bridge(Objective):
 
     @torch.no_grad()
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """PSNR of the restored images, averaged over the tasks first, then for each; a picture of the first ones."""
+        """Score by the PSNR of the restored images, over all tasks, then in each; and draw the first."""
 
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-            return i2sb(net, op, y, sigma, steps=STEPS, conditioned=self.conditioned, generator=generator)
+            return i2sb(net, op, y, sigma, steps=SAMPLER_STEPS, conditioned=self.conditioned, generator=generator)
 
-        device = next(net.parameters()).device
-        values = scored(NamedMethod("I2SB", run, STEPS), self.config, images, device, picture)
-        return {"psnr": mean(values), **{f"psnr {name}": value for name, value in values.items()}}
+        method = NamedMethod("I2SB", run, SAMPLER_STEPS)
+        return scored(method, self.config, images, next(net.parameters()).device, picture)
 
 
 @torch.no_grad()
-def between(
+def _between(
     op: LinearOperator, y: Tensor, clean: Tensor, n: Tensor, filling: Tensor, eps: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """x_n ~ q(x_n | clean, degraded), what is shown beside it, the target, and 1 where that counts.
+    """Draw x_n ~ q(x_n | clean, degraded), in float32 and without waiting for the device.
 
-    All are (B, C, H, W).
+    Parameters
+    ----------
+    op, y, clean
+        Operator, measurements, and the images (B, C, H, W) that they are of.
+    n
+        Steps on the bridge, (B,).
+    filling, eps
+        Noise for the holes, and that of the bridge, (B, C, H, W).
 
-    `n` (B,) are the steps, `filling` is the noise in the holes, `eps` that of the bridge. In float32, and without
-    waiting for the device.
+    Returns
+    -------
+    x_n, what the network is shown beside it, the network's target, and 1 where that counts; all (B, C, H, W).
     """
     beta_max, ode = mode_of(op)
     with torch.autocast(clean.device.type, enabled=False):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,16 +16,14 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
-from firm._util.checks import RepeatedKeyError, read_yaml
+from firm._util.checks import RepeatedKeyError, read_yaml, require
 from firm._util.custom import is_custom, load_class
 from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
-from firm.training.checks import check
-from firm.training.errors import ConfigError as ConfigError
-from firm.training.measurements import make_task
-from firm.training.objectives import objective_class
-from firm.training.overrides import ALIASES, override
+from firm.training.config_checks import check
+from firm.training.objectives import ConfigError as ConfigError
+from firm.training.objectives import make_task, objective_class
 
 
 @dataclass(frozen=True)
@@ -42,16 +41,15 @@ class TrainConfig:
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    value_range: tuple[
-        float, ...
-    ] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged
+    # Arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged.
+    value_range: tuple[float, ...] = ()
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
     flips: bool = False  # random mirror images; the paper has no augmentation
     limit: int = 0  # use the first pictures only; 0 = all
     cache: str = ""  # folder for the decoded pictures, so that the next start is quick
-    mapped: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
+    memory_map: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
     # Network and solver (Algorithm 3)
     # A preset; or the arguments of firm.UNet; or {class: NAME, arguments ...} with a class of firm.networks, or with
     # your own, file.py:Class (without arguments also by itself).
@@ -60,31 +58,31 @@ class TrainConfig:
     rho: float = 0.01
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
-    coupling: Literal["constant", "noise"] = "constant"  # noise: rho grows with the noise level late in the flow
     # Loss (Algorithm 1)
     # paper or balanced: FIRM; prior: an unconditional flow; denoiser (PnP-GS, PnP-HQS), unrolled (ISTA-Net+) or bridge
     # (I2SB): networks of the baselines; or your own, file.py:Class.
     objective: str = "paper"
-    pairing: Literal["independent", "optimal"] = (
-        "independent"  # prior: noise and images, by minibatch optimal transport
-    )
+    # FIRM's error over the pixels of an image. auto: the paper's sum for objective=paper, else mean, so that clipping
+    # does not depend on the size of the images.
+    reduction: Literal["auto", "mean", "sum"] = "auto"
+    # prior: noise and images, by minibatch optimal transport
+    pairing: Literal["independent", "optimal"] = "independent"
     t_min: float = 1e-3
     t_max: float = 0.995
     tau_min: float = 0.1
     strata: int = 64
     # Optimization
-    batch: int = 32  # in all, split over ranks and accumulation
+    batch_size: int = 32  # in all, split over processes and accumulation steps
     epochs: int = 500
     steps_per_epoch: int = 2000
-    warm_epochs: int = 20  # a single call on [A'y, x_t] before the solver is switched on
+    warm_start_epochs: int = 20  # a single call on [A'y, x_t] before the solver is switched on
     optimizer: Literal["adamw", "muon"] = "adamw"  # muon: for the weight matrices, with AdamW for the rest
-    rate: float = 1e-4
-    rate_end: float = 1e-6  # cosine
-    rate_warmup: int = 0  # steps of linear increase
-    beta1: float = 0.9
-    beta2: float = 0.999
+    lr: float = 1e-4
+    lr_end: float = 1e-6  # cosine
+    warmup_steps: int = 0  # steps of linear increase
+    betas: tuple[float, ...] = (0.9, 0.999)  # of AdamW
     weight_decay: float = 1e-4
-    clip: float = 1.0
+    clip_grad_norm: float = 1.0
     ema_decay: float = 0.999
     ema_from_epoch: int = 20
     seed: int = 42
@@ -101,13 +99,15 @@ class TrainConfig:
     # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
     # (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
     recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
-    accumulate: int = 1  # split each rank's batch into this many parts: less memory, the same result but for pairings
+    # Split each process's batch into this many parts: less memory, the same result (but for pairing=optimal, which
+    # pairs within a part). With objective=balanced it costs one more forward pass.
+    accumulation_steps: int = 1
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run
     out: str = "outputs/train"
     checkpoint_every: int = 2000  # steps
     checkpoint_minutes: float = 5.0  # and this often
-    keep: int = 2  # how many checkpoints to keep, apart from the best model
+    keep_checkpoints: int = 2  # how many, apart from the best model
     validate_every: int = 10_000  # steps; 0 = at the end only
     val_images: int = 32
     val_steps: tuple[int, ...] = (2,)  # N; the first decides which checkpoint is best
@@ -121,30 +121,37 @@ class TrainConfig:
         """Optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
         return self.epochs * self.steps_per_epoch
 
+    @property
+    def error_reduction(self) -> Literal["mean", "sum"]:
+        """What `reduction` comes to: how FIRM's objective takes the pixels of an image together."""
+        if self.reduction == "auto":
+            return "sum" if self.objective == "paper" else "mean"
+        return self.reduction
+
     def tasks(self) -> list[dict[str, Any]]:
         """The tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
-        """The tasks themselves; `mask` replaces the setting of that name."""
+        """Make the tasks themselves; `mask` replaces the setting of that name."""
         return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
-        """The name of its class, None for the objective's usual one, and its arguments."""
+        """The name of the network's class, None for the objective's usual one, and its arguments."""
         if isinstance(self.network, str):
             if is_custom(self.network):
                 return self.network, {}
             return None, {**PRESETS[self.network], "channels": self.channels}
         name, given = self.network.get("class"), {k: v for k, v in self.network.items() if k != "class"}
         kind = objective_class(self.objective).network_class if name is None else NETWORKS.get(str(name))
-        if kind is None:  # the user's own knows its arguments
+        if kind is None:  # a custom one knows its arguments
             return str(name), given
         known = inspect.signature(kind).parameters
         usual = {key: value for key, value in (("side", self.size), ("channels", self.channels)) if key in known}
         return None if name is None else str(name), {**usual, **given}
 
     def network_class(self) -> type[nn.Module]:
-        """Its class: the objective's usual one, one of `firm.networks`, or the user's own, whose file is run."""
+        """The network's class: the objective's usual one, one of `firm.networks`, or a custom one (run here)."""
         name, _ = self.network_arguments()
         if name is None:
             return objective_class(self.objective).network_class
@@ -152,8 +159,8 @@ class TrainConfig:
 
     def network_about(self) -> dict[str, Any]:
         """What checkpoints say of the network, so that none is taken for another's."""
-        own, arguments = self.network_arguments()
-        return arguments if own is None else {"class": own, **arguments}
+        name, arguments = self.network_arguments()
+        return arguments if name is None else {"class": name, **arguments}
 
     @property
     def noise_level(self) -> bool:
@@ -162,78 +169,111 @@ class TrainConfig:
 
 
 def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> TrainConfig:
-    """Read a YAML file and apply the overrides, ``key=value`` or ``network.key=value`` (see `override`)."""
+    """Read a training configuration.
+
+    Parameters
+    ----------
+    path
+        A YAML file of settings, one ``key: value`` a line; None for the defaults.
+    overrides
+        Settings to change: ``lr=1e-3``, of the network also ``network.ch=96``. The value is YAML, so that
+        ``val_steps=[1,2]`` works.
+    """
     values: dict[str, Any] = {}
     if path is not None:
+        require(Path(path).exists(), f"{path}: no such configuration file", ConfigError)
         try:
             read = read_yaml(Path(path).read_text())
-        except FileNotFoundError as error:
-            raise ConfigError(f"{path}: no such configuration file") from error
-        except OSError as error:
-            raise ConfigError(f"{path}: not a file of settings that can be read ({error.strerror})") from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path}: not valid YAML: {error}") from error
-        except RepeatedKeyError as error:
-            raise ConfigError(f"{path}: {error}") from error
-        if read is None:
-            raise ConfigError(f"{path}: the file is empty, or all comments; expected settings, one 'key: value' a line")
-        if not isinstance(read, dict):
-            raise ConfigError(f"{path}: expected settings, one 'key: value' a line")
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, RepeatedKeyError) as error:
+            raise ConfigError(f"{path}: {_why(error)}") from error
+        require(read is not None, f"{path}: the file is empty, or all comments", ConfigError)
+        require(isinstance(read, dict), f"{path}: expected settings, one 'key: value' a line", ConfigError)
         values |= {str(key): value for key, value in read.items()}
     for text in overrides:
-        override(values, text, str(TrainConfig.network))
+        _override(values, text)
     hints = typing.get_type_hints(TrainConfig)
-    for key in values:
-        if key not in hints:
-            meant = f"; did you mean {ALIASES[key]!r}?" if key in ALIASES else did_you_mean(key, hints)
-            raise ConfigError(f"no setting {key!r}{meant}")
-    config = TrainConfig(**{key: _coerce(key, value, hints[key]) for key, value in values.items()})
-    if not config.out:  # would be the current folder
-        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
+    unknown = next((key for key in values if key not in hints), None)
+    require(unknown is None, f"no setting {unknown!r}{_meant(str(unknown), hints)}", ConfigError)
+    coerced = {key: _coerced(value, hints[key]) for key, value in values.items()}
+    wrong = next((f"{key} must be {what}, got {values[key]!r}" for key, (_, what) in coerced.items() if what), "")
+    require(not wrong, wrong, ConfigError)
+    config = TrainConfig(**{key: value for key, (value, _) in coerced.items()})
+    # an empty name would be the current folder
+    require(config.out, f"out must name a folder for the run, such as {TrainConfig.out}; it is empty", ConfigError)
     return config
 
 
 def dump_config(config: TrainConfig) -> str:
-    """The configuration as YAML, every setting written out."""
+    """Write the configuration as YAML, with every setting."""
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(config).items()}
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
-def _coerce(key: str, value: Any, kind: Any) -> Any:
-    """Bring a YAML value to the field's type: 1e-4 is a string to YAML, and a list must become a tuple."""
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        if value not in typing.get_args(kind):
-            choices = [str(c) for c in typing.get_args(kind)]
-            raise ConfigError(
-                f"{key} must be one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}"
-            )
-        return value
-    if origin is types.UnionType or origin is typing.Union:
-        if isinstance(value, str | dict):
-            return value
-        raise ConfigError(f"{key} must be a preset's name or a set of arguments, got {value!r}")
-    if origin is tuple:
-        element = typing.get_args(kind)[0]
-        if element in (int, float):
-            items = value if isinstance(value, list | tuple) else [value]
-            return tuple(_coerce(key, item, element) for item in items)
-        if not isinstance(value, list | tuple) or not all(isinstance(item, dict) for item in value):
-            raise ConfigError(f"{key} must be a list of tasks such as [{{name: denoising, sigma: [0.1, 0.3]}}]")
-        return tuple(value)
-    if kind is str:
-        if isinstance(value, list | dict):
-            hint = "; a task with settings goes into mixture: [{name: ..., ...}]" if key == "task" else ""
-            raise ConfigError(f"{key} must be text, got {value!r}{hint}")
-        return "" if value is None else str(value)
-    if kind is bool:
-        if isinstance(value, bool):
-            return value
-        raise ConfigError(f"{key} must be true or false, got {value!r}")
+def _override(values: dict[str, Any], text: str) -> None:
+    """Change one of the settings `values` by ``key=value``, or a part of one by ``network.key=value``."""
+    key, separator, written = text.partition("=")
+    key, dot, part = key.strip().partition(".")
+    require(separator, f"{text!r}: an override has the form key=value", ConfigError)
     try:
-        number = float(value)
-        if isinstance(value, bool) or not math.isfinite(number) or (kind is int and number != int(number)):
-            raise ValueError
+        value = read_yaml(written) if written else ""
+    except (yaml.YAMLError, RepeatedKeyError) as error:
+        raise ConfigError(f"{text!r}: {_why(error)}") from error
+    if dot:
+        message = f"{key!r} has no parts: only those of network can be changed one by one, as network.ch=96"
+        require(key == "network", message, ConfigError)
+        known = values.get(key, TrainConfig.network)
+        if not isinstance(known, dict):
+            known = PRESETS.get(known, {"class": known})
+        value = {part: value} if part == "class" else {**known, part: value}  # another class, other arguments
+    values[key] = value
+    if key == "task":
+        values.pop("mixture", None)  # task= picks one task out of a mixture's config
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"not a file of settings that can be read ({error.strerror})"
+    return str(error) if isinstance(error, RepeatedKeyError) else f"not valid YAML: {error}"
+
+
+def _meant(key: str, known: Iterable[str]) -> str:
+    """The end of the message on an unknown setting: the one of the same initials (bs), words (grad_clip) or letters."""
+
+    def alike(name: str) -> bool:
+        words, others = key.split("_"), name.split("_")
+        initials = (len(others) > 1 and key == "".join(w[0] for w in others)) or name == "".join(w[:1] for w in words)
+        return initials or set(words) <= set(others) or (len(others) == 1 and name in words)
+
+    misspelled = difflib.get_close_matches(key, list(known), 1, 0.8)
+    found = next((name for name in [*misspelled, *known] if name in misspelled or alike(name)), None)
+    return f"; did you mean {found!r}?" if found else did_you_mean(key, known)
+
+
+def _coerced(value: Any, kind: Any) -> tuple[Any, str]:
+    """Bring a YAML value to a field's type, 1e-4 is a string to YAML; also say what it must be, where it is not."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        fits = isinstance(value, str) and value in arguments
+        return value, "" if fits else f"one of {', '.join(arguments)}{did_you_mean(str(value), arguments)}"
+    if origin is types.UnionType:
+        return value, "" if isinstance(value, str | dict) else "a preset's name or a set of arguments"
+    if origin is tuple and arguments[0] in (int, float):
+        items = value if isinstance(value, list | tuple) else [value]
+        found = [_coerced(item, arguments[0]) for item in items]
+        return tuple(v for v, _ in found), next((what for _, what in found if what), "")
+    if origin is tuple:
+        fits = isinstance(value, list | tuple) and all(isinstance(item, dict) for item in value)
+        return tuple(value) if fits else (), "" if fits else "a list of tasks such as [{name: denoising, sigma: 0.1}]"
+    if kind is str:
+        wrong = "text (a task with settings goes into mixture: [{name: ..., ...}])"
+        return "" if value is None else str(value), wrong if isinstance(value, list | dict) else ""
+    if kind is bool:
+        return value, "" if isinstance(value, bool) else "true or false"
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{key} must be {'a whole number' if kind is int else 'a number'}, got {value!r}") from None
-    return int(number) if kind is int else number
+        number = math.nan
+    if kind is float:
+        return number, "" if math.isfinite(number) else "a number"
+    fits = math.isfinite(number) and number == int(number)
+    return int(number) if fits else 0, "" if fits else "a whole number"

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from firm._sampling import noise_like
+from firm._util.checks import require
 from firm._util.sheet import Panel
 from firm.data.images import Images
 from firm.metrics import psnr
 from firm.networks import DRUNet, Step
 from firm.tasks import BaseTask
 from firm.tasks.denoising import Denoising
-from firm.training.batch import Batch
-from firm.training.errors import ConfigError
-from firm.training.objectives import Objective
+from firm.training.objectives import Batch, ConfigError, Objective
 from firm.training.validation import labeled, save_sheet
 
 if TYPE_CHECKING:
@@ -42,36 +41,34 @@ class Denoiser(Objective):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.tasks = config.make_tasks()
-        other = [task.name for task in self.tasks if not isinstance(task, Denoising)]
-        if other:
-            raise ConfigError(f"objective=denoiser learns from the task denoising alone, not from {', '.join(other)}")
-        if config.noise_level:
-            raise ConfigError("objective=denoiser: the network gets sigma in any case, without noise_level")
+        other = ", ".join(task.name for task in self.tasks if not isinstance(task, Denoising))
+        require(not other, f"objective=denoiser learns from the task denoising alone, not from {other}", ConfigError)
+        message = "objective=denoiser: the network gets sigma in any case, without noise_level"
+        require(not config.noise_level, message, ConfigError)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The error of the denoised images, averaged over the pixels."""
+        """Compute the error of the denoised images, averaged over the pixels."""
         op, y, sigma = batch.measure()
         noisy = op.A_adjoint(y)  # the images of all entries of a mixture: each has A = I
         return (net(noisy, sigma) - batch.x_1).square().flatten(1).mean(1), batch.t
 
-    def inputs(self, batch: int, device: torch.device | str) -> tuple[Tensor, ...]:
-        """Images and noise levels, of one network call."""
+    def inputs(self, batch_size: int, device: torch.device | str) -> tuple[Tensor, ...]:
+        """Make images and noise levels, of one network call."""
         c = self.config
-        x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
-        return x, torch.full((batch,), 0.1, device=device)
+        x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)
+        return x, torch.full((batch_size,), 0.1, device=device)
 
     def build(self) -> nn.Module:
-        """The network that the configuration describes."""
+        """Build the network that the configuration describes."""
         net = super().build()
-        if isinstance(net, Step) and self.config.compile:
-            raise ConfigError(
-                f"{type(net).__name__} is trained through its own gradient, beyond torch.compile: set compile=false"
-            )
+        fits = not isinstance(net, Step) or not self.config.compile
+        message = f"{type(net).__name__} is trained through its own gradient, beyond torch.compile: set compile=false"
+        require(fits, message, ConfigError)
         return net
 
     @torch.no_grad()
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """PSNR of the denoised images at the noise of `LEVELS`, and a picture: truth, noisy, denoised."""
+        """Score by the PSNR of the denoised images at the noise of `LEVELS`; draw truth, noisy and denoised."""
         device = next(net.parameters()).device
         scores: dict[str, float] = {}
         rows: list[list[Panel]] = []
@@ -91,7 +88,7 @@ class Denoiser(Objective):
 
 
 def _levels(tasks: list[BaseTask]) -> list[float]:
-    """Those of `LEVELS` that are trained for; of a denoiser for others, the strongest noise it knows."""
+    """Choose the `LEVELS` that are trained for; of a denoiser for others, the strongest noise it knows."""
     ranges = [task.ranges.get("sigma", (task.sigma, task.sigma)) for task in tasks]
     known = [level for level in LEVELS if any(low <= level <= high for low, high in ranges)]
     return known or [max(high for _, high in ranges)]

@@ -1,27 +1,39 @@
-"""What a configuration will need, counted on the meta device: parameters, arithmetic, memory, time."""
+"""Before a run: what it will need, counted on the meta device, and its blocks compiled in several processes at once."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from tqdm import tqdm
 
 from firm._util.custom import custom_code
-from firm.training.config import TrainConfig
+from firm._util.distributed import Ranks
+from firm._util.machine import describe_machine, wait
+from firm.acceleration.compiled import compile_blocks, compile_signature, signatures
+from firm.training.config import TrainConfig, dump_config, load_config
 from firm.training.objectives import objective_class
 
-RATE = 140e12  # FLOP/s that training reaches on one H200 with all switches on (docs/performance.md)
+# The share of the rate of matrix products that training reaches: 140 of 680 TFLOP/s on one H200 in bf16 with all
+# switches on (docs/performance.md), and about as much elsewhere.
+SHARE = 0.2
 # Peak memory over the activations that an eager step saves (2 bytes each in bf16), measured on one H200: float32 1.01
 # and 1.02; bf16, where autocast keeps float32 in places, 1.23 to 1.30; recompute=pointwise 0.36 to 0.40.
 BF16, POINTWISE = 1.27, 0.37
 
 
-def estimate(config: TrainConfig) -> dict[str, Any]:
-    """Parameters, FLOP an image, gigabytes and hours of a run."""
+def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
+    """Count parameters, FLOP an image, gigabytes and hours of a run on this machine's `device`."""
     kind = objective_class(config.objective)
-    own = {"objective": kind, "network": config.network_class()}
-    with torch.device("meta"), custom_code(**own):
+    custom = {"objective": kind, "network": config.network_class()}
+    with torch.device("meta"), custom_code(**custom):
         objective = kind(config)
         net = objective.build()
         inputs = objective.inputs(1, "meta")
@@ -34,7 +46,7 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
         return tensor
 
     keeping = torch.autograd.graph.saved_tensors_hooks(pack, lambda v: v)
-    with FlopCounterMode(display=False) as counter, keeping, custom_code(**own):
+    with FlopCounterMode(display=False) as counter, keeping, custom_code(**custom):
         out = net(*inputs)
     activations = sum(saved.values())
     del out
@@ -45,17 +57,74 @@ def estimate(config: TrainConfig) -> dict[str, Any]:
         kept *= POINTWISE
     elif config.bf16:
         kept *= BF16
-    memory = parameters * 20 + activations * kept * config.batch / config.accumulate  # weights, gradient, AdamW, EMA
-    hours = config.max_minutes / 60 or config.total_steps * config.batch * flop / RATE / 3600
-    return {
+    # weights, gradient, AdamW, EMA
+    memory = parameters * 20 + activations * kept * config.batch_size / config.accumulation_steps
+    machine = describe_machine(device)
+    about = {
         "parameters": parameters,
-        "GFLOP per network call": _short(counter.get_total_flops() / 1e9),
-        "TFLOP a training image": _short(flop / 1e12),
-        "GB of memory": _short(memory / 1e9),
-        "hours on one H200 in bf16": _short(hours),
+        "GFLOP per network call": counter.get_total_flops() / 1e9,
+        "TFLOP a training image": flop / 1e12,
+        "GB of memory": memory / 1e9,
     }
+    where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads"
+    name = f"hours on one {where}, roughly"
+    images = config.total_steps * config.batch_size
+    about[name] = config.max_minutes / 60 or images * flop / (SHARE * matrix_rate(device, config.bf16)) / 3600
+    return {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in about.items()}
 
 
-def _short(value: float) -> float:
-    """Three digits, also of small numbers."""
-    return float(f"{value:.3g}")
+def matrix_rate(device: torch.device, bf16: bool = True) -> float:
+    """Measure the FLOP/s of a product of random matrices on this device: the ceiling of training."""
+    n = 8192 if device.type == "cuda" else 1024
+    a, b = torch.randn(2, n, n, device=device, dtype=torch.bfloat16 if bf16 else torch.float32)
+    for _ in range(3):
+        a @ b
+    wait(device)
+    start = time.perf_counter()
+    for _ in range(10):
+        a @ b
+    wait(device)
+    return 10 * 2 * n**3 / (time.perf_counter() - start)
+
+
+def compile_beforehand(config: TrainConfig, ranks: Ranks) -> None:
+    """Fill the compiler's cache with what this run will compile, if it will; on failure say so, and lose only time.
+
+    torch.compile works through blocks one after the other, on one core. The distinct ones, a dozen or two, are
+    independent.
+    """
+    if ranks.device.type != "cuda" or ranks.world > 1 or not config.compile or not config.compile_workers:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.yaml")
+        path.write_text(dump_config(config))
+        if not precompile(path, config.compile_workers, str(ranks.device)):
+            tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
+
+
+def precompile(config_file: Path, workers: int, device: str) -> bool:
+    """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
+    program = "import sys; from firm.training.estimate import _compile_share; _compile_share(*sys.argv[1:])"
+    command = [sys.executable, "-c", program, str(config_file), device]
+    running = [
+        subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
+        for i in range(workers)
+    ]
+    codes = [process.wait() for process in running]
+    return not any(codes)
+
+
+def _compile_share(config_file: str, device_name: str, worker: str, workers: str) -> None:
+    """Compile every `workers`-th distinct block, for one device."""
+    config, device = load_config(config_file), torch.device(device_name)
+    objective = objective_class(config.objective)(config)
+    net = objective.build().to(device)
+    if config.channels_last:
+        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    inputs = objective.inputs(config.batch_size // config.accumulation_steps, device)
+    found = sorted(signatures(net, inputs, config.bf16).items(), key=lambda item: str(item[0]))
+    compile_blocks(net, lean=config.recompute == "pointwise")
+    for signature, module in found[int(worker) :: int(workers)]:
+        compile_signature(signature, module, config.bf16)

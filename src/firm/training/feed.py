@@ -1,4 +1,4 @@
-"""The images of a training step: drawn, cropped and mirrored on the device, or read ahead where they do not fit."""
+"""The images of a run: read, checked against the configuration, and drawn for every step."""
 
 from __future__ import annotations
 
@@ -7,31 +7,106 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm._util.distributed import Ranks
 from firm._util.seeds import generator_for
+from firm.data.array_file import ArrayError
+from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
 from firm.data.images import Images, to_float
+from firm.data.load import load_images
+from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
 from firm.data.prefetch import Prefetcher
+from firm.data.sets import Split
+from firm.operators.checks import LARGEST
 from firm.tasks import Rows
-from firm.training.config import TrainConfig
+from firm.training.config import ConfigError, TrainConfig
+from firm.training.objectives import objective_class
+
+
+def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
+    """Read training and validation images. A set without ``val_data`` gives its first images to validation.
+
+    Images of more than `max_megapixels` are refused from their header.
+    """
+    c = config
+    require(c.data, "data is not set: give the folder of the data set, data=DIR", ConfigError)
+    kept: int | None = c.read_size or c.size
+    if c.dataset == "arrays" and c.crop == "random" and not c.read_size:
+        kept = None  # whole
+    value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
+
+    def read(root: str, split: Split, size: int | None, limit: int = 0) -> Images:
+        try:
+            return load_images(
+                c.dataset, root, split, size=size, channels=c.channels, limit=limit, cache=c.cache or None,
+                mapped=c.memory_map, value_range=value_range, key=c.key or None, progress=progress,
+                max_megapixels=max_megapixels,
+            )  # fmt: skip
+        except ValueError as error:
+            if isinstance(error, ArrayError | PictureError) and not isinstance(error, ChannelsError):
+                raise
+            hint = f": set channels={error.found}" if isinstance(error, ChannelsError) else ""
+            raise ConfigError(f"{error}{hint}") from error
+
+    train = read(c.data, "train", kept, c.limit)
+    if c.dataset in ("celeba", "afhq") or c.val_data:
+        held_out = read(c.val_data or c.data, "val", c.size, c.val_images) if c.val_images else train.part(0, 0)
+    else:
+        held_out, train = train.part(0, c.val_images), train.part(c.val_images)
+    left = f"{c.data}: no images left to train on after {c.val_images} for validation"
+    require(len(train), f"{left}: hold out fewer (val_images=), or name others (val_data=)", ConfigError)
+    _check_shape(c, train)
+    if len(held_out) and objective_class(c.objective).measures:
+        for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
+            _check_range(c, root, images.part(0, 16))  # a few show it
+    (H, W), size = held_out.data.shape[-2:], c.size
+    top, left_ = (H - size) // 2, (W - size) // 2
+    middle: Tensor = held_out.data[..., top : top + size, left_ : left_ + size]
+    return train, Images(middle, held_out.names, held_out.complex)
+
+
+def _check_shape(c: TrainConfig, images: Images) -> None:
+    C, H, W = images.shape
+    kind = "complex, two for each channel" if images.complex else "real"
+    require(c.channels == C, f"{c.data}: the images have {C} channels ({kind}): set channels={C}", ConfigError)
+    enough = min(H, W) >= c.size
+    require(enough, f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}", ConfigError)
+    smallest = c.size / (c.scale[1] if c.scale else 1)
+    room = c.crop != "random" or smallest < max(H, W)
+    message = f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"
+    require(room, message, ConfigError)
+
+
+def _check_range(c: TrainConfig, root: str, images: Images) -> None:
+    """Refuse images whose measurements validation would refuse, after minutes of training."""
+    sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
+    scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
+    require(
+        not bool((sizes > LARGEST).any()),
+        f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
+        "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
+        "-1 and 1",
+        ConfigError,
+    )
 
 
 class Feed:
     """Draws images with replacement. A resident set lies on the device, and drawing from it fits into a CUDA graph.
 
-    A mapped set (``mapped: true``) stays in its file: `ahead` reads the images of the coming steps in the background,
-    and the step works on what it got.
+    A memory-mapped set stays in its file: `ahead` reads the images of the coming steps in the background, and the step
+    works on what it got.
     """
 
     def __init__(self, config: TrainConfig, images: Images, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
         self.count, self.shape = len(images), images.shape
-        self.resident = None if config.mapped else images.data.to(ranks.device)
+        self.resident = None if config.memory_map else images.data.to(ranks.device)
         self._images = images
         self._reader: Prefetcher | None = None
 
     def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """For a mapped set, the stored values of this process's images in `step`; None for a resident one.
+        """Read the stored values of this process's images in `step` of a memory-mapped set; None of a resident one.
 
         `counts` are the samples of each task in a part of the batch.
         """
@@ -44,28 +119,25 @@ class Feed:
     def _indices(self, step: int, counts: Sequence[int]) -> Tensor:
         """Which images this process needs in a step: part by part, in each the rows of every task."""
         c, r = self.config, self.ranks
-        drawn = torch.randint(self.count, (c.batch,), generator=generator_for(c.seed, step, "images"))
-        tasks = drawn.split([n * r.world * c.accumulate for n in counts])
-        parts = range(r.rank * c.accumulate, (r.rank + 1) * c.accumulate)
+        drawn = torch.randint(self.count, (c.batch_size,), generator=generator_for(c.seed, step, "images"))
+        tasks = drawn.split([n * r.world * c.accumulation_steps for n in counts])
+        parts = range(r.rank * c.accumulation_steps, (r.rank + 1) * c.accumulation_steps)
         return torch.cat([rows[n * p : n * (p + 1)] for p in parts for rows, n in zip(tasks, counts, strict=True)])
 
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
-        """Images (B, C, size, size) for the `rows` of every task, from the device or out of those `read` ahead."""
+        """Draw images x_1, (B, C, size, size), for the `rows` of every task, or take them out of those `read` ahead."""
         parts = [None] * len(rows) if read is None else read.split([len(r) for r in rows])
         return torch.cat([self._part(r, part, device) for r, part in zip(rows, parts, strict=True)])
 
     def _part(self, r: Rows, read: Tensor | None, device: torch.device) -> Tensor:
-        c = self.config
         if read is None:
             assert self.resident is not None
             index = (r.rand(device=device) * self.count).long().clamp(max=self.count - 1)
             x = self._cropped(r, self.resident, index, device)
         else:
             x = self._cropped(r, read, None, device)
-        if not c.flips:
-            r.rand(1, 1, 1, device=device)  # drawn all the same: what follows does not depend on the setting
-            return x
-        return torch.where(r.rand(1, 1, 1, device=device) < 0.5, x.flip(-1), x)
+        mirrored = r.rand(1, 1, 1, device=device) < 0.5  # drawn in any case: the rest is the same
+        return torch.where(mirrored, x.flip(-1), x) if self.config.flips else x
 
     def _cropped(self, r: Rows, data: Tensor, index: Tensor | None, device: torch.device) -> Tensor:
         c, (H, W) = self.config, self.shape[1:]

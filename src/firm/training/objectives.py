@@ -1,13 +1,16 @@
-"""What a network is trained for. The engine knows this protocol and nothing else of an objective.
+"""What a network is trained for, and what a training step gives it: the seam for objectives of one's own.
 
-An objective maps a network and a batch to each sample's error and time, ``loss(net, batch) -> (B,), (B,)``. The engine
-weighs the errors, takes gradients and steps, averages the weights, validates and saves.
+An objective maps a network and a batch to every sample's error and time, ``loss(net, batch) -> (B,), (B,)``. The engine
+knows nothing else of it: it weighs the errors, takes gradients and steps, averages the weights, validates and saves.
 """
 
 from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -15,18 +18,20 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import save_network
-from firm._util.custom import is_custom, load_class
+from firm._util.checks import require
+from firm._util.custom import custom_code, is_custom, load_class
 from firm.networks import EXTRA, UNet
-from firm.training.batch import Batch
-from firm.training.errors import ConfigError
+from firm.operators import LinearOperator
+from firm.operators.compose import group
+from firm.tasks import BaseTask, Rows, takes_mask, task_class
 
 if TYPE_CHECKING:
     from firm.data.images import Images
     from firm.training.config import TrainConfig
 
-NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in the weights of the errors
-    "paper": "firm.training.velocity:Velocity",
-    "balanced": "firm.training.velocity:Velocity",
+NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in how the errors are weighted and reduced
+    "paper": "firm.training.step:Velocity",
+    "balanced": "firm.training.step:Velocity",
     "prior": "firm.training.prior:Prior",
     "denoiser": "firm.training.denoiser:Denoiser",
     "unrolled": "firm.training.unrolled:Unrolled",
@@ -34,13 +39,64 @@ NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in th
 }
 
 
+class ConfigError(ValueError):
+    """A configuration that cannot be used; the message says which setting and what would do."""
+
+
+class TrainingError(RuntimeError):
+    """A run that cannot begin or go on; the message says why, and the way out."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One part of a batch, as an objective sees it.
+
+    Random numbers come from its methods alone: they draw those of the whole batch and keep the rows of this part, so
+    that the result does not depend on how the batch was split over processes and accumulation steps.
+    """
+
+    x_1: Tensor  # clean images, (B, C, H, W), ordered by task
+    t: Tensor  # stratified times, (B,)
+    rows: Sequence[Rows]  # of the samples of each task
+    tasks: Sequence[BaseTask]
+    warm: bool = False  # the warm start of FIRM: a single network call
+
+    def measure(self) -> tuple[LinearOperator, Tensor, Tensor]:
+        """Draw one operator for all images, their measurements and noise levels (B,), in float32.
+
+        Where there are several tasks, the operator holds theirs side by side.
+        """
+        drawn = self.measure_each()
+        sigma = torch.cat([sigma for _, _, sigma, _ in drawn])
+        if len(drawn) == 1:
+            return drawn[0][0], drawn[0][1], sigma
+        with torch.autocast(self.x_1.device.type, enabled=False):
+            return *group([(op, y) for op, y, _, _ in drawn]), sigma
+
+    def measure_each(self) -> list[tuple[LinearOperator, Tensor, Tensor, slice]]:
+        """Draw operator, measurements and noise levels for each task apart, and say which images it measures."""
+        ends = accumulate(len(r) for r in self.rows)
+        places = [slice(end - len(r), end) for r, end in zip(self.rows, ends, strict=True)]
+        with torch.autocast(self.x_1.device.type, enabled=False):
+            drawn = [t.draw(self.x_1[p], r) for t, r, p in zip(self.tasks, self.rows, places, strict=True)]
+        return [(*d, place) for d, place in zip(drawn, places, strict=True)]
+
+    def randn(self) -> Tensor:
+        """Draw standard Gaussian noise in the shape of the images."""
+        return torch.cat([r.randn(*self.x_1.shape[1:], device=self.x_1.device) for r in self.rows])
+
+    def rand(self) -> Tensor:
+        """Draw uniform numbers, (B,)."""
+        return torch.cat([r.rand(device=self.x_1.device) for r in self.rows])
+
+
 class Objective:
-    """Base of the objectives; one of your own derives from it and defines `loss`. ``self.config`` defines the run."""
+    """Base of the objectives; a custom one derives from it and defines `loss`. ``self.config`` defines the run."""
 
     kind: ClassVar[str] = "network"  # what the saved file holds
     weights: Literal["omega", "balanced", "uniform"] = "uniform"  # of the errors at different times
     measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
-    takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without being told to
+    takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without `noise_level: true`
     network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
     fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
@@ -48,57 +104,92 @@ class Objective:
         self.config = config
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The error of every sample and its time, both (B,). Must not wait for the device.
+        """Compute the error of every sample and its time, both (B,), without waiting for the device.
 
         Runs inside autocast where the configuration asks for bf16.
         """
         raise ConfigError(f"the objective {type(self).__name__} must define loss(net, batch)")
 
-    def inputs(self, batch: int, device: torch.device | str) -> tuple[Any, ...]:
-        """Inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""
+    def inputs(self, batch_size: int, device: torch.device | str) -> tuple[Any, ...]:
+        """Make inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""
         c = self.config
-        x = torch.zeros(batch, c.channels, c.size, c.size, device=device)
-        t = torch.full((batch,), 0.5, device=device)
+        x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)
+        t = torch.full((batch_size,), 0.5, device=device)
         extra = c.network_arguments()[1].get("extra", ())
         usual = getattr(self.network_class, "images", 2)
         images = (x,) * (getattr(c.network_class(), "images", usual) + sum(EXTRA.get(name, 0) for name in extra))
         return (*images, *(t,) * (1 + c.noise_level + ("iteration" in extra)))
 
     def calls(self) -> int:
-        """Network calls for one sample of a training step."""
+        """Count the network calls for one sample of a training step."""
         return 1
 
     def build(self) -> nn.Module:
-        """The network that the configuration describes."""
-        _, arguments = self.config.network_arguments()
-        kind = self.config.network_class()
+        """Build the network that the configuration describes."""
+        kind, (_, arguments) = self.config.network_class(), self.config.network_arguments()
         try:
             net: Any = kind(**arguments)
+            if not hasattr(net, "config"):
+                net.config = arguments  # saved with the weights, to build it again
+            json.dumps(net.config)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
-            raise ConfigError(f"network: {kind.__name__}({known}): {error}") from error
-        if not hasattr(net, "config"):
-            net.config = arguments  # saved with the weights, to build it again
-        try:
-            json.dumps(net.config)
-        except (TypeError, ValueError) as error:
             raise ConfigError(
-                f"network: the attribute config of {kind.__name__} is saved as JSON, and cannot be: {error}"
+                f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built: {error}"
             ) from error
         built: nn.Module = net
         return built
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
-        """Write the trained network."""
+        """Write the trained network, with its card, to a file."""
         save_network(path, net, self.kind, card)
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """Scores on held-out images, and a picture of them; the first score, higher is better, chooses the best."""
+        """Score the network on held-out images, and draw a picture; the first score, if any, chooses the best model."""
         return {}
 
 
 def objective_class(name: str) -> type[Objective]:
-    """The class of an objective: one of `NAMED`, or the user's own, ``file.py:Class``, which is run."""
-    if name not in NAMED and not is_custom(name):
-        raise ValueError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
+    """Find the class of an objective: one of `NAMED`, or a custom one, ``file.py:Class``, whose file is run."""
+    known = name in NAMED or is_custom(name)
+    require(known, f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
     return load_class(NAMED.get(name, name), Objective, "objective")
+
+
+def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") -> BaseTask:
+    """Make the task of an entry of the configuration's mixture.
+
+    `mask`, shared or fresh, holds where the entry does not say which; `instead`, if given, replaces either.
+    """
+    settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
+    kind = task_class(str(entry["name"]))
+    if takes_mask(kind):
+        settings["mask"] = instead or settings.get("mask", mask)
+    with custom_code(task=kind):
+        return kind(size, **settings)
+
+
+def card_entry(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
+    """Complete an entry for the model's card: of a custom task with its defaults, since a card runs no code.
+
+    The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
+    """
+    if not is_custom(str(entry["name"])):
+        return entry
+    values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
+    values |= {key: list(ends) for key, ends in task.ranges.items()}
+    return {**entry, **values, "name": entry["name"], "weight": entry["weight"]}
+
+
+def split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
+    """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
+    require(
+        batch_size >= len(weights),
+        f"{batch_size} samples in each part of the batch cannot hold {len(weights)} tasks; take a larger batch_size",
+        ConfigError,
+    )
+    exact = [1 + w / sum(weights) * (batch_size - len(weights)) for w in weights]
+    counts = [int(e) for e in exact]
+    for i in sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:
+        counts[i] += 1
+    return counts

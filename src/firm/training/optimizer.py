@@ -16,7 +16,7 @@ class Muon(Optimizer):
     """Momentum whose update is orthogonalized: every direction of a weight matrix is learned at the same pace.
 
     Convolutions count as matrices, outputs x (inputs * kernel), transposed ones as inputs x (outputs * kernel). Updates
-    are scaled to the size that AdamW's have (0.2 * sqrt(larger side)), so that both share one rate. Matrices of one
+    are scaled to the size that AdamW's have (0.2 * sqrt(larger side)), so that both share one lr. Matrices of one
     shape are worked on together.
 
     A step is skipped, on the device, where the attribute ``found_inf`` is 1, as in torch's fused AdamW.
@@ -38,14 +38,14 @@ class Muon(Optimizer):
                 if p.grad is not None:
                     if not self.state[p]:
                         self.state[p]["momentum"] = torch.zeros_like(p)
-                    shapes.setdefault(as_matrix(p).shape, []).append(p)
+                    shapes.setdefault(_as_matrix(p).shape, []).append(p)
             for shape, params in shapes.items():
                 self._update(shape, params, group)
 
     def _update(self, shape: torch.Size, params: list[nn.Parameter], group: dict[str, Any]) -> None:
-        gradients = torch.stack([as_matrix(p.grad) for p in params if p.grad is not None])
+        gradients = torch.stack([_as_matrix(p.grad) for p in params if p.grad is not None])
         buffers = [self.state[p]["momentum"] for p in params]
-        before = torch.stack([as_matrix(b) for b in buffers])
+        before = torch.stack([_as_matrix(b) for b in buffers])
         after = before.lerp(gradients, 1 - group["momentum"])
         scale = group["lr"] * 0.2 * max(shape) ** 0.5
         update = scale * orthogonalize(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
@@ -62,13 +62,13 @@ class Muon(Optimizer):
         torch._foreach_add_(weights, updates, alpha=-1)
 
 
-def as_matrix(weight: Tensor) -> Tensor:
-    """The first dimension x all others. In channels_last this is a view; the order of columns does not matter."""
+def _as_matrix(weight: Tensor) -> Tensor:
+    """Make a weight (first dimension) x (all others): in channels_last a view, with columns in another order."""
     return weight if weight.ndim == 2 else weight.movedim(1, -1).flatten(1)
 
 
 def _like(matrix: Tensor, weight: Tensor) -> Tensor:
-    """The inverse of `as_matrix`."""
+    """Undo `_as_matrix` for a matrix of the shape of `weight`."""
     if weight.ndim == 2:
         return matrix
     outputs, inputs, *kernel = weight.shape
@@ -91,7 +91,7 @@ def orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
-    """The optimizers of a configuration; between them they hold every parameter once."""
+    """Make the optimizers of a configuration; between them they hold every parameter once."""
     params = list(net.parameters())
     matrices: list[nn.Parameter] = []
     if config.optimizer == "muon":
@@ -99,9 +99,9 @@ def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
         matrices = [p for name, p in net.named_parameters() if p.ndim >= 2 and not name.startswith(apart)]
     chosen = {id(p) for p in matrices}
     adamw = torch.optim.AdamW(
-        [p for p in params if id(p) not in chosen], lr=config.rate, betas=(config.beta1, config.beta2),
+        [p for p in params if id(p) not in chosen], lr=config.lr, betas=(config.betas[0], config.betas[1]),
         weight_decay=config.weight_decay, fused=config.fused, foreach=None if config.fused else False,
     )  # fmt: skip
     if not matrices:
         return [adamw]
-    return [adamw, Muon(matrices, lr=config.rate, weight_decay=config.weight_decay)]
+    return [adamw, Muon(matrices, lr=config.lr, weight_decay=config.weight_decay)]

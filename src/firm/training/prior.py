@@ -1,4 +1,7 @@
-"""An unconditional flow prior: v(x, t) between noise and images, the network that PnP-Flow and its kin plug in."""
+"""An unconditional flow prior: v(x, t) between noise and images, the network that PnP-Flow and its kin plug in.
+
+Also minibatch optimal transport, which says which noise goes with which image.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,21 @@ from torch import Tensor, nn
 
 from firm._flow import interpolate
 from firm._sampling import noise_like
+from firm._util.checks import require
 from firm.data.images import Images
 from firm.metrics import psnr
-from firm.networks import PriorUNet, denoise
-from firm.training.batch import Batch
-from firm.training.errors import ConfigError
-from firm.training.objectives import Objective
-from firm.training.pairing import pair
+from firm.networks import PriorUNet
+from firm.networks.denoisers import denoise
+from firm.training.objectives import Batch, ConfigError, Objective
 from firm.training.validation import save_sheet
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
 
 LEVELS = (0.2, 0.1, 0.5)  # of the noise that validation removes, for images in [-1, 1]; the first one chooses the best
-SAMPLES, STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
+DRAWN, EULER_STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
+WIDEST, NARROWEST = 1.0, 0.02  # of the entropy that smooths the transport, in deviations of the gain
+SETTLE, ROUNDS, SWAPS = 60, 16, 8  # iterations: of the transport, of rounding it to pairs, of swaps
 
 
 class Prior(Objective):
@@ -36,11 +40,11 @@ class Prior(Objective):
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        if config.noise_level:
-            raise ConfigError("objective=prior has no measurements: its network takes no noise_level")
+        message = "objective=prior has no measurements: its network takes no noise_level"
+        require(not config.noise_level, message, ConfigError)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The error of the velocity, averaged over the pixels."""
+        """Compute the error of the velocity, averaged over the pixels."""
         x_0 = batch.randn()
         if self.config.pairing == "optimal":
             x_0 = x_0[pair(x_0, batch.x_1)]
@@ -49,7 +53,7 @@ class Prior(Objective):
 
     @torch.no_grad()
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """PSNR of denoising with the prior, at the noise of `LEVELS`, and a picture of samples."""
+        """Score by the PSNR of denoising with the prior, at the noise of `LEVELS`, and draw a picture of samples."""
         device = next(net.parameters()).device
         scores: dict[str, float] = {}
         for sigma in LEVELS:
@@ -59,17 +63,68 @@ class Prior(Objective):
                 values.append(psnr(denoise(net, x + sigma * noise_like(x, generator), sigma), x))
             scores[f"psnr sigma={sigma}"] = round(float(torch.cat(values).mean()), 4)
         if picture is not None:
-            drawn = sample_prior(net, (SAMPLES, *images.data.shape[1:]), STEPS, seed=0)
+            drawn = sample_prior(net, (DRAWN, *images.data.shape[1:]), EULER_STEPS, seed=0)
             titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
-            save_sheet([titled[i : i + SAMPLES // 3] for i in range(0, SAMPLES, SAMPLES // 3)], picture)
+            save_sheet([titled[i : i + DRAWN // 3] for i in range(0, DRAWN, DRAWN // 3)], picture)
         return scores
 
 
 @torch.no_grad()
 def sample_prior(prior: nn.Module, shape: tuple[int, ...], steps: int, seed: int = 0) -> Tensor:
-    """Images drawn from the prior, by Euler steps of dx/dt = v(x, t)."""
+    """Draw images (B, C, H, W) from the prior, by Euler steps of dx/dt = v(x, t)."""
     device = next(prior.parameters()).device
     x = noise_like(torch.empty(shape, device=device), torch.Generator().manual_seed(seed))
     for i in range(steps):
         x = x + prior(x, torch.full((len(x),), i / steps, device=device)) / steps
     return x
+
+
+def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
+    """Find a permutation (B,) of the noises that brings them nearer to the images: |x_1 - x_0[pair]|^2 becomes small.
+
+    An entropic transport plan (Sinkhorn's iteration, in logarithms, with ever less entropy) is rounded to pairs that
+    prefer each other, and polished by swaps: within one percent of the exact assignment (see the tests). It needs no
+    answer from the device, so a CUDA graph can hold it. Samples are paired within a process's part of the batch.
+    """
+    with torch.autocast(x_0.device.type, enabled=False):
+        gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # |x_1 - x_0|^2 but for what no pairing changes
+    gain = (gain - gain.mean()) / gain.std(correction=0).clamp(min=1e-12)
+    return _swapped(gain, _rounded(_transport(gain)))
+
+
+def _transport(gain: Tensor) -> Tensor:
+    """The logarithm of the plan, times its entropy: how much image i and noise j prefer each other, (B, B)."""
+    of_image, of_noise = gain.new_zeros(len(gain)), gain.new_zeros(len(gain))
+    for k in range(SETTLE):
+        entropy = WIDEST * (NARROWEST / WIDEST) ** min(1.0, k / (0.8 * SETTLE))
+        of_noise = -entropy * torch.logsumexp((gain + of_image[:, None]) / entropy, 0)
+        of_image = -entropy * torch.logsumexp((gain + of_noise) / entropy, 1)
+    return gain + of_image[:, None] + of_noise
+
+
+def _rounded(score: Tensor) -> Tensor:
+    """A permutation: pairs that prefer each other among those left, round by round; the last ones as they come."""
+    index = torch.arange(len(score), device=score.device)
+    partner, free, untaken = index.clone(), torch.ones_like(index, dtype=torch.bool), torch.ones_like(index).bool()
+    left = score
+    for _ in range(ROUNDS):
+        best, suitor = left.max(1).indices, left.max(0).indices
+        agreed = (suitor[best] == index) & free & untaken[best]
+        partner = torch.where(agreed, best, partner)
+        free = free & ~agreed
+        untaken = untaken & ~torch.zeros_like(index).scatter_reduce(0, best, agreed.long(), "amax").bool()
+        left = torch.where(free[:, None] & untaken, score, -torch.inf)
+    images, noises = ((~some).long().argsort(stable=True) for some in (free, untaken))
+    return torch.where(free, torch.empty_like(index).scatter(0, images, noises), partner)
+
+
+def _swapped(gain: Tensor, partner: Tensor) -> Tensor:
+    """The partners of two images swapped where both gain most from each other, until (nearly) none gains."""
+    index = torch.arange(len(gain), device=gain.device)
+    for _ in range(SWAPS):
+        own = gain.gather(1, partner[:, None])  # (B, 1)
+        other = gain[:, partner]  # [i, j]: image i with the noise of j
+        best, chosen = (other + other.T - own - own.T).max(1)
+        mutual = (chosen[chosen] == index) & (best > 1e-6)
+        partner = torch.where(mutual, partner[chosen], partner)
+    return partner

@@ -1,50 +1,175 @@
-"""Algorithm 1, one step on the device: draw images, measurements, noise and times; loss and gradients."""
+"""Algorithm 1, one training step.
+
+==== ============================================================================ =============================
+line Algorithm 1                                                                  here
+==== ============================================================================ =============================
+2    x_1 ~ p_1,  x_0 ~ N(0, I),  t ~ U[t_min, t_max]                              `StepLoss`, `Velocity.loss`
+3    eta ~ N(0, sigma^2 I),  y = A x_1 + eta                                      `Velocity.loss`
+4    x_t = t x_1 + (1 - t) x_0,  tau_t = max(1 - t, tau_min)                      `firm._flow.velocity_error`
+5    z = PostMean(x_t, t, y, A), which is Algorithm 3                             `firm._flow.velocity_error`
+6, 7 v = (z - x_t) / tau_t,  v_target = (x_1 - x_t) / tau_t                       `firm._flow.velocity_error`
+8    gradient of omega(t) |v - v_target|^2 (equation (23)), and an update         `firm._flow.weighted_loss`,
+                                                                                  `Gradients`, `Trainer.advance`
+==== ============================================================================ =============================
+
+`firm.velocity_loss` calls the same two functions. Lines 1 and 9, the repetition, are `firm.training.loop`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from typing import Any
+import dataclasses
+import inspect
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from firm._flow import omega
-from firm.acceleration.compiled import compile_blocks
+from firm._flow import velocity_error, weighted_loss
+from firm._model import Firm, Solver
+from firm._util.distributed import joined
+from firm.acceleration.graphs import Recording
+from firm.data.images import Images
 from firm.tasks import Rows
-from firm.training.balance import TimeBalance
-from firm.training.batch import Batch
-from firm.training.config import TrainConfig
-from firm.training.feed import Feed
-from firm.training.measurements import split_batch
-from firm.training.objectives import Objective
+from firm.training.objectives import Batch, Objective, split_batch
+from firm.training.validation import validate
+
+if TYPE_CHECKING:
+    from firm.training.config import TrainConfig
+    from firm.training.feed import Feed
 
 
-class PartLoss(nn.Module):
+class Velocity(Objective):
+    """FIRM's objective, E omega(t) |v - (x_1 - x_t) / tau|^2 (equation (23)), with Algorithm 3 inside v.
+
+    The weights are the paper's omega(t), or with ``objective: balanced`` those of `TimeBalance`.
+    """
+
+    kind = "firm"
+
+    def __init__(self, config: TrainConfig) -> None:
+        super().__init__(config)
+        self.weights = "balanced" if config.objective == "balanced" else "omega"
+        self.solver = Solver(config.K, config.rho, config.beta, config.output)
+
+    def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Lines 2 to 7 of Algorithm 1, but for the images and times; a single call on [A'y, x_t] in the warm start."""
+        op, y, sigma = batch.measure()
+        x_0 = batch.randn()
+        model = Firm(net, dataclasses.replace(self.solver, K=0) if batch.warm else self.solver)
+        error = velocity_error(
+            model, op, batch.x_1, y, x_0, batch.t,
+            sigma=sigma, tau_min=self.config.tau_min, reduction=self.config.error_reduction,
+        )  # fmt: skip
+        return error, batch.t
+
+    def calls(self) -> int:
+        """Count the network calls for one sample: K, with the solver on."""
+        return max(self.solver.K, 1)
+
+    def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
+        """Write the model with the solver's settings."""
+        Firm(net, self.solver, card).save(path)
+
+    def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
+        """Score by the PSNR of the restored images, in every task, for every N of ``val_steps``."""
+        return validate(Firm(net, self.solver), self.config, images, picture)
+
+
+class TimeBalance(nn.Module):
+    """Weights that make every part of the path count equally: 1 / (running mean of the error in its time bin).
+
+    Used in place of omega(t) in `firm._flow.weighted_loss` ("balanced"). The mean should remember many batches: one
+    over few samples follows the errors it divides, and large errors lose their weight (a variant that forgot quickly
+    at first, and started anew with the solver, ended 2.5 dB lower after 300 steps at 16x16). The means are a buffer:
+    saved, restored and moved with the training state.
+
+    A sample counts for at most `limit` times its bin's mean, far above what tasks of one mixture differ by. Iterations
+    that diverge can have errors of 1e20, for one batch; remembered, they would take the weight from their times for
+    thousands of steps.
+    """
+
+    error: Tensor
+
+    def __init__(self, bins: int = 32, decay: float = 0.99, limit: float = 100.0) -> None:
+        super().__init__()
+        self.bins, self.decay, self.limit = bins, decay, limit
+        self.register_buffer("error", torch.zeros(bins))
+
+    def forward(self, t: Tensor, error: Tensor) -> Tensor:
+        """Weights (B,) for samples at times `t` with errors `error`, both (B,); in training mode, learn from them."""
+        if self.training:
+            self.learn(t, error)
+        return 1 / self.error[self._bin(t)].clamp(min=1e-12)
+
+    def learn(self, t: Tensor, error: Tensor) -> None:
+        """Take the errors (B,) at times `t` (B,) of one batch into the running means, once for each optimizer step."""
+        index = self._bin(t)
+        error, known = error.detach().to(self.error.dtype), self.error[index]
+        finite = error.isfinite()  # a broken sample must not spoil the means for good
+        error = torch.where(known > 0, error.clamp(max=self.limit * known), error)
+        member = (index[:, None] == torch.arange(self.bins, device=t.device)) & finite[:, None]  # (B, bins)
+        member = member.to(self.error.dtype)
+        sums = torch.stack([member.sum(0), torch.where(finite, error, 0) @ member])
+        if joined():
+            dist.all_reduce(sums)  # every rank learns from the whole batch
+        count, mean = sums[0], sums[1] / sums[0].clamp(min=1)
+        updated = torch.where(self.error > 0, self.error * self.decay + mean * (1 - self.decay), mean)
+        self.error.copy_(torch.where(count > 0, updated, self.error))
+
+    def mean_error(self) -> float:
+        """Average the running error over the bins seen so far: it falls while the balanced loss stays near 1."""
+        return float(self.error.sum() / (self.error > 0).sum().clamp(min=1))
+
+    def _bin(self, t: Tensor) -> Tensor:
+        return (t * self.bins).long().clamp(0, self.bins - 1)
+
+
+class StepLoss(nn.Module):
     """Lines 2 to 8 of Algorithm 1 for one part of the batch, whatever the objective.
 
     All random numbers of the whole batch are drawn in every process, after the same seed, and each keeps its rows:
     the loss, averaged over the parts, does not depend on their number.
     """
 
-    def __init__(self, config: TrainConfig, objective: Objective, net: nn.Module, feed: Feed, parts: int) -> None:
+    def __init__(self, config: TrainConfig, objective: Objective, net: nn.Module, feed: Feed, world: int) -> None:
         super().__init__()
-        self.config, self.parts = config, parts
+        self.config, self.parts = config, world * config.accumulation_steps
         self.net = net
-        self._called = Recomputed(net) if config.recompute == "calls" else net
+        self._called = _Recomputed(net) if config.recompute == "calls" else net
         self._objective, self._feed = objective, feed
         self.balance = TimeBalance() if objective.weights == "balanced" else None
         self.tasks = config.make_tasks() if objective.measures else []
         weights = [entry["weight"] for entry in config.tasks()] if objective.measures else [1.0]
-        self.counts = split_batch(weights, config.batch // parts)
+        self.counts = split_batch(weights, config.batch_size // self.parts)
 
     def forward(self, t: Tensor, part: int, warm: bool, read: Tensor | None = None) -> Tensor:
-        """The loss of part number `part`; `t` holds the times of the whole batch, (batch,).
+        """Compute the loss of part number `part`, a scalar.
 
-        `read` are the stored values of its images, where the set is not on the device.
+        Parameters
+        ----------
+        t
+            Times of the whole batch, (batch_size,), ordered by task.
+        part
+            Which of the parts, from 0.
+        warm
+            Whether this is the warm start, without the solver.
+        read
+            The stored values of the part's images, where the set is not on the device.
         """
+        error, times = self.errors(t, part, warm, read)
+        weights = self._objective.weights if self.balance is None else self.balance
+        assert weights != "balanced"  # that is `TimeBalance`
+        return weighted_loss(error, times, weights, self.config.tau_min)
+
+    def errors(self, t: Tensor, part: int, warm: bool, read: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Compute error and time of every sample of a part, both (B,): lines 2 to 7."""
         rows = [Rows(n * self.parts, n * part, n * (part + 1)) for n in self.counts]
         times, first = [], 0
         for r in rows:
@@ -53,18 +178,11 @@ class PartLoss(nn.Module):
         x_1 = self._feed.draw(rows, read, t.device)
         batch = Batch(x_1, torch.cat(times), rows, self.tasks, warm)
         with torch.autocast(t.device.type, torch.bfloat16, enabled=self.config.bf16):
-            error, times_of = self._objective.loss(self._called, batch)
-        return (self._weights(times_of, error) * error).mean()
-
-    def _weights(self, t: Tensor, error: Tensor) -> Tensor:
-        if self.balance is not None:
-            weights: Tensor = self.balance(t, error)
-            return weights
-        return omega(t, self.config.tau_min) if self._objective.weights == "omega" else torch.ones_like(error)
+            return self._objective.loss(self._called, batch)
 
 
-class Recomputed(nn.Module):
-    """An estimator whose activations are computed again in the backward pass (gradient checkpointing)."""
+class _Recomputed(nn.Module):
+    """A network whose activations are computed again in the backward pass (gradient checkpointing)."""
 
     def __init__(self, estimator: nn.Module) -> None:
         super().__init__()
@@ -72,46 +190,106 @@ class Recomputed(nn.Module):
         self.config: dict[str, Any] = getattr(estimator, "config", {})
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """Call the estimator."""
         out: Tensor = checkpoint(self.estimator, *inputs, use_reentrant=False)
         return out
 
 
-def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Module:
-    """Move the network to the device, in the memory layout and with the compiled blocks that the configuration asks."""
-    net = net.to(device)
-    if config.channels_last:
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if device.type == "cuda":
-        torch.backends.cudnn.benchmark = not config.deterministic
-        if config.compile:
-            compile_blocks(net, lean=config.recompute == "pointwise")
-    return net
+class Gradients:
+    """Forward and backward pass over this process's parts of the batch, which leaves the gradients in the parameters.
 
+    Works everywhere; with several processes the gradients are averaged over them. `GraphedGradients` does the same as
+    one CUDA graph.
+    """
 
-Gradients = Callable[[Tensor, bool, Tensor | None], Tensor]  # (times, warm start?, images read) to the loss
+    seconds = 0.0  # that compiling and recording took: they do not count as training time
 
+    def __init__(self, loss: StepLoss, params: list[nn.Parameter], rank: int = 0) -> None:
+        self.loss, self.params, self.rank = loss, params, rank
+        self.wrapped: nn.Module = loss
+        if loss.parts > loss.config.accumulation_steps:  # there are several processes
+            known = inspect.signature(DistributedDataParallel.__init__).parameters
+            option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before 2.13
+            quiet: dict[str, Any] = {option: False}  # buffers are equal on all, and need no messages
+            device = params[0].device
+            self.wrapped = DistributedDataParallel(loss, [device.index] if device.type == "cuda" else None, **quiet)
 
-def eager_step(loss: nn.Module, params: list[nn.Parameter], accumulate: int, rank: int) -> Gradients:
-    """Forward and backward pass over the parts of this rank; works everywhere. Leaves gradients."""
-
-    def step(t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
-        for p in params:
+    def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
+        """Compute the loss at times `t` and its gradients; `warm` and `read` are those of `StepLoss`."""
+        for p in self.params:
             p.grad = None
-        seed = torch.initial_seed()
-        total = t.new_zeros(())
-        parts = [None] * accumulate if read is None else read.chunk(accumulate)
-        for k in range(accumulate):
+        seed, total = torch.initial_seed(), t.new_zeros(())
+        count = self.loss.config.accumulation_steps
+        parts = [None] * count if read is None else read.chunk(count)
+        if self.loss.balance is not None and count > 1:
+            self._balance(t, warm, parts, seed)
+        for k, part in enumerate(parts):
             torch.manual_seed(seed)  # every part draws the numbers of the whole batch
-            with _quiet(loss) if k < accumulate - 1 else contextlib.nullcontext():
-                value = loss(t, rank * accumulate + k, warm, parts[k]) / accumulate
+            shared = isinstance(self.wrapped, DistributedDataParallel) and k < count - 1
+            # the processes exchange their gradients once, after the last part
+            with self.wrapped.no_sync() if shared else contextlib.nullcontext():  # type: ignore[operator]
+                value = self.wrapped(t, self.rank * count + k, warm, part) / count
                 value.backward()
             total += value.detach()
         return total
 
-    return step
+    def _balance(self, t: Tensor, warm: bool, parts: Any, seed: int) -> None:
+        """Learn the time bins' means from all parts before any is weighted with them, as from a batch in one part.
+
+        It costs a forward pass more, without gradients.
+        """
+        balance, found = self.loss.balance, []
+        assert balance is not None
+        with torch.no_grad(), _buffers_kept(self.loss.net):
+            for k, part in enumerate(parts):
+                torch.manual_seed(seed)
+                found.append(self.loss.errors(t, self.rank * len(parts) + k, warm, part))
+        balance.learn(torch.cat([times for _, times in found]), torch.cat([error for error, _ in found]))
+        balance.eval()  # the parts themselves teach nothing more
 
 
-def _quiet(loss: nn.Module) -> contextlib.AbstractContextManager[None]:
-    """Hold the ranks' exchange of gradients back until the last part."""
-    return loss.no_sync() if isinstance(loss, DistributedDataParallel) else contextlib.nullcontext()
+class GraphedGradients(Gradients):
+    """The same, recorded once as a CUDA graph and replayed. One GPU and one part only.
+
+    The loss must not wait for the device.
+    """
+
+    def __init__(self, loss: StepLoss, params: list[nn.Parameter]) -> None:
+        super().__init__(loss, params)
+        self._recording: Recording[Tensor] | None = None
+        self._warm: bool | None = None  # what was recorded
+
+    def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
+        """Replay; record first if this is the first step, or the first with the solver."""
+        inputs = [t] if read is None else [t, read]
+        if self._recording is None or self._warm != warm:
+            seed, start = torch.initial_seed(), time.monotonic()
+            self._recording, self._warm = None, warm  # frees the memory of the one before
+            with _buffers_kept(self.loss):  # the trial runs do not count
+                places = [v.clone() for v in inputs]
+                self._recording = Recording(lambda: self._run(*places), places, trials=3, before=self._clear)
+            torch.cuda.synchronize()
+            self.seconds += time.monotonic() - start
+            torch.manual_seed(seed)
+        return self._recording(*inputs)
+
+    def _run(self, t: Tensor, read: Tensor | None = None) -> Tensor:
+        loss: Tensor = self.loss(t, 0, self._warm, read)
+        loss.backward()
+        return loss.detach()
+
+    def _clear(self) -> None:
+        """Forget the gradients: the graph makes its own, and overwrites them in every replay."""
+        for p in self.params:
+            p.grad = None
+
+
+@contextlib.contextmanager
+def _buffers_kept(module: nn.Module) -> Iterator[None]:
+    """Undo what happens inside to a module's buffers, such as running means."""
+    kept = {key: value.clone() for key, value in module.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for key, value in module.named_buffers():
+                value.copy_(kept[key])

@@ -12,9 +12,8 @@ from firm.data.images import Images
 from firm.evaluation import NamedMethod
 from firm.networks import ISTANet
 from firm.operators import Identity
-from firm.training.batch import Batch
-from firm.training.objectives import Objective
-from firm.training.validation import mean, scored
+from firm.training.objectives import Batch, Objective
+from firm.training.validation import scored
 
 SYMMETRY = 0.01  # weight of the symmetry residuals
 
@@ -27,18 +26,17 @@ class Unrolled(Objective):
     fits = ("ISTANet",)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The error of the restored image and of the symmetry; the network knows no time."""
+        """Compute the error of the restored image and of the symmetry; the network knows no time."""
         op, y, _ = batch.measure()
         x, residual = net(op, y, True)
         return (x - batch.x_1).square().flatten(1).mean(1) + SYMMETRY * residual, batch.t
 
-    def inputs(self, batch: int, device: torch.device | str) -> tuple[Any, ...]:
-        """An operator that costs nothing, measurements of zeros, and the symmetry residuals asked for."""
+    def inputs(self, batch_size: int, device: torch.device | str) -> tuple[Any, ...]:
+        """Make an operator that costs nothing, measurements of zeros, and the symmetry residuals asked for."""
         c = self.config
-        return Identity(), torch.zeros(batch, c.channels, c.size, c.size, device=device), True
+        return Identity(), torch.zeros(batch_size, c.channels, c.size, c.size, device=device), True
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """PSNR of the restored images, averaged over the tasks too where there are several."""
+        """Score by the PSNR of the restored images, averaged over the tasks too where there are several."""
         method = NamedMethod("ISTA-Net+", lambda op, y, sigma, generator: net(op, y))
-        device = next(net.parameters()).device
-        return {"psnr": mean(scored(method, self.config, images, device, picture))}
+        return scored(method, self.config, images, next(net.parameters()).device, picture)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,8 @@ from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
-from firm.evaluation.run import Restored, restore_chunk
+from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
-from firm.tasks import BaseTask
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -27,76 +26,73 @@ CHUNK = 16  # images restored at once
 
 
 def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
-    """PSNR for every N of ``val_steps``, averaged over the images, over the tasks first, then for each of several.
-
-    Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
-    lies outside it; random masks are the protocol's.
-    """
-    result: dict[str, float] = {}
-    device = next(model.parameters()).device
+    """Score a model by PSNR for every N of ``val_steps``, as `scored` does; the picture shows the first N."""
+    result, device = dict[str, float](), next(model.parameters()).device
     for N in config.val_steps:
         shown = picture if config.val_steps[0] == N else None
-        values = scored(firm_method(model, N), config, images, device, shown)
-        result[f"psnr N={N}"] = mean(values)
-        if len(values) > 1:
-            result |= {f"psnr N={N} {name}": value for name, value in values.items()}
+        result |= scored(firm_method(model, N), config, images, device, shown, f"psnr N={N}")
     return result
 
 
 def scored(
-    method: NamedMethod, config: TrainConfig, images: Images, device: torch.device, picture: Path | None
+    method: NamedMethod,
+    config: TrainConfig,
+    images: Images,
+    device: torch.device,
+    picture: Path | None,
+    name: str = "psnr",
 ) -> dict[str, float]:
-    """PSNR of a method in every task of a configuration, by the task's name; and a picture of the first images.
+    """Score a method by PSNR on held-out images: over all tasks of a configuration, then in each of several.
 
-    A row of the picture is truth, measurement, restoration.
+    Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
+    lies outside it; random masks are the protocol's.
+
+    Parameters
+    ----------
+    method, config, images
+        What restores, the run's configuration, and the images.
+    device
+        Where to measure and restore.
+    picture
+        Where to write a picture of the first images of each task: truth, measurement, restoration.
+    name
+        The key of the score over all tasks; those of the tasks begin with it.
     """
     tasks = config.make_tasks(mask="shared")
     evaluation = Evaluation(images, tasks, device=device)
-    values: dict[str, float] = {}
-    rows: list[list[Panel]] = []
-    for name, task in zip(task_names(tasks), tasks, strict=True):
+    known, values = [task.name for task in tasks], []
+    result, rows = {name: 0.0}, []
+    for i, task in enumerate(tasks):
+        title = task.name  # numbered where a mixture has a task twice, with other settings
+        if known.count(title) > 1:
+            title += f" {known[: i + 1].count(title)}"
         scores: list[Tensor] = []
-        for restored in restored_chunks(evaluation, task, method):
-            truth, x = (visible(v, images.complex) for v in (restored.truth, restored.x))
-            if not scores:
-                given = visible(degraded(restored.op, restored.y, task.sigma, None), images.complex)
-                rows += labeled(truth, given, x, f"{name}: measurement", method.label)
+        for first in range(0, len(images), CHUNK):
+            found = restore_chunk(evaluation, task, method, range(first, min(first + CHUNK, len(images))))
+            truth, x = (visible(v, images.complex) for v in (found.truth, found.x))
+            if not first:
+                given = visible(degraded(found.op, found.y, task.sigma, None), images.complex)
+                rows += labeled(truth, given, x, f"{title}: measurement", method.label)
             scores.append(psnr(x, truth))
-        values[name] = round(float(torch.cat(scores).mean()), 4)
+        values.append(round(float(torch.cat(scores).mean()), 4))
+        if len(tasks) > 1:
+            result[f"{name} {title}"] = values[-1]
     if picture is not None:
         save_sheet(rows, picture)
-    return values
+    return result | {name: round(sum(values) / len(values), 4)}
 
 
 def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
-    """Rows of a sheet: truth, measurement and restoration of the first images, each (B, C, H, W), with its PSNR."""
-    first = min(SHOWN, len(truth))
+    """Make rows of a sheet: truth, measurement and restoration of the first images (B, C, H, W), with PSNR."""
     found = psnr(x, truth)
     return [
-        [("truth", truth[i]), (measured, given[i]), (f"{made}: {float(found[i]):.2f} dB", x[i])] for i in range(first)
+        [("truth", truth[i]), (measured, given[i]), (f"{made}: {float(found[i]):.2f} dB", x[i])]
+        for i in range(min(SHOWN, len(truth)))
     ]
 
 
-def mean(values: dict[str, float]) -> float:
-    """Over the tasks."""
-    return round(sum(values.values()) / len(values), 4)
-
-
-def restored_chunks(evaluation: Evaluation, task: BaseTask, method: NamedMethod) -> Iterator[Restored]:
-    """The images of an evaluation restored by a method, `CHUNK` at a time, on its device."""
-    for first in range(0, len(evaluation.images), CHUNK):
-        chunk = range(first, min(first + CHUNK, len(evaluation.images)))
-        yield restore_chunk(evaluation, task, method, chunk)
-
-
-def task_names(tasks: Sequence[BaseTask]) -> list[str]:
-    """The tasks' names, numbered where a mixture has one twice, with other settings."""
-    known = [task.name for task in tasks]
-    return [n if known.count(n) == 1 else f"{n} {known[: i + 1].count(n)}" for i, n in enumerate(known)]
-
-
 def save_sheet(rows: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Rows of titled images as one picture."""
+    """Write rows of titled images as one picture."""
     buffer = io.BytesIO()
     sheet(rows).save(buffer, "png")
     write_atomically(path, buffer.getvalue())

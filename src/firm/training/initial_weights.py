@@ -1,0 +1,114 @@
+"""Start from the weights of a saved model (``init_from``), also of one that sees less, or more, or is not as deep."""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+
+import torch
+from torch import Tensor, nn
+
+from firm._model import load_network
+from firm._util.checks import finite, require
+from firm.networks import NETWORKS, Estimator, ResUNet
+from firm.networks.estimator import OneImage
+from firm.networks.res_unet import Level
+from firm.training.objectives import ConfigError
+
+Weights = dict[str, Tensor]
+STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditioning.noise."
+
+
+def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
+    """Read the weights of a saved model for `net`, and refuse those that do not fit or would mean something else."""
+    estimator = None if type(net) in NETWORKS.values() else copy.deepcopy(net)  # a file cannot build a custom one
+    try:
+        loaded = load_network(path, estimator)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"init_from: {error}") from error
+    weights, target = loaded.state_dict(), net.state_dict()
+    if isinstance(loaded, Estimator) and isinstance(net, Estimator):
+        _check_alike(loaded, net, path, objective)
+        if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
+            weights = narrowed(weights, target, loaded.images)
+        if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
+            weights = deepened(weights, target, loaded, net)
+    weights = grown(weights, target)
+    fits = {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in target.items()}
+    require(fits, f"init_from: the weights of {path} do not fit this network", ConfigError)
+    broken = any(not finite(value) and finite(target[key]) for key, value in weights.items())
+    require(not broken, f"init_from: {path} has weights that are NaN or infinite", ConfigError)
+    return weights
+
+
+def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
+    """Refuse weights whose shapes fit, or can be made to, but which mean something else in this network."""
+
+    def need(condition: bool, message: str) -> None:
+        require(condition, f"init_from: {name} {message}", ConfigError)
+
+    was, now = (n.config.get("channels") for n in (loaded, net))
+    need(
+        was == now,
+        f"was trained on images of {was} channels, and this run has channels={now}: weights do not go over to another "
+        "number of channels. Train from nothing (leave init_from out), or give the images that many channels",
+    )
+    state = objective == "bridge" and isinstance(loaded, OneImage)  # a bridge sees its state first
+    alike = type(loaded).images == type(net).images or isinstance(net, OneImage) or state
+    need(alike, f"has a {type(loaded).__name__}, which sees other images")
+    for key in ("time_scale", "groups"):
+        was, now = (n.config.get(key) for n in (loaded, net))
+        need(was == now, f"was trained with network.{key}={was}, not {now}")
+    was, now = (n.config.get("extra", ()) for n in (loaded, net))
+    wrong = "context" in was and "previous" in now and "previous" not in was
+    need(not wrong, "sees the context, and cannot be given the previous iterate as well")
+
+
+def grown(weights: Weights, target: Weights) -> Weights:
+    """Bring `weights` to the shapes of `target`, a network that differs from theirs by further inputs only.
+
+    At first the two compute the same: the stem's weights for further images are 0 (they are its last inputs), and so
+    are the rows of the iteration.
+    """
+    found = dict(weights)
+    if STEM in found and STEM in target:
+        (outputs, inputs, *kernel), wanted = found[STEM].shape, target[STEM].shape
+        if wanted[1] > inputs and (outputs, *kernel) == (wanted[0], *wanted[2:]):
+            found[STEM] = torch.cat([found[STEM], found[STEM].new_zeros(outputs, wanted[1] - inputs, *kernel)], dim=1)
+    if ITERATION in target and ITERATION not in found:
+        found[ITERATION] = torch.zeros_like(target[ITERATION])
+    return found
+
+
+def narrowed(weights: Weights, target: Weights, images: int) -> Weights:
+    """Bring the weights of an estimator that sees so many `images` to `target`, the same network on one.
+
+    That is a prior, or a bridge that sees its state alone. The one image stands for x and x_t, the first two. What else
+    it saw, the iteration, and the noise level where `target` has none are dropped.
+    """
+    gone = [key for key in weights if key not in target and (key == ITERATION or key.startswith(NOISE))]
+    found = {key: value for key, value in weights.items() if key not in gone}
+    if STEM in found:
+        x, x_t, *_ = found[STEM].chunk(images, dim=1)
+        found[STEM] = x + x_t
+    return found
+
+
+def deepened(weights: Weights, target: Weights, theirs: ResUNet, net: ResUNet) -> Weights:
+    """Bring the `weights` of `theirs` to `net`, whose weights at first are `target` and whose levels have more blocks.
+
+    They compute the same: the further blocks, the last of their levels, add nothing before they are trained.
+    """
+    were, are = ([m.widths for m in n.modules() if isinstance(m, Level)] for n in (theirs, net))
+    if were == are or len(were) != len(are):
+        return weights
+    found = {key: value for key, value in target.items() if ".blocks." in key} | weights
+    for key in ("conditioning.project.weight", "conditioning.project.bias"):  # rows for each block, in their order
+        old = iter(weights[key].split(theirs.conditioning.widths))
+        new = iter(target[key].split(net.conditioning.widths))
+        rows: list[Tensor] = []
+        for a, b in zip(were, are, strict=True):
+            first = list(islice(new, len(b)))
+            rows += [*islice(old, len(a)), *first[len(a) :]]
+        found[key] = torch.cat(rows)
+    return found
