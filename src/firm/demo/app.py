@@ -1,0 +1,138 @@
+"""The page as a whole: its layout, its looks, and how it is served, on this machine alone unless told otherwise."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firm._util.checks import require
+from firm.demo.events import add_api, connect_buttons
+from firm.demo.inputs import build_inputs
+from firm.demo.request import Limits
+from firm.demo.restorer import Models, Restorer
+from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
+from firm.demo.security import SecurityMiddleware, fetch_nothing
+from firm.demo.workspace import Workspace, make_examples
+
+MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
+HEADER = (
+    "# FIRM: restore a picture\n"
+    "Noise, blur, lost pixels, scratches, low resolution. Everything is computed on this machine; no picture leaves it."
+)
+FILES_STAY = 3600  # seconds that a visitor's files stay
+
+
+@contextmanager
+def serve(
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    *,
+    auth: tuple[str, str] | None = None,
+    browser: bool = False,
+    models: list[str] | None = None,
+    device: torch.device | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Any]:
+    """Serve the page until the ``with`` block is left, and remove all its files then.
+
+    Parameters
+    ----------
+    host, port
+        Address to serve on: 127.0.0.1 is this machine alone. Without a port, the first free one from 7860 on.
+    auth
+        Name and password that visitors are asked for.
+    browser
+        Open the page in a browser.
+    models
+        Custom models to offer first: names or files.
+    device
+        Where to compute; the CPU if not given.
+    limits
+        Of requests.
+
+    Yields
+    ------
+    gradio.Blocks
+        The page: `local_url` is its address, and `block_thread()` waits for Ctrl-C.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Where gradio is missing; the message says how to install it.
+    """
+    limits = limits or Limits()
+    workspace = Workspace()
+    try:
+        # gradio reads these when it is imported
+        os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache)
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        restorer = Restorer(Models(models or [], device or torch.device("cpu")), limits)
+        require(find_spec("gradio"), MISSING, ModuleNotFoundError)
+        from starlette.middleware import Middleware
+
+        # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
+        threading.Thread(target=_try, args=(restorer.models.get, restorer.models.names[0]), daemon=True).start()
+        page = build_page(restorer, workspace)
+        page.queue(max_size=limits.waiting, default_concurrency_limit=4, api_open=False)
+        page.launch(
+            server_name=host, server_port=port, auth=auth, inbrowser=browser, quiet=True, prevent_thread_lock=True,
+            share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=_theme(),
+            head=f"<style>{Path(__file__).with_name('page.css').read_text()}</style>", footer_links=[],
+            run_history=False, enable_monitoring=False, ssr_mode=False, pwa=False, mcp_server=False, blocked_paths=[],
+            allowed_paths=[], app_kwargs={"middleware": [Middleware(SecurityMiddleware)]},
+        )  # fmt: skip
+        try:
+            yield page
+        finally:
+            page.close(verbose=False)
+    finally:
+        workspace.remove()
+
+
+def _try(load: Callable[[str], object], name: str) -> None:
+    with suppress(Exception):
+        load(name)
+
+
+def build_page(restorer: Restorer, workspace: Workspace) -> Any:
+    """Build the page with both sides, the buttons, and the endpoint for programs, ready to be launched."""
+    import gradio as gr
+
+    fetch_nothing()
+    examples = make_examples(workspace.root / "examples")
+    with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, FILES_STAY)) as page:
+        gr.Markdown(HEADER, elem_id="header")
+        with gr.Row(equal_height=False):
+            with gr.Column(scale=2, min_width=320):
+                inputs = build_inputs(restorer.models.names, restorer.limits, examples, workspace)
+                with gr.Row():
+                    start = gr.Button("Restore", variant="primary", elem_id="restore")
+                    cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
+            with gr.Column(scale=3, min_width=320), gr.Tabs():
+                with gr.Tab("Result"):
+                    result = ResultTab()
+                with gr.Tab("Number of steps"):
+                    comparison = StepsTab()
+                with gr.Tab("Trajectory"):
+                    trajectory = TrajectoryTab()
+        connect_buttons(page, restorer, workspace, inputs, (result, comparison, trajectory), (start, cancel))
+        add_api(restorer, workspace)
+    return page
+
+
+def _theme() -> Any:
+    """Gradio's default theme without fonts from elsewhere."""
+    import gradio as gr
+
+    return gr.themes.Default(
+        primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )  # fmt: skip
