@@ -1,6 +1,4 @@
-"""The page as a whole: its layout, its looks, and how it is served, on this machine alone unless told otherwise."""
-
-from __future__ import annotations
+"""How the page is served: on this machine alone unless told otherwise, and gone with its files at the end."""
 
 import os
 import threading
@@ -13,20 +11,13 @@ from typing import Any
 import torch
 
 from firm._util.checks import require
-from firm.demo.events import add_api, connect_buttons
-from firm.demo.inputs import build_inputs
+from firm.demo.page import build_page
 from firm.demo.request import Limits
 from firm.demo.restorer import Models, Restorer
-from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
-from firm.demo.security import SecurityMiddleware, fetch_nothing
-from firm.demo.workspace import Workspace, make_examples
+from firm.demo.security import SecurityMiddleware
+from firm.demo.workspace import Workspace
 
 MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
-HEADER = (
-    "# FIRM: restore a picture\n"
-    "Noise, blur, lost pixels, scratches, low resolution. Everything is computed on this machine; no picture leaves it."
-)
-FILES_STAY = 3600  # seconds that a visitor's files stay
 
 
 @contextmanager
@@ -100,32 +91,6 @@ def serve(
 def _try(load: Callable[[str], object], name: str) -> None:
     with suppress(Exception):
         load(name)
-
-
-def build_page(restorer: Restorer, workspace: Workspace) -> Any:
-    """Build the page with both sides, the buttons, and the endpoint for programs, ready to be launched."""
-    import gradio as gr
-
-    fetch_nothing()
-    examples = make_examples(workspace.root / "examples")
-    with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, FILES_STAY)) as page:
-        gr.Markdown(HEADER, elem_id="header")
-        with gr.Row(equal_height=False):
-            with gr.Column(scale=2, min_width=320):
-                inputs = build_inputs(restorer.models.names, restorer.limits, examples, workspace)
-                with gr.Row():
-                    start = gr.Button("Restore", variant="primary", elem_id="restore")
-                    cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
-            with gr.Column(scale=3, min_width=320), gr.Tabs():
-                with gr.Tab("Result"):
-                    result = ResultTab()
-                with gr.Tab("Number of steps"):
-                    comparison = StepsTab()
-                with gr.Tab("Trajectory"):
-                    trajectory = TrajectoryTab()
-        connect_buttons(page, restorer, workspace, inputs, (result, comparison, trajectory), (start, cancel))
-        add_api(restorer, workspace)
-    return page
 
 
 def _theme() -> Any:

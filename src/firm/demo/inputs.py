@@ -1,7 +1,5 @@
 """The left side of the page: the picture, what is wrong with it, and how to restore it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The jobs of the page while they run: progress by network calls, and the flag with which visitors cancel theirs."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Images for the page: of a size that a browser copes with, and figures of the uncertainty and of the trade-off."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the page computes: a restored picture, a comparison of numbers of steps, and the trajectory of a sample."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,7 +17,7 @@ from torch import Generator, Tensor
 from firm import __version__, bundled, fast, load
 from firm._model import Firm, find
 from firm._posterior_mean import PosteriorMean
-from firm._restore import Restoration, batches, restore
+from firm._restore import batches, restore
 from firm._sampling import noise_like, sample
 from firm._util.checks import require
 from firm.acceleration._fast import Precision
@@ -147,7 +145,34 @@ class Restorer:
                 prepared.model, problem.op, problem.y, request.steps, request.samples, request.seed,
                 sigma=problem.sigma, keep=False, on_sample=keep if request.samples > 1 else None,
             )  # fmt: skip
-            return self._outcome(request, prepared, result, gallery, folder)
+        tile, mask = prepared.tiles.tile, prepared.mask
+        image = problem.finish(result.image)
+        (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
+        endings = {"png8": "_restored.png", "png16": "_restored_16bit.png", "settings": "_settings.json"}
+        files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
+        write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
+        write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
+        files["before"] = save_preview(folder / "before.png", enlarged(problem.shown, image.shape[-2:]))
+        files["after"] = save_preview(folder / "after.png", image)
+        files |= {} if mask is None else {"mask": str(mask)}
+        sigma = float(problem.settings["sigma"])
+        settings: dict[str, Any] = {
+            "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
+            "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
+            "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": request.steps,
+            "samples": request.samples, "seed": request.seed, "tile": tile, "device": str(self.models.device),
+            "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
+            "command": request.command(tile, None if mask is None else mask.name),
+        }  # fmt: skip
+        if result.std is not None:
+            mean, heat_map = problem.finish(result.mean), folder / "uncertainty.png"
+            uncertainty = save_heat_map(heat_map, problem.spread(result.std))
+            settings |= {"scores of the mean": problem.scores(mean)}
+            settings |= {"mean uncertainty (gray levels)": round(uncertainty, 3)}
+            files |= {"mean": save_preview(folder / "mean.png", mean), "heat_map": str(heat_map)}
+        Path(files["settings"]).write_text(json.dumps(settings, indent=1))
+        notes = [for_visitors(note) for note in (*problem.notes, *advice(prepared.model, problem))]
+        return Outcome(files, gallery, settings, notes)
 
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.
@@ -239,36 +264,3 @@ class Restorer:
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
         return _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
-
-    def _outcome(
-        self, request: Request, prepared: _Prepared, result: Restoration, gallery: list[str], folder: Path
-    ) -> Outcome:
-        """Write the files of a result."""
-        problem, tile, mask = prepared.problem, prepared.tiles.tile, prepared.mask
-        image = problem.finish(result.image)
-        (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
-        endings = {"png8": "_restored.png", "png16": "_restored_16bit.png", "settings": "_settings.json"}
-        files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
-        write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
-        write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
-        files["before"] = save_preview(folder / "before.png", enlarged(problem.shown, image.shape[-2:]))
-        files["after"] = save_preview(folder / "after.png", image)
-        files |= {} if mask is None else {"mask": str(mask)}
-        sigma = float(problem.settings["sigma"])
-        settings: dict[str, Any] = {
-            "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
-            "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
-            "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": request.steps,
-            "samples": request.samples, "seed": request.seed, "tile": tile, "device": str(self.models.device),
-            "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
-            "command": request.command(tile, None if mask is None else mask.name),
-        }  # fmt: skip
-        if result.std is not None:
-            mean, heat_map = problem.finish(result.mean), folder / "uncertainty.png"
-            uncertainty = save_heat_map(heat_map, problem.spread(result.std))
-            settings |= {"scores of the mean": problem.scores(mean)}
-            settings |= {"mean uncertainty (gray levels)": round(uncertainty, 3)}
-            files |= {"mean": save_preview(folder / "mean.png", mean), "heat_map": str(heat_map)}
-        Path(files["settings"]).write_text(json.dumps(settings, indent=1))
-        notes = [for_visitors(note) for note in (*problem.notes, *advice(prepared.model, problem))]
-        return Outcome(files, gallery, settings, notes)

@@ -1,7 +1,5 @@
 """The right side of the page: the result, the comparison of numbers of steps, and the trajectory, a tab each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What keeps visitors from harm and from harming: uploads stay undecoded, nothing is fetched, browsers stay here."""
 
-from __future__ import annotations
-
 import functools
 from abc import ABCMeta
 from collections import OrderedDict

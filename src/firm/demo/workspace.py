@@ -1,7 +1,5 @@
 """The files of the page: one temporary folder for uploads, results and examples, removed when the page ends."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile
