@@ -1,9 +1,9 @@
 """How the page is served: on this machine alone unless told otherwise, and gone with its files at the end."""
 
 import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -67,15 +67,18 @@ def serve(
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         restorer = Restorer(Models(models or [], device or torch.device("cpu")), limits)
         require(find_spec("gradio"), MISSING, ModuleNotFoundError)
+        # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
+        ThreadPoolExecutor(1).submit(restorer.models.get, restorer.models.names[0])
+        import gradio as gr
         from starlette.middleware import Middleware
 
-        # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
-        threading.Thread(target=_try, args=(restorer.models.get, restorer.models.names[0]), daemon=True).start()
         page = build_page(restorer, workspace)
+        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none from elsewhere
+        theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", **fonts)
         page.queue(max_size=limits.waiting, default_concurrency_limit=4, api_open=False)
         page.launch(
             server_name=host, server_port=port, auth=auth, inbrowser=browser, quiet=True, prevent_thread_lock=True,
-            share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=_theme(),
+            share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=theme,
             head=f"<style>{Path(__file__).with_name('page.css').read_text()}</style>", footer_links=[],
             run_history=False, enable_monitoring=False, ssr_mode=False, pwa=False, mcp_server=False, blocked_paths=[],
             allowed_paths=[], app_kwargs={"middleware": [Middleware(SecurityMiddleware)]},
@@ -86,18 +89,3 @@ def serve(
             page.close(verbose=False)
     finally:
         workspace.remove()
-
-
-def _try(load: Callable[[str], object], name: str) -> None:
-    with suppress(Exception):
-        load(name)
-
-
-def _theme() -> Any:
-    """Gradio's default theme without fonts from elsewhere."""
-    import gradio as gr
-
-    return gr.themes.Default(
-        primary_hue="blue", neutral_hue="slate", font=["system-ui", "sans-serif"],
-        font_mono=["ui-monospace", "monospace"],
-    )  # fmt: skip

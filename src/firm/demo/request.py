@@ -118,26 +118,19 @@ class Request:
         size = self.picture.stat().st_size if self.picture.is_file() else 0
         need(size <= limits.megabytes * 1e6, f"{self.name}: the file has more than {limits.megabytes} MB")
         need(self.trouble in TROUBLES, f"what is wrong must be {', '.join(TROUBLES)}, not {self.trouble!r}")
-        need(
-            self.trouble != "holes" or self.clean or self.mask is not None,
-            "paint over what is missing first: the brush is below the picture",
-        )
+        painted = self.trouble != "holes" or self.clean or self.mask is not None
+        need(painted, "paint over what is missing first: the brush is below the picture")
         need(self.color in get_args(Color), f"missing pixels are black or white, not {self.color!r}")
         need(self.scale in SCALES, f"the picture can become 2, 3, 4 times larger, not {self.scale}")
-        for what, value, low, high in (
-            ("the noise level", self.noise or 0.0, 0, 255),
-            ("the width of the blur", self.blur, 0.1, 10),
-            ("the share of missing pixels", self.missing, 0, 0.99),
-        ):
-            need(low <= value <= high, f"{what} must be from {low:g} to {high:g}, got {value:g}")
-        for what, count, least, most in (
-            ("steps", self.steps, 1, limits.steps),
-            ("samples", self.samples, 1, limits.samples),
-            ("scratches", self.strokes, 1, 100),
+        for what, value, low, high in (  # limits without a point are those of whole numbers
+            ("the noise level", self.noise or 0, 0.0, 255.0), ("the width of the blur", self.blur, 0.1, 10.0),
+            ("the share of missing pixels", self.missing, 0.0, 0.99), ("steps", self.steps, 1, limits.steps),
+            ("samples", self.samples, 1, limits.samples), ("scratches", self.strokes, 1, 100),
             ("the seed", self.seed, 0, 2**63 - 1),
-        ):
-            whole = isinstance(count, int) and least <= count <= most
-            need(whole, f"{what} must be a whole number from {least} to {most}, got {count}")
+        ):  # fmt: skip
+            kind = "a whole number " if isinstance(low, int) else ""
+            fits = low <= value <= high and (isinstance(value, int) or not kind)
+            need(fits, f"{what} must be {kind}from {low:g} to {high:g}, got {value:g}")
 
     def write_mask(self, limits: Limits, folder: Path) -> Path | None:
         """Write the mask of the picture, white where pixels are missing, to `folder`; None for other problems.

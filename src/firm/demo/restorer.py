@@ -190,9 +190,8 @@ class Restorer:
             problem, rows = prepared.problem, []
             for N in STEPS_COMPARED:
                 prepared.begin(progress, N, label=f"N = {N}")
-                result = restore(
-                    prepared.model, problem.op, problem.y, N, 1, request.seed, sigma=problem.sigma, keep=False
-                )
+                made_of = (prepared.model, problem.op, problem.y)
+                result = restore(*made_of, N, 1, request.seed, sigma=problem.sigma, keep=False)
                 image = problem.finish(result.image)
                 scores = problem.scores(image)
                 caption = f"N = {N}" + (f", {scores['psnr']:.2f} dB" if scores else "")
@@ -243,9 +242,8 @@ class Restorer:
 
             x_0 = noise_like(prepared.like, Generator().manual_seed(request.seed))  # that `restore` starts from, too
             watched = cast(PosteriorMean, SimpleNamespace(posterior_mean=posterior_mean))
-            x_1 = sample(
-                watched, problem.op, problem.y, request.steps, sigma=problem.sigma, x_0=x_0, callback=keep_state
-            )
+            given: dict[str, Any] = {"sigma": problem.sigma, "x_0": x_0, "callback": keep_state}
+            x_1 = sample(watched, problem.op, problem.y, request.steps, **given)
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates
 

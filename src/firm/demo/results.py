@@ -18,9 +18,8 @@ class ResultTab:
     def __init__(self) -> None:
         import gradio as gr
 
-        self.status = gr.Markdown(
-            "Choose a picture, say what is wrong with it, and press **Restore**.", elem_id="status"
-        )
+        first = "Choose a picture, say what is wrong with it, and press **Restore**."
+        self.status = gr.Markdown(first, elem_id="status")
         self.slider = gr.ImageSlider(
             label="Before and after", type="filepath", elem_id="slider", buttons=["fullscreen"], **_IMAGE
         )
@@ -37,12 +36,10 @@ class ResultTab:
                 alt_text="Heat map of the samples' standard deviation, with a scale in gray levels",
             )  # fmt: skip
         with gr.Row():
+            files = {"png8": "PNG, 8 bit", "png16": "PNG, 16 bit", "settings": "Settings, JSON", "mask": "Mask"}
             self.png8, self.png16, self.settings, self.mask = (
-                gr.DownloadButton(label, visible=False, size="md", elem_id=name)
-                for label, name in (
-                    ("PNG, 8 bit", "png8"), ("PNG, 16 bit", "png16"), ("Settings, JSON", "settings"), ("Mask", "mask")
-                )
-            )  # fmt: skip
+                gr.DownloadButton(label, visible=False, size="md", elem_id=name) for name, label in files.items()
+            )
         self.command = gr.Code(
             label="The same on the command line", language=None, wrap_lines=True, lines=1, show_line_numbers=False,
             elem_id="command", buttons=["copy"], **_HIDDEN,
@@ -147,15 +144,7 @@ def summary(outcome: Outcome) -> str:
 
 
 def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
-    """Write rows as a table in Markdown, with PSNR, SSIM and LPIPS where they are known.
-
-    Parameters
-    ----------
-    heads
-        Of the columns before the scores.
-    rows
-        The cells of these columns, and the scores by their names.
-    """
+    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
     if not rows:
         return ""
     scored = SCORES if "psnr" in rows[0][1] else {}
