@@ -9,7 +9,7 @@ from PIL import Image
 
 from firm.data.picture import PictureError, read_picture
 from firm.demo.previews import CANVAS, GRAY_LEVELS, save_canvas
-from firm.demo.request import TROUBLES, Limits, Request, Trouble, for_visitors
+from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, for_visitors
 from firm.demo.restorer import model_label
 from firm.demo.security import Upload, painting_class, picture_class
 from firm.demo.workspace import Example, Workspace
@@ -44,17 +44,13 @@ def build_inputs(
         [("It is damaged: restore it", DAMAGED), ("It is clean: damage it first, then restore it", CLEAN)],
         value=DAMAGED, label="The picture", elem_id="state",
     )  # fmt: skip
-    trouble = gr.Radio(
-        [(names[0], key) for key, names in TROUBLES.items()],
-        value="noise",
-        label="What is wrong with it",
-        elem_id="trouble",
-    )
+    kinds = [(label, key) for key, (label, *_) in TROUBLES.items()]
+    trouble = gr.Radio(kinds, value="noise", label="What is wrong with it", elem_id="trouble")
     blur = gr.Slider(
         0.3, 5, value=1.0, step=0.1, label="Width of the blur", info="Standard deviation, in pixels", visible=False,
         elem_id="blur",
     )  # fmt: skip
-    scale = gr.Radio([("2x", 2), ("3x", 3), ("4x", 4)], value=2, label="Enlarge", visible=False, elem_id="scale")
+    scale = gr.Radio([(f"{n}x", n) for n in SCALES], value=2, label="Enlarge", visible=False, elem_id="scale")
     painting = painting_class()(
         label="Paint over what is missing", type="numpy", sources=[], transforms=[], layers=False, visible=False,
         brush=gr.Brush(default_size=14, colors=["#ff2d2d"], color_mode="fixed"), elem_id="painting",

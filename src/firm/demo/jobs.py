@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Report = Callable[[int, int, str], None]
+
 
 class CanceledError(RuntimeError):
     """The visitor has canceled the job."""
@@ -21,10 +23,8 @@ class Progress:
         When this is set, the job ends at the next network call, or while it waits for its turn.
     """
 
-    def __init__(
-        self, report: Callable[[int, int, str], None] | None = None, canceled: threading.Event | None = None
-    ) -> None:
-        self.report, self.canceled = report or (lambda *_: None), canceled or threading.Event()
+    def __init__(self, report: Report = lambda *_: None, canceled: threading.Event | None = None) -> None:
+        self.report, self.canceled = report, canceled or threading.Event()
 
     def begin(self, calls: int, steps: int, tiles: int, label: str = "") -> None:
         """Start to count.

@@ -150,7 +150,7 @@ class Request:
         require(missing.any(), nothing, RequestError)
         require(not missing.all(), "everything is missing: nothing is left of the picture", RequestError)
         path = folder / "mask.png"
-        Image.fromarray(np.where(missing, 255, 0).astype(np.uint8)).save(path)
+        Image.fromarray(missing).convert("L").save(path)
         return path
 
     def problem(self, channels: int, limits: Limits, mask: Path | None) -> Problem:
@@ -168,9 +168,7 @@ class Request:
         if self.clean:
             given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
             given |= {} if self.sigma is None else {"sigma": self.sigma}
-            return Problem.simulated(
-                self.picture, self.task, given, seed=self.seed, channels=channels, max_megapixels=limits.megapixels
-            )
+            return Problem.simulated(self.picture, self.task, given, self.seed, channels, None, limits.megapixels)
         larger = self.scale**2 if self.trouble == "small" else 1  # how many more pixels the result has
         return Problem.from_file(
             self.picture, self.task, sigma=self.sigma, mask=mask, channels=channels,
