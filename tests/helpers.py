@@ -3,6 +3,8 @@
 import os
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm.operators.repeated import repeated
+from firm._util.locks import folder_lock
+from firm.operators.compose import repeated
 from firm.tasks.deblurring import valid_blur
 
 
@@ -210,3 +213,23 @@ def recordable(seed):
         "in another batch": repeated(firm.operators.Mask(masks[:1]), 1),
     }
     return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}
+
+
+@contextmanager
+def held_by_another(folder, command="firm evaluate of somebody else"):
+    """Hold a folder as another command that runs would."""
+    taken, done = threading.Event(), threading.Event()
+
+    def hold():
+        with folder_lock(folder, command):
+            taken.set()
+            done.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert taken.wait(10)
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

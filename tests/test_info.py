@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.data._bundled import portrait_file
+from firm.data.sets import portrait_file
 
 
 def shown(*arguments):

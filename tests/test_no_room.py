@@ -94,7 +94,7 @@ def test_comparison_pictures_are_whole_or_not_there(folder, tmp_path, room):
 
 
 def test_no_room_for_the_lock_of_any_command(folder, model, tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     settings = tmp_path / "c.yaml"
@@ -102,7 +102,7 @@ def test_no_room_for_the_lock_of_any_command(folder, model, tmp_path, monkeypatc
         f"dataset: folder\ndata: {folder}\nsize: 16\nbatch: 2\nepochs: 1\nwarm_epochs: 0\nout: {tmp_path / 'out'}\n"
         "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
     )
-    monkeypatch.setattr("firm._util.locks.os.write", full)
+    monkeypatch.setattr("filelock.FileLock.acquire", full)
     refused(call("train", settings))
     refused(call("evaluate", "degraded", "--data", folder, "--size", SIZE, "--out", tmp_path / "out"))
     refused(call("restore", folder, "--simulate", "denoising", "--model", model, "--out", tmp_path / "out"))
@@ -113,8 +113,8 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(folder, mode
     (folder / "sub").mkdir()
     (folder / "000.png").rename(folder / "sub" / "000.png")
     out = tmp_path / "out"
-    leftovers = [".001_restored.png.123.tmp", "sub/.000_mean.png.7.tmp"]
-    others = [".mine.tmp", "notes.tmp", "else/.x.png.5.tmp"]
+    leftovers = [".firm-0123456789abcdef.tmp", "sub/.firm-fedcba9876543210.tmp"]
+    others = [".report.2024.tmp", ".firm-notes.tmp", "else/.firm-0123456789abcdef.tmp"]
     commands = [
         ["restore", folder, "--simulate", "denoising", "--model", model, "--out", out],
         ["evaluate", "degraded", "--data", folder, "--size", SIZE, "--tasks", "denoising", "--out", out],

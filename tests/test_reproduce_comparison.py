@@ -3,17 +3,15 @@
 import json
 import re
 import shutil
-from dataclasses import asdict
 
 import pytest
 import torch
-from helpers import save_celeba, save_pictures, says
+from helpers import held_by_another, save_celeba, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
 import firm
 from firm._model import save_network
-from firm._util import locks
 from firm.cli import app
 from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
@@ -210,13 +208,12 @@ def test_how_many_images_the_papers_tables_have():
 
 def test_two_studies_that_share_an_evaluation_do_not_work_in_it_together(root, tmp_path):
     shared = tmp_path / "evaluations" / "celeba-1"
-    shared.mkdir(parents=True)
-    (shared / locks.NAME).write_text(json.dumps(asdict(locks._myself("firm of somebody else"))))
-    told = reproduce(root, "celeba", "--methods", "", "--steps", "1", *QUICK, out=tmp_path)
+    with held_by_another(shared, "firm of somebody else"):
+        told = reproduce(root, "celeba", "--methods", "", "--steps", "1", *QUICK, out=tmp_path)
     assert told.exit_code == 2
     assert says(told.output, "celeba-1 is in use by firm of somebody else")
     assert not (tmp_path / "celeba").exists()
-    assert [path.name for path in shared.iterdir()] == [locks.NAME]
+    assert not shared.exists()
 
 
 def test_cost_measures_every_row(root, times):

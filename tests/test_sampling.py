@@ -2,9 +2,10 @@ import gc
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import firm
-from firm.operators import Identity, Mask, Subsample
+from firm.operators import Blur, Identity, Mask, Subsample, from_functions, gaussian_kernel
 from firm.reproduce import toy_problem as toy
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
@@ -24,7 +25,7 @@ class Recorder:
     def __init__(self):
         self.times = []
 
-    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None):
         self.times.append(t)
         return t * x_t / (t**2 + (1 - t) ** 2)
 
@@ -41,22 +42,24 @@ def test_euler_is_algorithm_2_line_by_line():
     torch.testing.assert_close(last, field.posterior_mean(op, torch.zeros(10, 2), 0.0, y))  # N = 1 is the mean
 
 
-@pytest.mark.parametrize("method", ["euler", "midpoint", "heun"])
+@pytest.mark.parametrize("integrator", ["euler", "midpoint", "heun"])
 @pytest.mark.parametrize("N", [1, 2, 7])
-def test_never_evaluates_at_the_end(method, N):
+def test_never_evaluates_at_the_end(integrator, N):
     model = Recorder()
-    x = firm.sample(model, Identity(), torch.zeros(2, 1, 4, 4), N, method=method, generator=generator())
+    x = firm.sample(model, Identity(), torch.zeros(2, 1, 4, 4), N, integrator=integrator, generator=generator())
     assert x.isfinite().all()
     assert max(model.times) < 1
-    assert len(model.times) == {"euler": N, "midpoint": 2 * N, "heun": 2 * N - 1}[method]
+    assert len(model.times) == {"euler": N, "midpoint": 2 * N, "heun": 2 * N - 1}[integrator]
 
 
-@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
-def test_converges_at_its_order(method, order):
+@pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
+def test_converges_at_its_order(integrator, order):
     """The flow of N(0, 1) onto itself is x(1) = x(0): known exactly."""
     x_0 = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     y = torch.zeros_like(x_0)
-    errors = [abs(float(firm.sample(Recorder(), Identity(), y, N, method=method, x_0=x_0)) - 1) for N in (20, 80)]
+    errors = [
+        abs(float(firm.sample(Recorder(), Identity(), y, N, integrator=integrator, x_0=x_0)) - 1) for N in (20, 80)
+    ]
     assert errors[0] / errors[1] > 4**order * 0.75
 
 
@@ -101,7 +104,7 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
         firm.sample(model, Identity(), y, 0)
     with pytest.raises(ValueError, match='"euler", "midpoint" or "heun"'):
-        firm.sample(model, Identity(), y, method="rk4")
+        firm.sample(model, Identity(), y, integrator="rk4")
     with pytest.raises(ValueError, match=r"x_0 has shape \(1, 1, 8, 8\), the images have \(1, 1, 16, 16\)"):
         firm.sample(model, Identity(), y, x_0=torch.zeros(1, 1, 8, 8))
     with pytest.raises(ValueError, match=r"Mask\(16x16\): 256 values of y"):
@@ -116,3 +119,44 @@ def test_a_model_elsewhere_than_the_measurement_is_told_in_a_sentence(draw):
         draw(tiny_model().to("meta"), Identity(), y)
     with pytest.raises(ValueError, match="measurement is on meta, the model on cpu"):
         draw(tiny_model(), Identity(), y.to("meta"))
+
+
+class Reads(TorchFunctionMode):
+    """Counts what reads a tensor's values, each of which would wait for a GPU."""
+
+    NAMES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "nonzero", "numpy", "cpu")
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in self.NAMES:
+            self.seen.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("op", [Mask(torch.ones(16, 16)), Subsample(2), Blur(gaussian_kernel(5, 1.0))], ids=repr)
+def test_a_gpu_is_read_once_after_all_work_is_queued(op, monkeypatch):
+    """Every check of a restoration's values is held back and read together; on the CPU before the work."""
+    monkeypatch.setattr(firm._sampling.Prepared, "deferred", True)
+    model, x = tiny_model(), torch.rand(2, 1, 16, 16)
+    with torch.no_grad(), Reads() as reads:
+        firm.restore(model, op, op.A(x), 2, 3, seed=1, sigma=0.1)
+    assert reads.seen == ["__bool__", "tolist"]  # the first is of sigma, a number of Python
+    calls, y = [], op.A(x)
+    y[0, 0, 1, 1] = float("nan")
+    model.estimator.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(ValueError, match=r"1 values of y, shape .*, are NaN"):
+        firm.restore(model, op, y, sigma=0.1)
+    assert len(calls) == 4
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"1 values of y, shape .*, are NaN"):
+        firm.restore(model, op, y, sigma=0.1)
+    assert len(calls) == 4
+
+
+def test_one_measurement_for_every_image():
+    op = from_functions(lambda x: x.repeat(2, 1, 1, 1), lambda y: y[: len(y) // 2])
+    with pytest.raises(ValueError, match=r"2 measurements \(2, 1, 8, 8\) for 1 images \(1, 1, 8, 8\)"):
+        firm.prepare(None, op, torch.zeros(2, 1, 8, 8))

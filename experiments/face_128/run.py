@@ -18,9 +18,8 @@ import typer
 
 from firm._model import Firm, load
 from firm._restore import restore
-from firm._util.device import choose_device
 from firm._util.files import write_atomically
-from firm._util.machine import describe_machine
+from firm._util.machine import choose_device, describe_machine
 from firm._util.text import numbers
 from firm.acceleration._fast import fast
 from firm.data import load_images

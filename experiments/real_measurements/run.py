@@ -22,9 +22,8 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from firm import fast, load, restore, tiled
-from firm._util.device import choose_device
 from firm._util.files import write_atomically
-from firm._util.machine import describe_machine
+from firm._util.machine import choose_device, describe_machine
 from firm.data import folder_files, read_picture
 from firm.metrics import psnr
 from firm.operators import Blur, box_mask, gaussian_kernel, random_mask, stroke_mask

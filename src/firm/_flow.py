@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
+from firm._util.checks import require
 from firm.operators.base import LinearOperator, per_sample
 
 T_MIN, T_MAX, TAU_MIN = 1e-3, 0.995, 0.1  # Table 7, "Hyperparameters"
@@ -31,64 +33,67 @@ def omega(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
 
 
 def stratified_times(
-    n: int,
-    *,
-    strata: int = 64,
-    t_min: float = T_MIN,
-    t_max: float = T_MAX,
-    generator: Generator | None = None,
-) -> Tensor:
+    n: int, *, strata: int = 64, t_min: float = T_MIN, t_max: float = T_MAX, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """`n` times in [t_min, t_max], each run of `strata` consecutive ones with one in every stratum, shuffled.
 
     Draw the times of many batches at once and slice them, and the strata are covered across batches too.
     """
-    if n < 1 or strata < 1 or not 0 <= t_min < t_max < 1:
-        raise ValueError(
-            f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}"
-        )
+    require(
+        n >= 1 and strata >= 1 and 0 <= t_min < t_max < 1,
+        f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}",
+    )
     runs = -(-n // strata)
     order = torch.rand(runs, strata, generator=generator).argsort(dim=1).flatten()[:n]
     position = (order + torch.rand(n, generator=generator)) / strata
     return t_min + (t_max - t_min) * position
 
 
-Weights = Callable[[Tensor, Tensor], Tensor]  # times (B,) and errors (B,) to the weights of the samples, (B,)
+Weights = Literal["omega", "uniform"] | Callable[[Tensor, Tensor], Tensor]  # a callable takes (t, error), both (B,)
+Reduction = Literal["mean", "sum"]
 
 
 def velocity_error(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-) -> Tensor:
-    """Lines 4 to 7 of Algorithm 1: the squared error of each sample's velocity, (B,).
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
+    """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
 
-    It is averaged over the entries of an image, where the paper sums, so that clipping does not depend on its size.
+    See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
     """
     x_t = interpolate(x_0, x_1, t)
-    z = model.posterior_mean(op, x_t, t, y, sigma=sigma, check=False)
+    z = model.posterior_mean(op, x_t, t, y, sigma=sigma)
     scale = per_sample(tau(t, tau_min), x_t)
     v, v_target = (z - x_t) / scale, (x_1 - x_t) / scale
-    return (v - v_target).square().flatten(1).mean(1)
+    squares = (v - v_target).square().flatten(1)
+    return squares.sum(1) if reduction == "sum" else squares.mean(1)
+
+
+def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min: float = TAU_MIN) -> Tensor:
+    """Line 8 of Algorithm 1: the mean of the samples' errors (B,) at times `t` (B,), weighted; a scalar.
+
+    Training calls exactly this function, whatever its objective.
+
+    Parameters
+    ----------
+    error, t
+        Error and time of every sample, (B,), as from `velocity_error`.
+    weights
+        "omega" is the paper's omega(t) (equation (23)), "uniform" weighs all samples alike, and a callable such as
+        `firm.TimeBalance` returns weights (B,) from (t, error).
+    tau_min
+        Floor of the time scale in omega(t).
+    """
+    if callable(weights):
+        return (weights(t, error) * error).mean()
+    return (omega(t, tau_min) * error).mean() if weights == "omega" else error.mean()
 
 
 def velocity_loss(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-    balance: Weights | None = None,
-) -> Tensor:
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
+    reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
     Parameters
@@ -103,9 +108,11 @@ def velocity_loss(
         Times, (B,), see `stratified_times`.
     tau_min
         Floor of the time scale.
-    balance
-        Weights in place of the paper's omega(t): a `firm.TimeBalance`.
+    weights
+        How the samples are weighted, see `weighted_loss`.
+    reduction
+        "sum" adds the squares of an image's pixels, as the paper does; "mean" averages them, so that clipping the
+        gradient's norm does not depend on the size of the images.
     """
-    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min)
-    weight = omega(t, tau_min) if balance is None else balance(t, error)
-    return (weight * error).mean()
+    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min, reduction=reduction)
+    return weighted_loss(error, t, weights, tau_min)

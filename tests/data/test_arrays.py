@@ -126,7 +126,7 @@ def test_values_out_of_range_are_warned_of_once(tmp_path):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_values_that_are_no_numbers(bad, tmp_path, monkeypatch):
-    monkeypatch.setattr("firm.data.array_values.BLOCK", 3 * 4 * 8 * 8)  # three images a block
+    monkeypatch.setattr("firm.data.arrays.BLOCK", 3 * 4 * 8 * 8)  # three images a block
     for dtype in (np.float32, np.float64, np.complex64):
         x = floats(8, 1, 8, 8).astype(dtype)
         x[5, 0, 2, 3] = bad

@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageFile
 
 from firm.data import ArrayError, PictureError, read_image, read_picture, resident
-from firm.data.folder import Pictures
+from firm.data.images import Pictures
 
 
 def gif(path, width, height, frames=3):
@@ -174,7 +174,7 @@ def test_arrays_are_refused_from_their_header(tmp_path, monkeypatch):
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *a: pytest.fail("the array was read"))
     start = time.perf_counter()
     for name in ("a.npz", "a.h5", "a.npy", "a.pt", "blocks.h5"):
-        with pytest.raises(ArrayError, match=rf"{name}: .*larger than 64 megapixels"):
+        with pytest.raises(ArrayError, match=rf"{name}: .*(larger than 64 megapixels|are more than there are)"):
             read_image(tmp_path / name)
     assert time.perf_counter() - start < 30
 

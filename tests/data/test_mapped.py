@@ -13,7 +13,7 @@ from helpers import save_pictures
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from firm.data import folder_files, load_images
-from firm.data.cache import map_npy, write_npy
+from firm.data.cache import _write_npy, map_npy
 
 
 def load(dataset, root, **options):
@@ -99,7 +99,7 @@ def make(kind, root, n):
 
 @pytest.mark.parametrize("kind", SETS)
 def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
-    monkeypatch.setattr("firm.data.array_values.BLOCK", 4 * SETS[kind])
+    monkeypatch.setattr("firm.data.arrays.BLOCK", 4 * SETS[kind])
     used = []
     for n in (20, 80):
         dataset, root, options = make(kind, tmp_path / str(n), n)
@@ -127,10 +127,10 @@ def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["pictures", "float64.npy", "files", "float32.npy"])
 def test_mapped_sets_are_converted_or_checked_once(kind, tmp_path, monkeypatch):
     read = []
-    module = sys.modules["firm.data._resident"]
-    real_picture, real_values = module.decode_array, sys.modules["firm.data.arrays"].to_values
-    monkeypatch.setattr(module, "decode_array", lambda *a, **k: read.append(1) or real_picture(*a, **k))
-    monkeypatch.setattr("firm.data.arrays.to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
+    module = sys.modules["firm.data.images"]
+    real_picture, real_values = module.decode, sys.modules["firm.data.arrays"]._to_values
+    monkeypatch.setattr(module, "decode", lambda *a, **k: read.append(1) or real_picture(*a, **k))
+    monkeypatch.setattr("firm.data.arrays._to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
     dataset, root, _ = make(kind, tmp_path / "set", 3)
     counts = []
     for options in ({}, {}, {"size": 8}, {"limit": 2}, {}):
@@ -187,12 +187,10 @@ def test_tensors_are_mapped_while_they_are_converted(tmp_path, monkeypatch):
     assert asked == [True, False]
 
 
-def test_pictures_are_decoded_only_a_few_ahead(tmp_path, monkeypatch):
-    module, decoded = sys.modules["firm.data._resident"], []
-    real = module.decode_array
-    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
+def test_pictures_are_decoded_only_a_few_ahead(tmp_path):
+    module, decoded = sys.modules["firm.data.images"], []
     files = folder_files(save_pictures(tmp_path, 60, (16, 16)))
-    blocks = module._decode_all(files, 16, None, 3, "refuse", False)
+    blocks = module._decode_ahead(files, lambda path: decoded.append(path) or torch.zeros(3, 16, 16), False, False)
     next(blocks)
     time.sleep(0.2)  # the threads go on while nobody takes
     assert len(decoded) <= 2 * min(8, os.cpu_count() or 1) < 60
@@ -217,10 +215,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path):
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
-        write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 4), np.dtype(np.float32))
-    assert not list((tmp_path / "cache").iterdir())
-    with pytest.raises(ValueError, match=r"a block \(1, 4, 4\) float32 in a file of \(1, 4, 5\) float32"):
-        write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 5), np.dtype(np.float32))
+        _write_npy(tmp_path / "cache" / "x.npy", blocks(), (1, 4, 4), np.dtype(np.float32))
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -228,7 +223,7 @@ def test_a_conversion_that_fails_leaves_nothing(tmp_path):
 def test_files_larger_than_the_memory_can_be_mapped(tmp_path):
     path = tmp_path / "x.npy"
     n = 2 + 2 * os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    write_npy(path, [(range(1), np.ones((1, 1, 512, 512), np.float32))], (1, 512, 512), np.dtype(np.float32))
+    _write_npy(path, [(range(1), np.ones((1, 1, 512, 512), np.float32))], (1, 512, 512), np.dtype(np.float32))
     header = path.read_bytes()[:256].replace(b"(1, 1, 512, 512)", f"({n}, 1, 512, 512)".encode())
     try:
         with open(path, "r+b") as file:

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from PIL.TiffImagePlugin import TiffImageFile
 
-from firm.data import PictureError, read_picture
+from firm.data import PictureError, folder_files, picture_file, read_picture
 from firm.data.picture import read_array, to_tensor
+from firm.data.picture_file import frames
 
 RED, SIZE = (200, 40, 90), (12, 10)  # width, height
 
@@ -68,6 +70,9 @@ GOOD = {  # file name: (content, the color that a person sees, tolerance)
     "rgb.tif": (encode(rgb(), "TIFF"), RED, 0),
     "rgb.ppm": (encode(rgb(), "PPM"), RED, 0),
     "rgb.gif": (encode(rgb(), "GIF"), RED, 1),
+    "rgb.jp2": (encode(rgb(), "JPEG2000"), RED, 0),
+    "rgb.pcx": (encode(rgb(), "PCX"), RED, 0),
+    "rgb.tga": (encode(rgb(), "TGA"), RED, 0),
     "progressive.jpg": (encode(rgb(), "JPEG", quality=95, progressive=True), RED, 4),
     "interlaced.tif": (encode(rgb(), "TIFF", compression="tiff_lzw"), RED, 0),
     "png called.jpg": (PNG, RED, 0),
@@ -133,10 +138,6 @@ BAD = {  # file name: (content, what the error says)
 }
 
 
-def test_there_are_many_cases():
-    assert len(GOOD) + len(BAD) >= 40
-
-
 @pytest.mark.parametrize("name", GOOD)
 def test_reads_what_a_person_sees(name, tmp_path):
     content, color, tolerance = GOOD[name]
@@ -148,6 +149,7 @@ def test_reads_what_a_person_sees(name, tmp_path):
         seen = ((picture + 1) * 127.5).flatten(1)
         assert float((seen - torch.tensor(color)[:, None]).abs().max()) <= tolerance + 1e-3
     assert read_picture(tmp_path / name, 16, channels=1).shape == (1, 16, 16)
+    assert folder_files(tmp_path) == [tmp_path / name]
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -211,3 +213,17 @@ def test_gray_pictures_keep_their_16_bits(tmp_path):
     np.testing.assert_allclose(sized, to_tensor(read_array(tmp_path / "deep.png", 16)), atol=1.5 / 127.5)
     Image.fromarray((values / 65535).astype(np.float32)).save(tmp_path / "float.tif")
     np.testing.assert_allclose(read_picture(tmp_path / "float.tif")[0].numpy(), values / 32767.5 - 1, atol=1e-6)
+
+
+def test_the_pages_of_a_tiff_are_counted_to_a_thousand(tmp_path, monkeypatch):
+    pages = [Image.new("L", (4, 4))] * 6
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    assert frames(tmp_path / "a.tif") == (6, "pages")
+    monkeypatch.setattr(picture_file, "MAX_PAGES", 4)
+    asked = []
+    monkeypatch.setattr(TiffImageFile, "n_frames", property(lambda _: pytest.fail("all pages were looked for")))
+    monkeypatch.setattr(TiffImageFile, "seek", lambda self, page: asked.append(page))
+    assert frames(tmp_path / "a.tif") == (4, "pages or more")
+    assert asked == [1, 2, 3]
+    rgb().save(tmp_path / "a.png")
+    assert frames(tmp_path / "a.png") == (1, "frames")

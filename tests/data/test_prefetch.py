@@ -77,7 +77,7 @@ def test_errors_of_the_thread_are_raised_where_they_belong():
 
     data = images()
     with Prefetcher(data, wrong) as batches:
-        assert until(lambda: not batches._thread.is_alive())
+        assert until(lambda: batches._ahead[2].done())
         for step in range(2):
             assert torch.equal(batches.get(step), data.data[indices(step)])
         for _ in range(2):
@@ -85,20 +85,13 @@ def test_errors_of_the_thread_are_raised_where_they_belong():
                 batches.get(2)
 
 
-def test_an_error_of_the_indices():
-    def wrong(step):
-        raise KeyError("no such step")
-
-    with Prefetcher(images(), wrong) as batches, pytest.raises(KeyError, match="no such step"):
-        batches.get(0)
-
-
 def test_closing_ends_the_thread():
     batches = Prefetcher(images(), indices)
     batches.get(0)
+    (thread,) = batches._pool._threads
     batches.close()
     batches.close()
-    assert not batches._thread.is_alive()
+    assert not thread.is_alive()
     with pytest.raises(RuntimeError, match="closed"):
         batches.get(1)
     before = threading.active_count()
@@ -109,7 +102,7 @@ def test_closing_ends_the_thread():
 
 def test_a_forgotten_one_ends_too():
     batches = Prefetcher(images(), indices)
-    thread = batches._thread
+    (thread,) = batches._pool._threads
     del batches
     gc.collect()
     thread.join(10)

@@ -130,9 +130,9 @@ def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     cache = tmp_path_factory.mktemp("cache")
     files = folder_files(folder)
     decoded = []
-    module = sys.modules["firm.data._resident"]
-    real = module.decode_array
-    monkeypatch.setattr(module, "decode_array", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
+    module = sys.modules["firm.data.images"]
+    real = module.decode
+    monkeypatch.setattr(module, "decode", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
 
     def read(**settings):
         decoded.clear()
@@ -172,8 +172,3 @@ def test_reading_leaves_the_warning_filters_alone(folder):
     for _ in range(5):
         resident(folder_files(folder), 16, progress=False)
     assert list(warnings.filters) == before
-
-
-def test_wrong_choice(folder):
-    with pytest.raises(ValueError, match='"refuse" or "skip"'):
-        resident(folder_files(folder), 16, broken="ignore")

@@ -52,7 +52,7 @@ def bomb(path: Path, side: int) -> str:
 
 def photo(path: Path, width: int, height: int) -> str:
     """The portrait in another size, with noise of 15 gray levels and a few black pixels."""
-    from firm.data._bundled import portrait_file
+    from firm.data.sets import portrait_file
 
     with Image.open(portrait_file()) as portrait:
         pixels = np.asarray(portrait.convert("RGB").resize((width, height), Image.Resampling.BICUBIC), dtype=float)

@@ -12,8 +12,8 @@ from demo.stress import bomb, send, storm
 from typer.testing import CliRunner
 
 from firm.cli import app
-from firm.data._bundled import portrait_file
 from firm.data.picture import read_picture
+from firm.data.sets import portrait_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of gradio's client and what it stands on
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from firm.data._bundled import portrait_file
+from firm.data.sets import portrait_file
 
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms: the machine may be busy

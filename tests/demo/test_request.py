@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from firm.cli import app
 from firm.data import portrait
-from firm.data.picture import PictureError
+from firm.data.picture_file import PictureError
 from firm.demo.inputs import describe
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
@@ -39,6 +39,7 @@ LIMITS = Limits()
         ({"samples": 0}, "samples must be a whole number from 1 to 16, got 0"),
         ({"strokes": 2.5}, "scratches must be a whole number"),
         ({"seed": -1}, "the seed must be"),
+        ({"seed": 0.5}, "the seed must be"),
         ({"missing": 1.0}, "share of missing pixels must be"),
         ({"color": "green"}, "missing pixels are black or white"),
     ],

@@ -2,13 +2,10 @@
 
 import csv
 import io
-import json
-from contextlib import contextmanager
-from dataclasses import asdict, replace
 
 import pytest
 import torch
-from helpers import call, save_celeba, save_pictures, says
+from helpers import call, held_by_another, save_celeba, save_pictures, says
 
 import firm
 from firm._util import locks
@@ -30,18 +27,6 @@ def save_model(path, seed, card=None):
     net = firm.UNet(3, side=SIZE, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
     path.parent.mkdir(exist_ok=True)
     firm.Firm(net, firm.Solver(K=1), card).save(path)
-
-
-@contextmanager
-def held_by_another(folder):
-    """A lock as another command that runs would have it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    holder = replace(locks._myself("firm evaluate of somebody else"))
-    (folder / locks.NAME).write_text(json.dumps(asdict(holder)))
-    try:
-        yield
-    finally:
-        (folder / locks.NAME).unlink()
 
 
 def test_models_of_the_same_file_name_have_folders_of_their_own(pictures, tmp_path, monkeypatch):
@@ -234,7 +219,7 @@ def test_restore_and_train_and_reproduce_stop_too(pictures, tmp_path):
             told = call(*command)
             assert (told.exit_code, command) == (2, command), told.output
             assert says(told.output, "is in use by firm evaluate of somebody else"), command
-            assert [path.name for path in held.iterdir()] == [locks.NAME]
+            assert sorted(path.name for path in held.iterdir()) == [locks.NAME, locks.HOLDER]
 
 
 # What results depend on
@@ -296,7 +281,7 @@ def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
         raise ValueError("far enough")
 
     monkeypatch.setattr("firm.evaluation.run.evaluate", record)
-    monkeypatch.setattr("firm._util.device.choose_device", lambda name: torch.device(name or "cpu"))
+    monkeypatch.setattr("firm._util.machine.choose_device", lambda name: torch.device(name or "cpu"))
     common = ["evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising", "--out", tmp_path]
     assert says(call(*common, "--seed", 7, "--convention", "text", "--device", "meta").output, "far enough")
     assert seen == [(7, "text", torch.device("meta"))]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from firm.data import Images, afhq_files, celeba_files, read_picture, resident
-from firm.data.celeba import CROP
+from firm.data.sets import CROP
 from firm.evaluation import Evaluation, evaluate, plain_methods
 from firm.evaluation.report import summarize
 from firm.metrics import lpips

@@ -116,7 +116,7 @@ def _ending(command: list[object], out: Path, outcome: Callable[[Path], Outcome]
 
 def _at_work(process: subprocess.Popen[bytes], out: Path) -> float:
     """Wait until a command holds its folder; the time when it does."""
-    lock = out / ".firm-lock"
+    lock = out / ".firm-lock.json"
     while process.poll() is None:
         with contextlib.suppress(OSError, ValueError):  # not there yet, or half written
             if json.loads(lock.read_text())["pid"] == process.pid:  # and not that of the one killed before

@@ -72,7 +72,8 @@ def two_commands(folder: Path, rng: random.Random, count: int = 4) -> Result:
 def _while_stopped(command: list[object], out: Path) -> str:
     """What went wrong where the second came while the first was at work."""
     first = begin(command)
-    while first.poll() is None and not (out / ".firm-lock").exists():
+    holder = out / ".firm-lock.json"
+    while first.poll() is None and not (holder.exists() and holder.stat().st_size):
         time.sleep(0.005)
     first.send_signal(signal.SIGSTOP)
     try:

@@ -9,7 +9,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from firm.cli import app
-from firm.data.alpha import read_with_alpha
+from firm.data.picture import read_with_alpha
 from firm.restoration import Problem
 from firm.restoration.output import write_picture
 

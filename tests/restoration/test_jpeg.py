@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.data import read_picture
-from firm.data._bundled import portrait_file
+from firm.data.sets import portrait_file
 from firm.restoration import Problem
 from firm.restoration.estimates import has_blocks, jpeg_note, jpeg_quality
 from firm.restoration.output import write_picture

@@ -269,15 +269,15 @@ WRONG = [
     (["--set", "rim=-1"], "window: rim, the pixels that are cut off, must be 0 or more, got -1"),
     (["--sigma", 7], "sigma must be from 0 to 2"),
     (["--blur", 1], "the task window has no setting 'blur'"),
-    (["--mask", "m.png"], "--mask belongs to --task inpainting; what a task of your own measures, its code says"),
+    (["--mask", "m.png"], "--mask belongs to --task inpainting; what a custom task measures, its code says"),
     (["--keep-known"], "--keep-known belongs to --task inpainting"),
     (["--kernel", "k.png"], "--kernel belongs to --task deblurring"),
-    (["--value-range", "0,1"], "measurements of a task of your own are taken as they are"),
+    (["--value-range", "0,1"], "measurements of a custom task are taken as they are"),
     (["--size", "big"], "--size takes the side of a square image"),
     (["--task", f"{OWN}:Widow"], "has no Widow; it has Window, Mosaic"),
     (["--task", "none.py:Window"], "there is no file none.py"),
-    (["--task", "denoising", "--set", "a=1"], "--set belongs to --simulate, and to --task with a task of your own"),
-    (["--task", "denoising", "--size", 32], "--size belongs to --task with a task of your own"),
+    (["--task", "denoising", "--set", "a=1"], "--set belongs to --simulate, and to --task with a custom task"),
+    (["--task", "denoising", "--size", 32], "--size belongs to --task with a custom task"),
 ]
 
 

@@ -39,7 +39,7 @@ def bar_over(model, y, steps, samples=1, integrator="euler"):
 @pytest.fixture
 def bars(monkeypatch):
     made = []
-    monkeypatch.setattr(run, "progress_bar", lambda **options: made.append(Bar(**options)) or made[-1])
+    monkeypatch.setattr(run, "progress_bar", lambda work=0, **how: work or made.append(Bar(**how)) or made[-1])
     return made
 
 
@@ -60,15 +60,15 @@ def test_every_tile_counts(model_file, bars, monkeypatch, samples):
     assert model.estimator.on_tile is None  # nothing is left behind
 
 
-@pytest.mark.parametrize("method", ["midpoint", "heun"])
-def test_steps_of_two_evaluations_count_twice(model_file, bars, method):
+@pytest.mark.parametrize("integrator", ["midpoint", "heun"])
+def test_steps_of_two_evaluations_count_twice(model_file, bars, integrator):
     model = firm.tiled(firm.load(model_file), 32, 8)
     y = torch.zeros(1, 3, 32, 32)
-    with bar_over(model, y, 3, 1, method):
-        firm.restore(model, Identity(), y, 3, sigma=0.1, method=method)
+    with bar_over(model, y, 3, 1, integrator):
+        firm.restore(model, Identity(), y, 3, sigma=0.1, integrator=integrator)
     K = model.solver.K
-    assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[method] * K
-    last = {"midpoint": 2, "heun": 1}[method] * K  # Heun ends with an Euler step
+    assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[integrator] * K
+    last = {"midpoint": 2, "heun": 1}[integrator] * K  # Heun ends with an Euler step
     assert bars[0].said == [*["step 1 of 3"] * 2 * K, *["step 2 of 3"] * 2 * K, *["step 3 of 3"] * last]
 
 

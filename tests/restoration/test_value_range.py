@@ -97,7 +97,7 @@ def test_training_records_the_range(scans):
 
 
 def test_a_picture_has_no_range(scans):
-    from firm.data._bundled import portrait_file
+    from firm.data.sets import portrait_file
 
     net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
     firm.Firm(net, firm.Solver(K=1), {"value_range": [LOW, HIGH]}).save(scans / "rgb.safetensors")

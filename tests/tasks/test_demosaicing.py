@@ -98,7 +98,7 @@ def test_what_is_no_raw_picture_is_refused(raw, tmp_path):
     np.save(tmp_path / "array.npy", np.zeros((3, 16, 16), np.float32))
     for path, settings, said in (
         (tmp_path / "color.png", {}, "which is gray: this one has colors"),
-        (raw, dict(pattern="random"), "the pattern of a picture is one of rggb, bggr, grbg, gbrg, got 'random'"),
+        (raw, dict(pattern="random"), "pattern must be rggb or bggr or grbg or gbrg, got 'random'"),
         (raw, dict(channels=1), "a model for color"),
         (tmp_path / "array.npy", dict(sigma=0.1), "it takes a picture file"),
     ):

@@ -1,4 +1,4 @@
-"""A folder belongs to one command at a time; what dead processes leave is taken over, by one of those who want it."""
+"""A folder belongs to one command at a time, and to nobody once the command has ended, however it did."""
 
 import json
 import multiprocessing
@@ -8,42 +8,41 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
-from firm._util import locks
-from firm._util.locks import NAME, LockedError, folder_lock, locked
+from firm._util.locks import HOLDER, NAME, LockedError, folder_lock, locked
 
-
-def leave(folder, **changes):
-    """A lock file as another process would have left it."""
-    holder = replace(locks._myself("firm train"), **changes)
-    (folder / NAME).write_text(json.dumps(asdict(holder)))
-    return holder
-
-
-def dead_process():
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+HOLD = """
+import sys, time
+from firm._util.locks import folder_lock
+with folder_lock(sys.argv[1], "firm evaluate face-128"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
+def refused(folder, match="in use by"):
+    """That this thread does not get the folder, and that it does not wait for it."""
+    start = time.monotonic()
+    with pytest.raises(LockedError, match=match), folder_lock(folder):
+        pass
+    return time.monotonic() - start < 5
+
+
 def test_the_lock_says_who_holds_it_and_goes_with_the_command(tmp_path):
     out = tmp_path / "a" / "b"
     with folder_lock(out, "firm train x.yaml"):
-        about = json.loads((out / NAME).read_text())
-        assert about["pid"] == os.getpid()
-        assert about["command"] == "firm train x.yaml"
-        assert {"host", "started", "since"} <= about.keys()
+        about = json.loads((out / HOLDER).read_text())
+        assert (about["pid"], about["command"]) == (os.getpid(), "firm train x.yaml")
+        assert {"host", "since"} <= about.keys()
         with folder_lock(tmp_path / "a" / ".." / "a" / "b"):  # the same thread may ask again
             pass
-        assert names(out) == [NAME]
+        assert names(out) == [NAME, HOLDER]
         (out / "result").touch()
     assert names(out) == ["result"]
     with pytest.raises(RuntimeError, match="on purpose"), folder_lock(out):
@@ -54,7 +53,7 @@ def test_the_lock_says_who_holds_it_and_goes_with_the_command(tmp_path):
 
 
 def test_a_folder_that_was_made_for_nothing_is_removed(tmp_path):
-    with folder_lock(tmp_path / "new"):
+    with folder_lock(tmp_path / "new" / "folder"):
         pass
     assert names(tmp_path) == []
 
@@ -66,147 +65,79 @@ def test_a_file_in_the_way(tmp_path):
             pass
 
 
-def test_a_living_process_keeps_others_out(tmp_path):
-    program = f"""
-import sys, time
-from firm._util.locks import folder_lock
-with folder_lock({str(tmp_path)!r}, "firm evaluate face-128"):
-    print("held", flush=True)
-    time.sleep(60)
-"""
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+def test_a_living_process_keeps_others_out_and_a_killed_one_nobody(tmp_path):
+    process = subprocess.Popen([sys.executable, "-c", HOLD, tmp_path], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
-    with (
-        pytest.raises(LockedError, match=rf"in use by firm evaluate face-128 \(process {process.pid} on .*choose"),
-        folder_lock(tmp_path),
-    ):
-        pass
+    assert refused(tmp_path, rf"in use by firm evaluate face-128 \(process {process.pid} on .*choose another folder")
     process.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while locks._alive(process.pid, json.loads((tmp_path / NAME).read_text())["started"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    with folder_lock(tmp_path):  # it has not even been waited for
-        assert json.loads((tmp_path / NAME).read_text())["pid"] == os.getpid()
     process.communicate()
+    assert names(tmp_path) == [NAME, HOLDER]
+    with folder_lock(tmp_path):
+        assert json.loads((tmp_path / HOLDER).read_text())["pid"] == os.getpid()
     assert names(tmp_path) == []
 
 
 def test_another_thread_is_kept_out(tmp_path):
     said = []
-
-    def other():
-        try:
-            with folder_lock(tmp_path):
-                said.append("in")
-        except LockedError as error:
-            said.append(str(error))
-
     with folder_lock(tmp_path):
-        thread = threading.Thread(target=other)
+        thread = threading.Thread(target=lambda: said.append(refused(tmp_path)))
         thread.start()
         thread.join()
-    assert "another thread" in said[0]
+        assert said == [True]
+        assert names(tmp_path) == [NAME, HOLDER]  # still there
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="the start of a process is known on Linux only")
-def test_a_number_that_another_process_has_by_now(tmp_path):
-    leave(tmp_path, started="1")  # our own number, but of a process that started at another time
-    with folder_lock(tmp_path):
+def test_a_fork_does_not_hold_its_parents_folder(tmp_path):
+    """As the workers of a data loader, which may live a little longer than a killed training."""
+    out = tmp_path / "out"
+    with folder_lock(out):
+        worker = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,), daemon=True)
+        worker.start()
+    with folder_lock(out):
         pass
-    leave(tmp_path)
-    with pytest.raises(LockedError), folder_lock(tmp_path):
-        pass
+    worker.kill()
 
 
-def test_without_proc_the_number_decides(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "_started", lambda pid: "")
-    leave(tmp_path, started="")
-    with pytest.raises(LockedError), folder_lock(tmp_path):
-        pass
-    leave(tmp_path, started="", pid=dead_process())
+@pytest.mark.parametrize("about", [None, b"", b"\0\xff", b"[]", b"{}"])
+def test_a_holder_that_nobody_can_read_holds_all_the_same(tmp_path, about):
+    done = threading.Event()
     with folder_lock(tmp_path):
-        pass
+        (tmp_path / HOLDER).unlink() if about is None else (tmp_path / HOLDER).write_bytes(about)
+        thread = threading.Thread(target=lambda: refused(tmp_path, "in use by another command") and done.set())
+        thread.start()
+        thread.join()
+    assert done.is_set()
 
 
-@pytest.mark.parametrize("damaged", [None, b"\0\xff", b"[]", b"7", b'{"pid": "x"}'])
-def test_another_machines_lock_is_taken_over_after_ten_minutes_without_a_sign_of_life(tmp_path, damaged):
-    leave(tmp_path, host="elsewhere", machine="elsewhere", pid=dead_process())
-    path = tmp_path / NAME
-    if damaged is not None:
-        path.write_bytes(damaged)
-    for age, free in ((0, False), (locks.STALE - 20, False), (locks.STALE + 20, True)):
-        os.utime(path, (time.time() - age,) * 2)
-        if free:
-            with folder_lock(tmp_path):
-                pass
-        else:
-            with pytest.raises(LockedError, match=f"delete .*{NAME}"), folder_lock(tmp_path):
-                pass
-    assert names(tmp_path) == []
-
-
-def test_the_holder_shows_that_it_lives(tmp_path, monkeypatch):
-    monkeypatch.setattr(locks, "HEARTBEAT", 0.01)
-    with folder_lock(tmp_path):
-        os.utime(tmp_path / NAME, (0, 0))
-        deadline = time.monotonic() + 10
-        while (tmp_path / NAME).stat().st_mtime == 0 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert time.time() - (tmp_path / NAME).stat().st_mtime < 60
-
-
-def test_a_holder_that_was_asleep_leaves_the_lock_of_its_heir(tmp_path):
-    with folder_lock(tmp_path):
-        other = leave(tmp_path, token=str(locks.uuid.uuid4()))
-    assert json.loads((tmp_path / NAME).read_text())["token"] == other.token
-
-
-def test_an_heir_that_died_before_it_took_over(tmp_path):
-    first = leave(tmp_path, pid=dead_process())
-    second = replace(first, token=str(locks.uuid.uuid4()))
-    (tmp_path / f"{NAME}-{first.token}").write_text(json.dumps(asdict(second)))
-    with folder_lock(tmp_path):
-        assert names(tmp_path) == [NAME]
-    assert names(tmp_path) == []
-
-
-def test_an_heir_that_is_about_to_take_over(tmp_path):
-    first = leave(tmp_path, pid=dead_process())
-    mine = locks._myself("firm restore")
-    (tmp_path / f"{NAME}-{first.token}").write_text(json.dumps(asdict(mine)))
-    with pytest.raises(LockedError, match="firm restore"), folder_lock(tmp_path):
-        pass
-    # and one that comes too late: the lock is another's by now
-    (tmp_path / f"{NAME}-{first.token}").unlink()
-    now = leave(tmp_path)
-    assert not locks._inherit(tmp_path / NAME, first, mine)
-    assert json.loads((tmp_path / NAME).read_text())["token"] == now.token
+@pytest.mark.parametrize("make", [lambda path: path.symlink_to(path.parent / "nowhere"), os.mkfifo, os.mkdir])
+def test_what_lies_at_the_locks_place_is_neither_followed_nor_waited_for(tmp_path, make):
+    make(tmp_path / NAME)
+    assert refused(tmp_path, "no plain file.*delete it")
     assert names(tmp_path) == [NAME]
+    (tmp_path / NAME).rename(tmp_path / HOLDER)
+    with folder_lock(tmp_path):  # who is there may stay unknown
+        assert (tmp_path / NAME).is_file()
+    assert not (tmp_path / "nowhere").exists()
 
 
-def contend(folder, start, rounds, pid):
-    """Find the same stale lock as the others, over and over; an exclusive file tells if two were in at once."""
+def contend(folder, start, rounds):
+    """Ask for the same folder as the others, over and over; an exclusive file tells if two were in at once."""
     for k in range(rounds):  # a process that fails breaks the barrier for the others after a while
-        if start.wait() == 0:
-            leave(folder, pid=pid, token=str(locks.uuid.uuid4()))
         start.wait()
         try:
             with folder_lock(folder):
-                file = os.open(folder / "inside", os.O_CREAT | os.O_EXCL)  # fails if another is in
-                os.close(file)
+                os.close(os.open(folder / "inside", os.O_CREAT | os.O_EXCL))  # fails if another is in
                 with open(folder / "winners", "a") as winners:
                     winners.write(f"{k}\n")
-                time.sleep(0.002)
                 (folder / "inside").unlink()
         except LockedError:
             pass
 
 
-def test_processes_that_find_the_same_stale_lock(tmp_path):
-    context, rounds = multiprocessing.get_context("fork"), 60
-    start, pid = context.Barrier(4, timeout=5), dead_process()
-    workers = [context.Process(target=contend, args=(tmp_path, start, rounds, pid), daemon=True) for _ in range(4)]
+def test_processes_that_want_the_same_folder(tmp_path):
+    context, rounds = multiprocessing.get_context("fork"), 40
+    start = context.Barrier(4, timeout=10)
+    workers = [context.Process(target=contend, args=(tmp_path, start, rounds), daemon=True) for _ in range(4)]
     for worker in workers:
         worker.start()
     for worker in workers:
@@ -222,5 +153,5 @@ def test_a_function_that_locks(tmp_path):
     def work(out, main=True):
         return names(out)
 
-    assert work(tmp_path) == [NAME]
+    assert work(tmp_path) == [NAME, HOLDER]
     assert work(tmp_path, main=False) == []

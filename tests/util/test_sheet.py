@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from firm._util import sheet as module
-from firm._util.colors import inferno
-from firm._util.sheet import GAP, TEXT, sheet
-from firm.data._bundled import portrait_file
+from firm._util.sheet import GAP, TEXT, inferno, sheet
+from firm.data.sets import portrait_file
 
 TOP = TEXT + 2 * GAP  # of the first panel
 

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.device import DeviceError, choose_device
+from firm._util.checks import require
+from firm._util.machine import DeviceError, choose_device
 
 # Ranks wait for the validation of the main one, or for large pictures of another: NCCL would give up after 10 minutes.
 PATIENCE = timedelta(days=1)
@@ -20,7 +21,15 @@ PATIENCE = timedelta(days=1)
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all of them."""
+    """This process among all that work together.
+
+    Parameters
+    ----------
+    rank, world
+        Its number, from 0, and how many there are.
+    device
+        Where it computes.
+    """
 
     rank: int
     world: int
@@ -28,7 +37,7 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process prints and writes."""
+        """Whether this process is the one that prints and writes."""
         return self.rank == 0
 
 
@@ -36,16 +45,17 @@ class Ranks:
 def ranks(device_name: str | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one.
 
-    A single process computes on the device of that name, or on the GPU if there is one. Several take one GPU each, or
-    are all put on the CPU by the name "cpu".
+    Parameters
+    ----------
+    device_name
+        Where a single process computes: as for `choose_device`. Several take one GPU each, or are all put on the CPU by
+        the name "cpu".
     """
     if "WORLD_SIZE" not in os.environ:
         yield Ranks(0, 1, choose_device(device_name))
         return
-    if device_name not in (None, "cpu"):
-        raise DeviceError(
-            f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
-        )
+    alone = f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
+    require(device_name in (None, "cpu"), alone, DeviceError)
     cuda = torch.cuda.is_available() and device_name is None
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
     if cuda:
@@ -59,12 +69,12 @@ def ranks(device_name: str | None = None) -> Iterator[Ranks]:
 
 
 def joined() -> bool:
-    """Whether this process works together with others."""
+    """Tell whether this process works together with others."""
     return dist.is_available() and dist.is_initialized()
 
 
 def largest(value: float, device: torch.device) -> float:
-    """The largest value among the ranks, so that they decide alike; all ranks must ask together."""
+    """Return the largest value among the ranks, so that they decide alike; all ranks must ask together."""
     if not joined():
         return value
     shared = torch.tensor(value, device=device, dtype=torch.float64)
@@ -73,7 +83,7 @@ def largest(value: float, device: torch.device) -> float:
 
 
 def average(value: Tensor) -> Tensor:
-    """The mean of a tensor over the ranks; all ranks must ask together."""
+    """Return the mean of a tensor over the ranks; all ranks must ask together."""
     if not joined():
         return value
     total = value.clone()

@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import errno
 import os
-import re
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
+
+from firm._util.checks import require
 
 
 def write_atomically(path: str | Path, data: bytes | str) -> None:
-    """Write `data` to `path` through a temporary file beside it: write, fsync, rename. Makes the folder if needed."""
+    """Write `data` to `path` through a temporary file beside it: write, fsync, rename. The folder is made if needed."""
+    with replacing(path) as file:
+        file.write(data.encode() if isinstance(data, str) else data)
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that takes the place of `path` at the end, or is removed if an error comes through.
+
+    It is made exclusively, under a random name, so that nothing that lies in the folder is followed or overwritten.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".firm-{secrets.token_hex(8)}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+        with open(temporary, "xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -27,32 +41,28 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
 def remove_leftovers(folders: Iterable[Path]) -> None:
     """Delete what `write_atomically` leaves in these folders when its process is killed; nobody may be writing."""
     for folder in folders:
-        for path in folder.glob(".*.tmp"):
-            if re.fullmatch(r"\..+\.\d+\.tmp", path.name):
-                path.unlink(missing_ok=True)
+        for path in folder.glob(".firm-" + 16 * "[0-9a-f]" + ".tmp"):
+            path.unlink(missing_ok=True)
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether writing failed because the disk, or what the user may have of it, is full."""
+    """Tell whether writing failed because the disk, or what the user may have of it, is full."""
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def make_folder(path: str | Path) -> Path:
-    """Make a folder and those above it; where a file is in the way, an error that says so."""
+    """Make a folder and those above it; where a file is in the way, the error says so."""
     path = Path(path)
-    for place in (path, *path.parents):
-        if place.is_dir():
-            break
-        if place.exists() or place.is_symlink():
-            raise NotADirectoryError(f"{place} is a file, not a folder: choose another place for the results")
+    there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+    message = f"{there} is a file, not a folder: choose another place for the results"
+    require(there.is_dir(), message, NotADirectoryError)
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 def check_file(path: str | Path) -> Path:
-    """A file that is to be written at the end of long work: make its folder, and say now if it cannot be there."""
+    """Return the path of a file that long work is to write: make its folder now, and refuse where it cannot be."""
     path = Path(path)
-    if path.is_dir():
-        raise IsADirectoryError(f"{path} is a folder: name a file in it")
+    require(not path.is_dir(), f"{path} is a folder: name a file in it", IsADirectoryError)
     make_folder(path.parent)
     return path

@@ -1,18 +1,65 @@
-"""Which machine and versions a number was measured with, and how much memory it took."""
+"""The machine: which device computes, how much memory there is, and what numbers were measured with."""
 
 from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from firm._util.checks import require
+
+
+class DeviceError(ValueError):
+    """A device that is not there, or cannot be chosen; the message says why."""
+
+
+def default_device() -> torch.device:
+    """Return the GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def choose_device(name: str | None) -> torch.device:
+    """Return the device that ``--device`` names and make it the current one.
+
+    Parameters
+    ----------
+    name
+        "cpu", "cuda" or "cuda:N"; None takes the GPU if there is one. A device that is not there is a `DeviceError`.
+    """
+    if name is None:
+        return default_device()
+    known = re.fullmatch(r"cpu|cuda(:\d{1,4})?", name)
+    require(known, f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}", DeviceError)
+    device = torch.device(name)
+    if device.type == "cuda":
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
+        require(count, f"--device {name}: {why}; leave the option out, or give --device cpu", DeviceError)
+        if device.index is not None:
+            there = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
+            require(device.index < count, f"--device {name}: {there}", DeviceError)
+            torch.cuda.set_device(device)  # memory is counted, and graphs are recorded, on the current one
+    return device
+
+
+def wait(device: torch.device) -> None:
+    """Wait until the device has done all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def lacks_memory(error: Exception) -> bool:
+    """Tell whether memory ran out: torch has an exception of its own for the GPU, and none for the CPU."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
 
 def describe_machine(device: torch.device | None = None) -> dict[str, Any]:
-    """Processor, cores, GPU if there is one and `device` is not the CPU, and the versions that matter."""
+    """Describe processor, cores, the GPU if there is one and `device` is not the CPU, and the versions that matter."""
     from firm import __version__
 
     about: dict[str, Any] = {
@@ -29,22 +76,22 @@ def describe_machine(device: torch.device | None = None) -> dict[str, Any]:
 
 
 def peak_megabytes(device: torch.device | None = None) -> float:
-    """Peak memory so far: of the GPU if there is one and `device` is not the CPU, else of this process.
+    """Return the peak memory so far: of the GPU if there is one and `device` is not the CPU, else of this process.
 
-    0 where the system does not tell.
+    It is 0 where the system does not tell.
     """
     if _on_gpu(device):
         return round(torch.cuda.max_memory_allocated(device) / 2**20, 1)
-    try:
-        import resource
-    except ImportError:  # Windows
+    if sys.platform == "win32":
         return 0.0
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
 
 
 def free_memory() -> int | None:
-    """Bytes of memory that this process could still get; None where the system does not tell."""
+    """Return the bytes of memory that this process could still get; None where the system does not tell."""
     found = []
     meminfo, limit = Path("/proc/meminfo"), Path("/sys/fs/cgroup/memory.max")
     if meminfo.is_file():
@@ -61,8 +108,6 @@ def _on_gpu(device: torch.device | None) -> bool:
 
 def _cpu() -> str:
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

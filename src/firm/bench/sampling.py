@@ -13,10 +13,9 @@ from rich.table import Table
 
 from firm._model import Firm, load
 from firm._sampling import sample
-from firm._util.device import default_device, wait
 from firm._util.files import write_atomically
-from firm._util.machine import describe_machine, peak_megabytes
-from firm._util.progress import progress_bar
+from firm._util.machine import default_device, describe_machine, peak_megabytes, wait
+from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
 from firm.tasks import BaseTask, Task
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from firm._util import interrupt
+from firm._util import terminal
 from firm._util.files import is_full
 from firm._util.locks import LockedError
 from firm.cli.checks import told
@@ -61,7 +61,7 @@ class Commands(TyperGroup):
         if not ctx.resilient_parsing:  # which is how the shell completes
             if tuple(args[:2]) not in WITHOUT_TORCH and "--help" not in args:
                 import torch  # noqa: F401
-            interrupt.loaded()
+            terminal.loaded()
         return found
 
     def invoke(self, ctx: Any) -> Any:
@@ -69,8 +69,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            interrupt.say_stopped()
-            raise typer.Exit(interrupt.CODE) from error
+            terminal.say_stopped()
+            raise typer.Exit(terminal.CODE) from error
         except LockedError as error:
             raise typer.BadParameter(str(error)) from error
         except OSError as error:

@@ -56,7 +56,7 @@ def calibrate(
     device: Device = None,
 ) -> None:
     """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
-    from firm._util.device import choose_device
+    from firm._util.machine import choose_device
     from firm._util.text import settings
     from firm.cli.evaluate import task_classes, task_for
     from firm.cli.models import channels_of, load_plain, range_of, side_for

@@ -30,7 +30,7 @@ def demo(
 ) -> None:
     """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
     from firm._util.checks import require
-    from firm._util.device import choose_device
+    from firm._util.machine import choose_device
     from firm.demo.app import serve
     from firm.demo.request import Limits
 

@@ -91,8 +91,8 @@ def evaluate(
     """Restore the images of a data set in every task; print a table for each, write images.csv and results.json."""
     from rich.console import Console
 
-    from firm._util.device import choose_device
     from firm._util.locks import folder_lock
+    from firm._util.machine import choose_device
     from firm._util.text import counted, numbers, settings
     from firm.cli.models import channels_of, range_of, side_for
     from firm.cli.rows import Loading, rows_for
@@ -166,7 +166,7 @@ def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int 
     """The images; what is said of them names the command's options, which the library does not know."""
     from firm._util.text import counted
     from firm.data import PictureError, load_images
-    from firm.data.celeba import CROP
+    from firm.data.sets import CROP
 
     try:
         pictures = load_images(dataset, data, split, size=size, broken=broken, **reading)
@@ -186,7 +186,7 @@ def _load(dataset: Dataset, data: Path, split: Split, *, broken: Any, size: int 
 def _smaller(pictures: Images, data: Path, crop: int | None, size: int) -> int:
     """How many of the pictures are smaller than `size`. Arrays are never resized."""
     from firm.data.array_file import is_array_file
-    from firm.data.picture import side_of
+    from firm.data.picture_file import side_of
 
     if is_array_file(data) or is_array_file(data / pictures.names[0]):
         return 0

@@ -40,7 +40,7 @@ def load_plain(name: str, network: str | None = None) -> Firm:
 def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:
     """The values of arrays that stand for -1 and 1: as given, ``low,high``, or as in training; None for pictures."""
     from firm.data.array_file import array_files, is_array_file
-    from firm.data.array_values import check_range
+    from firm.data.arrays import check_range
 
     if text is not None:
         try:

@@ -105,9 +105,8 @@ def picture_facts(path: Path, max_megapixels: float, key: str | None = None) -> 
 
     `key` names the array in a file that holds several.
     """
-    from firm.data.alpha import has_alpha
     from firm.data.array_file import is_array_file
-    from firm.data.picture import is_deep, open_picture, top
+    from firm.data.picture_file import has_alpha, is_deep, open_picture, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 
@@ -157,7 +156,7 @@ def _array_facts(path: Path, max_megapixels: float, key: str | None = None) -> F
     import numpy as np
 
     from firm.data.array_file import open_array
-    from firm.data.array_values import check_size
+    from firm.data.arrays import check_size
 
     with open_array(path, key) as array:
         H, W = (1, 1, *array.shape)[-2:]

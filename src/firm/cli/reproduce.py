@@ -58,7 +58,7 @@ def _settings(given: dict[str, Any]) -> Any:
     """`firm.reproduce.settings.Settings` from what was typed."""
     from dataclasses import fields
 
-    from firm._util.device import choose_device
+    from firm._util.machine import choose_device
     from firm._util.text import numbers
     from firm.reproduce.settings import Settings
 

@@ -171,7 +171,7 @@ def restore(
     from firm.restoration.calibration import load, scales_for
     from firm.restoration.degradation import picture_settings, task_settings
     from firm.restoration.output import shown
-    from firm.restoration.reading import mask_in
+    from firm.restoration.reading import mask_in, read_kernel
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
 
@@ -204,6 +204,8 @@ def restore(
         level, sides = None if sigma is None else noise_level(sigma), None if size is None else image_size(size)
         options = {key: value for key, value in settings.items() if value is not None}
         chosen_settings = {**({} if level is None else {"sigma": level}), **options, **parse(custom or [])}
+        if kernel is not None:
+            read_kernel(kernel, max_megapixels)  # which is the same for all
         if named is None:
             picture_settings(str(task), level, mask, keep_known, kernel, **options)
         else:

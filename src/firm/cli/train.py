@@ -26,8 +26,8 @@ def train(
     from rich.console import Console
 
     from firm._util.custom import CustomCodeError
-    from firm._util.device import DeviceError, lacks_memory
     from firm._util.distributed import ranks
+    from firm._util.machine import DeviceError, lacks_memory
     from firm.data import ArrayError, PictureError
     from firm.training.config import ConfigError, dump_config, load_config
     from firm.training.errors import TrainingError

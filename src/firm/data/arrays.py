@@ -7,6 +7,8 @@ file is one image: (C, H, W), or (H, W) if gray.
 from __future__ import annotations
 
 import json
+import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from firm._util.checks import require
 from firm._util.files import write_atomically
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
+from firm._util.text import counted
 from firm.data.array_file import ArrayError, array_files, open_array
-from firm.data.array_values import Layout, Range, check_range, look, to_values, warn_if_large
 from firm.data.cache import Blocks, cache_key, collect, fingerprint, map_npy
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture import Range
+from firm.data.picture_file import MAX_MEGAPIXELS
+
+BLOCK = 2**24  # bytes of images read at a time
+
+
+class ChannelsError(ArrayError):
+    """Images with `found` real channels, where another number is asked for."""
+
+    def __init__(self, message: str, found: int) -> None:
+        super().__init__(message)
+        self.found = found
 
 
 @dataclass(frozen=True)
@@ -42,46 +56,50 @@ class ArrayOptions:
 
     @property
     def max_bytes(self) -> float:
-        """Of a file with one image: three channels of complex128."""
+        """Size of the largest file with one image: three channels of complex128."""
         return 48e6 * self.max_megapixels
 
 
-def load_arrays(root: str | Path, options: ArrayOptions | None = None) -> Images:
+def load_arrays(root: str | Path, options: ArrayOptions) -> Images:
     """Read a stack from a file, or the images from the files of a folder.
 
     If mapped, nothing is kept in memory: a .npy stack of uint8 or float32 is mapped as it is, all else is converted
     once to such a file in the cache. Otherwise the cache is not used.
     """
-    root, options = Path(root), options or ArrayOptions()
+    root = Path(root)
     check_range(options.value_range)
     if root.is_dir():
         return _load_folder(root, array_files(root)[: options.limit or None], options)
     return _load_stack(root, options)
 
 
-def read_array_image(
-    path: str | Path,
-    *,
-    channels: int | None = None,
-    key: str | None = None,
-    value_range: Range | None = None,
-    max_megapixels: float = MAX_MEGAPIXELS,
-) -> Images:
-    """One image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
-    path = Path(path)
-    check_range(value_range)
-    values, largest, layout = _read_one(
-        path, ArrayOptions(key=key, value_range=value_range, max_megapixels=max_megapixels)
-    )
-    layout.require(path, channels)
-    warn_if_large(path, largest)
+def read_array_image(path: Path, options: ArrayOptions) -> Images:
+    """Read one image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
+    check_range(options.value_range)
+    values, largest, layout = _read_one(path, options)
+    layout.require_channels(path, options.channels)
+    _warn_if_large(path, largest)
     return Images(torch.from_numpy(values), [path.name], layout.complex)
+
+
+def check_range(value_range: Range | None) -> None:
+    """Refuse anything but (low, high) with low < high."""
+    if value_range is not None:
+        rises = len(value_range) == 2 and all(map(math.isfinite, value_range)) and value_range[0] < value_range[1]
+        require(rises, f"value_range is (low, high) with low < high, got {value_range}")
+
+
+def check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> None:
+    """Refuse an image that is larger than a picture in color may be: the header says so before anything is read."""
+    large = f"{path}: an image of {c} x {H} x {W} values is larger than {max_megapixels:g} megapixels in three channels"
+    fits = H * W * max(1, c / 3) <= max_megapixels * 1e6
+    require(fits, large + " (max_megapixels; --max-megapixels on the command line)", ArrayError)
 
 
 def _load_stack(path: Path, o: ArrayOptions) -> Images:
     with open_array(path, o.key, mapped=o.mapped) as array:
         layout = _look(path, array, o, stack=True)
-        layout.require(path, o.channels)
+        layout.require_channels(path, o.channels)
         n = min(o.limit or layout.n, layout.n)
         names = [f"{path.name}[{i}]" for i in range(n)]
 
@@ -90,11 +108,11 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
             with progress_bar(total=n, desc=f"reading {path.name}", unit="img", shown=o.progress) as bar:
                 for start in range(0, n, layout.per_block):
                     stop = min(start + layout.per_block, n)
-                    values, peak = to_values(path, layout.read(array, start, stop), o.value_range, start)
+                    values, peak = _to_values(path, layout.read(array, start, stop), o.value_range, start)
                     largest = max(largest, peak)
                     bar.update(stop - start)
                     yield range(start, stop), values
-            warn_if_large(path, largest)
+            _warn_if_large(path, largest)
 
         about = _about([path], layout, o) | {"n": n}
         plain = path.suffix.lower() == ".npy" and array.dtype in (np.uint8, np.float32) and array.dtype.isnative
@@ -109,8 +127,11 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
 
 
 def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
-    expected = _first_layout(root, files, o)
-    expected.require(root, o.channels)
+    unreadable = f"{root}: none of the {len(files)} files could be read"
+    expected = _first_layout(files, o)
+    if expected is None:
+        raise ArrayError(unreadable)
+    expected.require_channels(root, o.channels)
 
     def blocks() -> Iterator[tuple[list[int], NDArray[Any]]]:
         largest, readable = 0.0, 0
@@ -125,9 +146,8 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
                 continue
             largest, readable = max(largest, peak), readable + 1
             yield [i], values
-        if not readable:
-            raise ArrayError(f"{root}: none of the {len(files)} files could be read")
-        warn_if_large(root, largest)
+        require(readable, unreadable, ArrayError)
+        _warn_if_large(root, largest)
 
     about = _about(files, expected, o) | {"broken": o.broken}
     pixels, kept = collect(blocks, len(files), expected.shape, expected.dtype, cache=_cache(root, o), about=about)
@@ -135,21 +155,8 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     return Images(torch.from_numpy(pixels), names, expected.complex)
 
 
-def _read_one(path: Path, o: ArrayOptions, expected: Layout | None = None) -> tuple[NDArray[Any], float, Layout]:
-    """A file that is one image: its values (1, C, H, W), their largest magnitude, and what was found."""
-    with open_array(path, o.key, max_bytes=o.max_bytes) as array:
-        layout = _look(path, array, o)
-        if expected is not None and str(layout) != str(expected):
-            raise ArrayError(f"{path}: {layout}, but the folder's first file has {expected}")
-        return *to_values(path, layout.read(array, 0, 1), o.value_range), layout
-
-
-def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> Layout:
-    return look(path, array, stack=stack, size=o.size, value_range=o.value_range, max_megapixels=o.max_megapixels)
-
-
-def _first_layout(root: Path, files: list[Path], o: ArrayOptions) -> Layout:
-    """Of the first file that can be read: all others must be like it."""
+def _first_layout(files: list[Path], o: ArrayOptions) -> _Layout | None:
+    """Return the layout of the first file that can be read: all others must be like it."""
     for path in files:
         try:
             with open_array(path, o.key, max_bytes=o.max_bytes) as array:
@@ -157,11 +164,20 @@ def _first_layout(root: Path, files: list[Path], o: ArrayOptions) -> Layout:
         except ArrayError:
             if o.broken == "refuse":
                 raise
-    raise ArrayError(f"{root}: none of the {len(files)} files could be read")
+    return None
 
 
-def _about(files: list[Path], layout: Layout, o: ArrayOptions) -> dict[str, Any]:
-    """All that decides what a converted file holds."""
+def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[NDArray[Any], float, _Layout]:
+    """Read a file that is one image: its values (1, C, H, W), their largest magnitude, and its layout."""
+    with open_array(path, o.key, max_bytes=o.max_bytes) as array:
+        layout = _look(path, array, o)
+        other = f"{path}: {layout}, but the folder's first file has {expected}"
+        require(expected is None or str(layout) == str(expected), other, ArrayError)
+        return *_to_values(path, layout.read(array, 0, 1), o.value_range), layout
+
+
+def _about(files: list[Path], layout: _Layout, o: ArrayOptions) -> dict[str, Any]:
+    """Return all that decides what a converted file holds."""
     return {
         "arrays": [[str(path.resolve()), *fingerprint(path)] for path in files], "key": o.key,
         "value_range": None if o.value_range is None else list(o.value_range),
@@ -170,8 +186,8 @@ def _about(files: list[Path], layout: Layout, o: ArrayOptions) -> dict[str, Any]
 
 
 def _cache(root: Path, o: ArrayOptions) -> Path | None:
-    if o.mapped and o.cache is None:
-        raise ValueError(f"{root}: must be converted before it can be mapped into memory: give a folder, cache=DIR")
+    needed = f"{root}: must be converted before it can be mapped into memory: give a folder, cache=DIR"
+    require(not o.mapped or o.cache is not None, needed)
     return o.cache if o.mapped else None
 
 
@@ -184,3 +200,123 @@ def _check_once(blocks: Blocks, about: dict[str, Any], cache: Path | None) -> No
         pass
     if mark is not None:
         write_atomically(mark, json.dumps(about))
+
+
+def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layout:
+    """Look at the shape and type of an open file; refuse what cannot be images, or are too large to be read."""
+    shape, kind, megapixels = tuple(array.shape), array.dtype, o.max_megapixels
+    known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
+    hint = "; here a file is one image: save those of a stack one by one, or give the stack itself as a data set"
+    axes = f"{path}: an array {shape}; expected {known}{hint if len(shape) == 4 else ''}"
+    require(len(shape) in ((2, 3, 4) if stack else (2, 3)), axes, ArrayError)
+    ranged = kind.kind not in "iub" or kind in (np.uint8, np.uint16) or o.value_range is not None
+    values = f"{path}: {kind} has no range of its own; use value_range to say which values stand for -1 and 1"
+    require(ranged, values, ArrayError)
+    is_complex = kind.kind == "c"
+    divided = not is_complex or o.value_range is None or o.value_range[0] == 0
+    start = f"{path}: complex values are only divided by the end of value_range; it must start at 0"
+    require(divided, start, ArrayError)
+    stacked = stack and len(shape) > 2
+    inner = shape[1:] if stacked else shape
+    c, H, W = (1, *inner) if len(inner) == 2 else inner
+    check_size(path, c, H, W, megapixels)
+    chunks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
+    large = f"{path}: stored in blocks of {tuple(chunks)}, larger than {megapixels:g} megapixels"
+    require(stack or math.prod(chunks) <= 3 * megapixels * 1e6, large, ArrayError)
+    h, w = (H, W) if o.size is None else (o.size, o.size)
+    last = "; channels come before rows and columns" if shape[-1] <= 4 else ""
+    require(h <= H and w <= W, f"{path}: images of {H}x{W} are smaller than {h}x{w}{last}", ArrayError)
+    dtype = "uint8" if kind == np.uint8 and o.value_range is None else "float32"
+    channels = 2 * c if is_complex else c
+    return _Layout(shape[0] if stacked else 1, (channels, h, w), dtype, is_complex, stacked, (H - h) // 2, (W - w) // 2)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The `n` images of a file: `shape` is (C, H, W) of one, after the crop, complex channels counted twice."""
+
+    n: int
+    shape: tuple[int, int, int]
+    dtype: str  # "uint8" or "float32", after conversion
+    complex: bool
+    stacked: bool
+    top: int
+    left: int
+
+    def __str__(self) -> str:
+        C, H, W = self.shape
+        channels = counted(C // 2, "complex channel") if self.complex else counted(C, "channel")
+        return f"{channels} of {H}x{W} ({'bytes' if self.dtype == 'uint8' else 'floats'})"
+
+    @property
+    def window(self) -> tuple[slice, slice]:
+        """Rows and columns of the center crop."""
+        _, H, W = self.shape
+        return slice(self.top, self.top + H), slice(self.left, self.left + W)
+
+    @property
+    def per_block(self) -> int:
+        """How many images to read at a time."""
+        return max(1, BLOCK // (4 * math.prod(self.shape)))
+
+    def read(self, array: Any, start: int, stop: int) -> NDArray[Any]:
+        """Read images ``start:stop`` of an open file, cropped, as they are stored: (m, c, H, W)."""
+        place = (slice(start, stop), ..., *self.window) if self.stacked else (..., *self.window)
+        return np.asarray(array[place]).reshape(stop - start, -1, *self.shape[1:])
+
+    def require_channels(self, path: Path, channels: int | None) -> None:
+        """Refuse other than `channels` real channels."""
+        C, H, W = self.shape
+        if channels is None or channels == C:
+            return
+        c = C // 2 if self.complex else C
+        axes, order = ("(n, C, H, W)", "0, 3, 1, 2") if self.stacked else ("(C, H, W)", "2, 0, 1")
+        last = (
+            f"{path}: {counted(c, 'channel')} of {H}x{W} pixels; the channels seem to come last, and arrays are "
+            f"{axes}: save it as array.transpose({order})"
+        )
+        require(not W <= 4 < c, last, ArrayError)
+        count = f"{c} complex, so {C} real channels" if self.complex else counted(C, "channel")
+        raise ChannelsError(f"{path}: {count}, where {channels} are asked for", C)
+
+
+def _to_values(
+    path: Path, block: NDArray[Any], value_range: Range | None, first: int = 0
+) -> tuple[NDArray[Any], float]:
+    """Convert stored values (m, c, H, W) to uint8 or float32 (m, C, H, W), and find the largest magnitude of floats.
+
+    `first` is the number of the first image, for messages. Complex channels become real parts, then imaginary parts.
+    """
+    if block.dtype == np.uint8 and value_range is None:
+        return np.array(block), 0.0
+    if block.dtype == np.uint16 and value_range is None:
+        value_range = (0, 65535)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        if block.dtype.kind == "c":
+            scaled = block if value_range is None else block / value_range[1]
+            values = np.concatenate([scaled.real, scaled.imag], 1).astype(np.float32)
+        elif value_range is None:
+            values = block.astype(np.float32)
+        else:
+            low, high = value_range
+            wide = block.astype(np.float64)
+            wide -= low  # in place: large arrays are held a few times only
+            wide *= 2 / (high - low)
+            wide -= 1
+            values = wide.astype(np.float32)
+    finite = np.isfinite(values).all((1, 2, 3))
+    bad = f"{path}: NaN or infinite values, first in image {first + int(np.argmin(finite))}"
+    require(finite.all(), bad, ArrayError)
+    if block.dtype.kind == "c":
+        return values, float(np.hypot(*np.split(values, 2, 1)).max())
+    return values, float(max(values.max(), -values.min()))
+
+
+def _warn_if_large(path: Path, largest: float) -> None:
+    """Floats are taken as they are: say so if they are not in FIRM's units."""
+    if largest > 1.001:
+        warnings.warn(
+            f"{path}: values reach {largest:.4g} in magnitude, but FIRM works in [-1, 1]; "
+            "use value_range to say which values stand for -1 and 1",
+            stacklevel=2,
+        )

@@ -1,4 +1,4 @@
-"""Random crops on the device, from one picture or another for each sample.
+"""Random crops on the device, from another picture for each sample.
 
 All are fit for a CUDA graph: nothing waits for the device, and no position is known to Python.
 """
@@ -9,23 +9,49 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grid_sample
 
+from firm._util.checks import require
+
 
 def positions(u: Tensor, side: int, size: int) -> Tensor:
-    """Uniform numbers in [0, 1] (B,) to first rows or columns (B,) of crops of `size` within `side` pixels."""
+    """Turn uniform numbers in [0, 1], (B,), into first rows or columns (B,) of crops of `size` within `side` pixels."""
     _require_room(side, size)
     return (u * (side - size + 1)).long().clamp(max=side - size)
 
 
 def crop_at(images: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
-    """Cut squares of `size` pixels out of images (B, C, H, W) of any type; top, left (B,), whole numbers.
+    """Cut squares of `size` pixels out of images, one of each.
 
-    Returns (B, C, size, size). Squares that leave the image are an IndexError (on a GPU, a failed assertion).
+    Parameters
+    ----------
+    images
+        (B, C, H, W) of any type.
+    top, left
+        First rows and columns (B,), whole numbers. Squares that leave the image are an IndexError (on a GPU, a failed
+        assertion).
+
+    Returns
+    -------
+    Tensor
+        The squares (B, C, size, size).
     """
     return gather_crops(images, torch.arange(len(images), device=images.device), top, left, size)
 
 
 def gather_crops(data: Tensor, index: Tensor, top: Tensor, left: Tensor, size: int) -> Tensor:
-    """The same from a whole set: data (n, C, H, W), index, top, left (B,); only the crops are copied."""
+    """Cut squares of `size` pixels out of some images of a set, of which only the squares are copied.
+
+    Parameters
+    ----------
+    data
+        The set, (n, C, H, W).
+    index, top, left
+        (B,): which image, and the first row and column in it, as for `crop_at`.
+
+    Returns
+    -------
+    Tensor
+        The squares (B, C, size, size).
+    """
     C, H, W = data.shape[1:]
     _require_room(min(H, W), size)
     steps = torch.arange(size, device=data.device)
@@ -35,12 +61,22 @@ def gather_crops(data: Tensor, index: Tensor, top: Tensor, left: Tensor, size: i
 
 
 def crop_scaled(images: Tensor, top: Tensor, left: Tensor, side: Tensor, size: int) -> Tensor:
-    """Cut squares of `side` pixels out of float images (B, C, H, W) and resample them to `size` pixels, bicubic.
+    """Cut squares of `side` pixels out of float images and resample them to `size` pixels, bicubic.
 
-    top, left and side (B,) may be fractions. Whole positions with ``side == size`` give the very pixels. Where the
-    square leaves the image, its edge is repeated. There is no antialiasing: keep `side` below about 1.5 `size`.
+    Whole positions with ``side == size`` give the very pixels. Where the square leaves the image, its edge is repeated.
+    There is no antialiasing: keep `side` below about 1.5 `size`.
 
-    Returns (B, C, size, size).
+    Parameters
+    ----------
+    images
+        (B, C, H, W), floats.
+    top, left, side
+        First rows, first columns and sides (B,) of the squares, which may be fractions.
+
+    Returns
+    -------
+    Tensor
+        The resampled squares (B, C, size, size).
     """
     H, W = images.shape[2:]
     centers = torch.arange(size, device=images.device, dtype=images.dtype) + 0.5
@@ -56,10 +92,9 @@ def crop_scaled(images: Tensor, top: Tensor, left: Tensor, side: Tensor, size: i
 
 
 def _inside(first: Tensor, n: int) -> Tensor:
-    """Negative positions to ones beyond the end: indexing would count them from there."""
+    """Move negative positions beyond the end: indexing would count them from there."""
     return torch.where(first < 0, n, first)
 
 
 def _require_room(side: int, size: int) -> None:
-    if not 1 <= size <= side:
-        raise ValueError(f"crops of {size} pixels do not fit into images of {side}")
+    require(1 <= size <= side, f"crops of {size} pixels do not fit into images of {side}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-import weakref
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.data.images import Images
 
 
@@ -23,49 +24,43 @@ class Prefetcher:
 
     Parameters
     ----------
+    images
+        The set that batches are taken from.
     indices
         From a step to the numbers of its images, (B,); called once a step, in order, in the thread.
+    first_step
+        The step of the first batch.
     depth
         So many batches at most are ready or being read; the one that `get` gave last is not counted.
     """
 
     def __init__(self, images: Images, indices: Callable[[int], Tensor], first_step: int = 0, depth: int = 3) -> None:
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
+        require(depth >= 1, f"depth must be at least 1, got {depth}")
         self._next, self._closed = first_step, False
-        self._ready: queue.SimpleQueue[Tensor | BaseException] = queue.SimpleQueue()
-        self._room, self._stop = threading.Semaphore(depth), threading.Event()
-        self._failure: BaseException | None = None
-        device = torch.cuda.current_device() if torch.cuda.is_available() else None
-        work = (images.data, indices, first_step, self._ready, self._room, self._stop, device)
-        self._thread = threading.Thread(target=_gather, args=work, name="firm-prefetch", daemon=True)
-        self._thread.start()
-        weakref.finalize(self, _end, self._room, self._stop)  # if it is forgotten without close()
+        # A thread starts on the first GPU. It knows nothing of the prefetcher, so that one can be forgotten.
+        on_gpu = (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_available() else ()
+        self._pool = ThreadPoolExecutor(1, "firm-prefetch", *on_gpu)
+        self._gather = partial(_gather, images.data, indices)
+        self._ahead: deque[Future[Tensor]] = deque(
+            self._pool.submit(self._gather, step) for step in range(first_step, first_step + depth)
+        )
 
     def get(self, step: int) -> Tensor:
-        """The batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
-        if self._closed:
-            raise RuntimeError("the prefetcher is closed")
-        if step != self._next:
-            raise ValueError(
-                f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
-            )
-        if self._failure is not None:
-            raise self._failure
-        batch = self._ready.get()
-        if isinstance(batch, BaseException):
-            self._failure = batch
-            raise batch
+        """Return the batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
+        require(not self._closed, "the prefetcher is closed", RuntimeError)
+        order = f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
+        require(step == self._next, order)
+        batch = self._ahead[0].result()
+        self._ahead.popleft()
+        self._ahead.append(self._pool.submit(self._gather, step + len(self._ahead) + 1))
         self._next += 1
-        self._room.release()
         return batch
 
     def close(self) -> None:
         """End the thread and drop what it has read."""
         self._closed = True
-        _end(self._room, self._stop)
-        self._thread.join()
-        self._ready = queue.SimpleQueue()
+        self._pool.shutdown(cancel_futures=True)
+        self._ahead.clear()
 
     def __enter__(self) -> Prefetcher:
         return self
@@ -76,32 +71,7 @@ class Prefetcher:
         self.close()
 
 
-def _end(room: threading.Semaphore, stop: threading.Event) -> None:
-    stop.set()
-    room.release()  # the thread may be waiting for it
-
-
-def _gather(
-    data: Tensor,
-    indices: Callable[[int], Tensor],
-    step: int,
-    ready: queue.SimpleQueue[Tensor | BaseException],
-    room: threading.Semaphore,
-    stop: threading.Event,
-    device: int | None,
-) -> None:
-    """The thread. It knows nothing of the prefetcher, so that one can be forgotten."""
-    try:
-        if device is not None:
-            torch.cuda.set_device(device)  # a thread of its own starts on the first
-        while True:
-            room.acquire()
-            if stop.is_set():
-                return
-            index = indices(step).to("cpu", torch.long)
-            batch = torch.empty((len(index), *data.shape[1:]), dtype=data.dtype, pin_memory=device is not None)
-            ready.put(torch.index_select(data, 0, index, out=batch))
-            del batch
-            step += 1
-    except BaseException as error:
-        ready.put(error)
+def _gather(data: Tensor, indices: Callable[[int], Tensor], step: int) -> Tensor:
+    index = indices(step).to("cpu", torch.long)
+    batch = torch.empty((len(index), *data.shape[1:]), dtype=data.dtype, pin_memory=torch.cuda.is_available())
+    return torch.index_select(data, 0, index, out=batch)

@@ -14,8 +14,10 @@ import numpy as np
 from PIL import Image
 
 from firm._util.checks import require
+from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_array
+from firm.data.picture import read_array
+from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
 from firm.demo.previews import GRAY_LEVELS
 from firm.demo.security import Upload
 from firm.restoration import Problem, ProblemError
@@ -126,11 +128,11 @@ class Request:
             ("the noise level", self.noise or 0, 0.0, 255.0), ("the width of the blur", self.blur, 0.1, 10.0),
             ("the share of missing pixels", self.missing, 0.0, 0.99), ("steps", self.steps, 1, limits.steps),
             ("samples", self.samples, 1, limits.samples), ("scratches", self.strokes, 1, 100),
-            ("the seed", self.seed, 0, 2**63 - 1),
         ):  # fmt: skip
             kind = "a whole number " if isinstance(low, int) else ""
             fits = low <= value <= high and (isinstance(value, int) or not kind)
             need(fits, f"{what} must be {kind}from {low:g} to {high:g}, got {value:g}")
+        require_seed(self.seed, RequestError)
 
     def write_mask(self, limits: Limits, folder: Path) -> Path | None:
         """Write the mask of the picture, white where pixels are missing, to `folder`; None for other problems.

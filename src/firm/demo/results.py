@@ -123,7 +123,7 @@ class TrajectoryTab:
 
         states, iterates = trajectory
         return {
-            self.status: f"**{len(states) - 1} steps**; the solver takes {len(iterates) // 2} iterations in the chosen one.",
+            self.status: f"**{len(states) - 1} steps**; the solver takes {len(iterates) // 2} iterations in each.",
             self.states: gr.update(value=states, visible=True),
             self.iterates: gr.update(value=iterates, visible=bool(iterates)),
         }

@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 
 from firm._util.custom import custom_code
-from firm._util.device import default_device, wait
 from firm._util.locks import locked
-from firm._util.machine import peak_megabytes
-from firm._util.progress import on_terminal, progress_bar
+from firm._util.machine import default_device, peak_megabytes, wait
 from firm._util.seeds import generator_for
+from firm._util.terminal import on_terminal, progress_bar
 from firm.data.images import Images
 from firm.evaluation.folder import COLUMNS, Row, claim, read_rows
 from firm.evaluation.methods import NamedMethod, degraded

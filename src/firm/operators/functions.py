@@ -7,22 +7,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.operators.base import Operator
 from firm.operators.checks import name, require_shape, require_tensor, shape
 
 
 def from_functions(
-    A: Callable[[Tensor], Tensor],
-    A_adjoint: Callable[[Tensor], Tensor] | None = None,
-    image_shape: tuple[int, ...] | None = None,
-    *,
-    cg_tol: float | None = None,
-    cg_iterations: int | None = None,
-) -> Operator:
+    A: Callable[[Tensor], Tensor], A_adjoint: Callable[[Tensor], Tensor] | None = None,
+    image_shape: tuple[int, ...] | None = None, *, cg_tol: float | None = None, cg_iterations: int | None = None,
+) -> Operator:  # fmt: skip
     """Make an operator of a linear function and its adjoint; the data-consistency step then uses conjugate gradients.
 
-    Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, the
-    first time the operator is solved with. Anything the functions hold (coil maps, angles) stays on its own device.
+    Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, when
+    `firm.sample` or `firm.restore` is given the operator (`dot_test` is that check). Anything the functions hold (coil
+    maps, angles) stays on its own device.
 
     Parameters
     ----------
@@ -44,8 +42,8 @@ def from_functions(
     >>> op.A_adjoint(torch.ones(1, 1, 8, 8))[0, 0, 0]
     tensor([8., 7., 6., 5., 4., 3., 2., 1.])
     """
-    if A_adjoint is None and image_shape is None:
-        raise ValueError("from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
+    known = A_adjoint is not None or image_shape is not None
+    require(known, "from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
     op = FunctionOperator(A, A_adjoint, image_shape)
     op.cg_tol = cg_tol
     op.cg_iterations = op.cg_iterations if cg_iterations is None else cg_iterations

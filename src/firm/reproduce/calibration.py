@@ -14,8 +14,8 @@ from torch import Tensor
 
 from firm._model import load
 from firm._restore import restore
-from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
+from firm._util.terminal import progress_bar
 from firm.data.images import Images
 from firm.metrics import coverage
 from firm.reproduce import toy

@@ -97,7 +97,7 @@ def require_data(studies: list[Study], given: dict[str, Path | None]) -> None:
         if folder is None:
             wrong.append(f"{', '.join(users)} {'needs' if len(users) == 1 else 'need'} {layout}")
             continue
-        from firm.data.named import named_files
+        from firm.data.sets import named_files
 
         known: Any = dataset
         try:

@@ -15,11 +15,10 @@ from typing import Any
 import torch
 
 from firm._model import load
-from firm._util.device import wait
 from firm._util.files import write_atomically
-from firm._util.machine import peak_megabytes
-from firm._util.progress import progress_bar
+from firm._util.machine import peak_megabytes, wait
 from firm._util.seeds import generator_for
+from firm._util.terminal import progress_bar
 from firm.acceleration._fast import fast
 from firm.acceleration.graphs import eagerly
 from firm.baselines.methods import BASELINES, Calls, Networks, baseline_methods, baseline_names

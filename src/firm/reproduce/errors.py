@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
 from firm._util.text import counted
 from firm.data.images import Images
 from firm.evaluation import Evaluation

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from firm._model import load
 from firm._restore import restore
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
 from firm.acceleration._fast import fast
 from firm.data import portrait
 from firm.evaluation.methods import degraded

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
-from firm._util.progress import progress_bar
 from firm._util.seeds import generator_for
+from firm._util.terminal import progress_bar
 from firm.data import portrait
 from firm.evaluation.methods import degraded
 from firm.metrics import pixel_std, psnr

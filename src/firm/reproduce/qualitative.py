@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod
 from firm.reproduce.evaluations import methods, test_images

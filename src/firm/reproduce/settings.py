@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from firm._util.device import default_device
+from firm._util.machine import default_device
 from firm.acceleration._fast import Precision
 from firm.reproduce.catalog import LAYOUTS
 

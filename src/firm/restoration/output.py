@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from firm._util.colors import inferno
 from firm._util.files import write_atomically
-from firm._util.sheet import Panel, sheet
-from firm.data.alpha import resized
+from firm._util.sheet import Panel, inferno, sheet
+from firm.data.picture import resized
 
 Format = Literal["png", "png16", "npy"]
 SUFFIX: dict[str, str] = {"png": ".png", "png16": ".png", "npy": ".npy"}

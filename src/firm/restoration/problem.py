@@ -17,10 +17,10 @@ from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.seeds import generator_for
 from firm.data.array_file import is_array_file
-from firm.data.array_values import Range
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture import Range
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.metrics import scores, visible
-from firm.operators import Blur, LinearOperator, Mask
+from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
 from firm.restoration.degradation import check_sigma, measured, picture_settings
 from firm.restoration.estimates import (
@@ -116,7 +116,7 @@ class Problem:
         values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         kind = picture_tasks()[task][0]
         reading = read(path, channels, value_range, max_megapixels, key)
-        given, kernel_note, blur = None, None, None
+        seen, given, kernel_note, blur = None, None, None, None
         if kernel is not None:
             given, kernel_note = read_kernel(kernel, max_megapixels)
         elif kind.picture_file == "kernel" and not values:
@@ -124,22 +124,21 @@ class Problem:
             values = {"blur": blur.width}
         with _naming(path):
             if mask is not None:
-                given = read_mask(mask, reading.image, max_megapixels)
+                given = seen = read_mask(mask, reading.image, max_megapixels)
             op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(
                 f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color"
             )
-        seen = op.mask if isinstance(op, Mask) else None
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
-        if mask is not None and given is not None:
-            about |= {"missing": round(1 - float(given.mean()), 4), "keep_known": keep}
+        if seen is not None:
+            about |= {"missing": round(1 - float(seen.mean()), 4), "keep_known": keep}
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": sigma is None, "sigma": level}
-        notes = [kernel_note, *reading.notes, None if mask is None or given is None else mask_note(given)]
+        notes = [kernel_note, *reading.notes, None if seen is None else mask_note(seen)]
         if not reading.array:
             notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
         shown = reading.image if seen is None else reading.image * seen

@@ -19,16 +19,16 @@ from torch import Tensor, nn
 
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
-from firm._sampling import Method
+from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
 from firm._util.locks import locked
-from firm._util.progress import progress_bar
+from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
-from firm.data.picture import PictureError
+from firm.data.picture_file import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale, differences, unscaled, widened
@@ -75,7 +75,7 @@ class Job:
     inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
-    integrator: Method = "euler"
+    integrator: Integrator = "euler"
     compare: bool = True  # write NAME_compare.png
     bars: bool = False  # show the time left on one picture
 
@@ -204,7 +204,7 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         with _tile_bar(job, problem), custom_code(network=network_class(job.model)):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma,
-                method=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
+                integrator=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
             )  # fmt: skip
     # Of a gray picture the noise is larger inside, by a factor that the user never gave.
     inside, outside = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))

@@ -68,8 +68,8 @@ def colors(pattern: str, shape: tuple[int, int]) -> Tensor:
 
 
 def _in_color(x: Tensor) -> Tensor:
-    fits = x.ndim != 4 or x.shape[1] == 3
-    require(fits, f"demosaicing: images have three channels, red, green and blue; these have {tuple(x.shape)[1:2]}")
+    if x.ndim == 4 and x.shape[1] != 3:
+        raise ValueError(f"demosaicing: images have three channels, red, green and blue; these have {x.shape[1]}")
     return x
 
 

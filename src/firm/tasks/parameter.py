@@ -91,8 +91,8 @@ class Parameter(Generic[T]):
             require(fits, f"{task}: {self.name} must be {self.valid()}, got {value!r}")
             return self.kind(value)
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
-            fits = number == (number if self.kind is float else int(number))
+            number = float(value)
+            fits = not isinstance(value, bool) and (self.kind is float or number == int(number))
         except (TypeError, ValueError, OverflowError):
             fits = False
         number_word = "a whole number" if self.kind is int else "a number"

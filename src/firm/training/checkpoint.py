@@ -21,8 +21,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from tqdm import tqdm
 
+from firm._util.checks import finite
 from firm._util.files import write_atomically
-from firm._util.finite import finite
 from firm.training.checks import MOST_STEPS
 
 FORMAT = 1

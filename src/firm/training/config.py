@@ -15,8 +15,9 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
+from firm._util.checks import RepeatedKeyError, read_yaml
 from firm._util.custom import is_custom, load_class
-from firm._util.text import RepeatedKeyError, did_you_mean, read_yaml
+from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.checks import check

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from firm.data.array_file import ArrayError
-from firm.data.array_values import ChannelsError
-from firm.data.celeba import Split
+from firm.data.arrays import ChannelsError
 from firm.data.images import Images
 from firm.data.load import load_images
-from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
+from firm.data.sets import Split
 from firm.operators.checks import LARGEST
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.objectives import objective_class

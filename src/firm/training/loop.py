@@ -22,7 +22,7 @@ from firm._util.files import remove_leftovers, write_atomically
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.training.checkpoint import Checkpoints
 from firm.training.checks import unused
 from firm.training.config import ConfigError, TrainConfig, dump_config

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from firm._util.text import RepeatedKeyError, read_yaml
+from firm._util.checks import RepeatedKeyError, read_yaml
 from firm.networks import PRESETS
 from firm.training.errors import ConfigError
 

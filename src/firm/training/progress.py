@@ -7,7 +7,7 @@ import sys
 import time
 from typing import Any
 
-from firm._util.progress import on_terminal, progress_bar
+from firm._util.terminal import on_terminal, progress_bar
 from firm.training.config import TrainConfig
 from firm.training.trainer import Trainer
 

@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from firm._flow import stratified_times
 from firm._model import load_network
+from firm._util.checks import finite
 from firm._util.custom import CustomCodeError, custom_code, require_operator
 from firm._util.distributed import Ranks
-from firm._util.finite import finite
 from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
 from firm.acceleration.graphs import GraphedStep
@@ -27,7 +27,7 @@ from firm.data.images import Images
 from firm.networks import NETWORKS, Estimator, ResUNet
 from firm.networks.estimator import OneImage
 from firm.operators import dot_test
-from firm.operators.cg import waits
+from firm.operators.base import synchronizes
 from firm.tasks import BaseTask, Rows
 from firm.training.checkpoint import check_state
 from firm.training.config import ConfigError, TrainConfig
@@ -265,7 +265,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
         raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
-    return waits(op)
+    return synchronizes(op)
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
