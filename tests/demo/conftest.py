@@ -7,9 +7,8 @@ from helpers import tiny_model
 from PIL import Image
 
 from firm.data import portrait
-from firm.demo.models import Models
 from firm.demo.request import Request
-from firm.demo.restoring import Restorer
+from firm.demo.restorer import Models, Restorer
 
 
 @pytest.fixture(scope="session")

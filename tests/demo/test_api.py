@@ -59,6 +59,14 @@ def test_a_program_sends_a_mask(client, tmp_path):
     assert settings["missing"] == pytest.approx(hole.mean() / 255, abs=1e-4)
 
 
+@pytest.mark.parametrize(("given", "words"), [({"steps": 1.5}, "got 1.5"), ({"scale": 2.5}, "not 2.5")])
+def test_numbers_that_should_be_whole_are_not_cut_off(client, given, words):
+    from gradio_client import handle_file
+
+    with pytest.raises(Exception, match=words):
+        client.predict(picture=handle_file(str(portrait_file())), trouble="small", api_name="/restore", **given)
+
+
 def test_only_the_one_function_is_open_to_programs(client):
     assert list(client.view_api(return_format="dict")["named_endpoints"]) == ["/restore"]
 
@@ -112,7 +120,7 @@ def test_it_listens_on_this_machine_alone_and_keeps_no_request_folders(page):
 
 
 def test_without_gradio_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("firm.demo.serve.find_spec", lambda name: None)  # as if it were not there
+    monkeypatch.setattr("firm.demo.app.find_spec", lambda name: None)  # as if it were not there
     done = CliRunner().invoke(app, ["demo"])
     assert done.exit_code == 2
     assert 'pip install -e ".[demo]"' in " ".join(done.output.replace("│", " ").split())
@@ -128,7 +136,7 @@ def test_wrong_options_are_told(words, said):
 
 
 def test_the_library_does_not_import_gradio():
-    program = "import sys, firm, firm.cli, firm.demo.serve, firm.demo.page; print('gradio' in sys.modules)"
+    program = "import sys, firm, firm.cli, firm.demo.app; print('gradio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -29,28 +29,26 @@ def demo(
     device: Device = None,
 ) -> None:
     """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
+    from firm._util.checks import require
     from firm._util.machine import choose_device
+    from firm.demo.app import serve
     from firm.demo.request import Limits
-    from firm.demo.serve import Place, serve
 
     try:
-        where = choose_device(device)
-        place = Place(host, port, _name_and_password(auth), open_browser)
-        limits = Limits(megapixels=max_megapixels, waiting=queue)
-        page = serve(place, models=model, device=where, limits=limits)
+        name, separator, password = (auth or "").partition(":")
+        require(auth is None or (name and separator and password), "--auth takes NAME:PASSWORD")
+        with serve(
+            host,
+            port,
+            auth=(name, password) if auth else None,
+            browser=open_browser,
+            models=model,
+            device=choose_device(device),
+            limits=Limits(megapixels=max_megapixels, waiting=queue),
+        ) as page:
+            typer.echo(f"FIRM is ready at {page.local_url} (Ctrl-C ends it)")
+            if host not in ("127.0.0.1", "localhost", "::1") and auth is None:
+                typer.echo("note: others on the network can use it; --auth NAME:PASSWORD asks them who they are")
+            page.block_thread()
     except (ModuleNotFoundError, ValueError, OSError) as error:
         raise typer.BadParameter(str(error)) from error
-    with page:
-        typer.echo(f"FIRM is ready at {page.url} (Ctrl-C ends it)")
-        if host not in ("127.0.0.1", "localhost", "::1") and auth is None:
-            typer.echo("note: others on the network can use it; --auth NAME:PASSWORD asks them who they are")
-        page.wait()
-
-
-def _name_and_password(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    name, separator, password = text.partition(":")
-    if not (separator and name and password):
-        raise ValueError("--auth takes NAME:PASSWORD")
-    return name, password

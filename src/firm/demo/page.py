@@ -1,75 +1,148 @@
-"""The page as a whole: both sides, and what its buttons are connected to."""
+"""The page: its layout, what happens when a button is pressed or a visitor leaves, and its endpoint for programs."""
 
-from __future__ import annotations
+# No `from __future__ import annotations` here: gradio looks at the annotations to fill in who asks, and gradio itself
+# is known only inside the functions.
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from inspect import Parameter, Signature
 from typing import Any
 
-from firm.demo.api import build_api
-from firm.demo.components import fetch_nothing
-from firm.demo.examples import make_examples
-from firm.demo.folder import Workspace
-from firm.demo.handlers import make_handlers
-from firm.demo.inputs import Inputs, build_inputs
-from firm.demo.restoring import Restorer
-from firm.demo.results import build_result, build_steps, build_trajectory
-from firm.demo.watch import Stops
+from firm.demo.inputs import build_inputs, request_from
+from firm.demo.jobs import CanceledError, Progress, RunningJobs
+from firm.demo.request import Request
+from firm.demo.restorer import Restorer
+from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
+from firm.demo.security import fetch_nothing, picture_class
+from firm.demo.workspace import Workspace, make_examples
 
 HEADER = (
     "# FIRM: restore a picture\n"
     "Noise, blur, lost pixels, scratches, low resolution. Everything is computed on this machine; no picture leaves it."
 )
-KEEP = 3600  # seconds that a visitor's files stay
-PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # the page's own events; others use those of `build_api`
+FILES_STAY = 3600  # seconds that a visitor's files stay
+NO_PICTURE = "**Choose a picture first**, or one of the examples."
+CANCELED = "**Stopped.**"
+PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # the page's own events; programs use those of `_add_api`
 QUIET: dict[str, Any] = {**PRIVATE, "queue": False, "show_progress": "hidden"}
+ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "restore", "concurrency_limit": 1}
 
 
 def build_page(restorer: Restorer, workspace: Workspace) -> Any:
-    """The page, ready to be served."""
+    """Build the page, ready to be launched; its files go to `workspace`.
+
+    Errors are told in the status of the tab that was to show the result, and the rest of the tab stays as it was.
+    """
     import gradio as gr
 
     fetch_nothing()
-    folder = workspace.root / "examples"
-    folder.mkdir(exist_ok=True)
-    do = make_handlers(restorer, workspace, Stops())
-    with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, KEEP)) as page:
+    jobs = RunningJobs()
+    examples = make_examples(workspace.root / "examples")
+    with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, FILES_STAY)) as page:
         gr.Markdown(HEADER, elem_id="header")
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=320):
-                inputs = build_inputs(restorer.models.names, restorer.limits, make_examples(folder), workspace)
+                inputs = build_inputs(restorer.models.names, restorer.limits, examples, workspace)
                 with gr.Row():
                     start = gr.Button("Restore", variant="primary", elem_id="restore")
                     cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
             with gr.Column(scale=3, min_width=320), gr.Tabs():
                 with gr.Tab("Result"):
-                    result = build_result()
+                    result = ResultTab()
                 with gr.Tab("Number of steps"):
-                    steps = build_steps()
+                    comparison = StepsTab()
                 with gr.Tab("Trajectory"):
-                    way = build_trajectory()
-        shown = [steps.status, steps.gallery, steps.table, steps.plot]
+                    trajectory = TrajectoryTab()
+
+        def run(button: Any, tab: Any, work: Callable[..., Any], *more: Any) -> Any:
+            """Let `button` do `work`, which gets the values of the components `more` as well, and show it in `tab`."""
+
+            def handle(visitor: gr.Request, bar: Any = gr.Progress(), *values: Any) -> Iterator[Any]:  # noqa: B008
+                request = None
+                try:
+                    with jobs.start(str(visitor.session_hash)) as canceled, workspace.results() as folder:
+                        request = request_from(dict(zip(inputs, values, strict=False)), folder)
+                        if request is None:
+                            yield {tab.status: NO_PICTURE}
+                        else:  # the folder of the files goes when gradio has taken them and comes back
+                            progress = Progress(_report_to(bar), canceled)
+                            yield tab.show(work(request, progress, folder, *values[len(inputs) :]))
+                except CanceledError:
+                    yield {tab.status: CANCELED}
+                except Exception as error:
+                    text = str(error) if request is None else request.explain(error)
+                    yield {tab.status: f"**Not restored:** {text}"}
+
+            clear = {cancel: gr.update(interactive=True), tab.status: ""}  # the progress is shown where the status was
+            cleared = button.click(lambda: clear, None, [cancel, tab.status], **QUIET)
+            running = cleared.then(
+                handle, [*inputs.values(), *more], tab.outputs, show_progress_on=[tab.status], scroll_to_output=True,
+                **ONE_AT_A_TIME, **PRIVATE,
+            )  # fmt: skip
+            running.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
+            return running
+
+        def cancel_jobs(visitor: gr.Request) -> dict[Any, Any]:
+            """Stop what runs at its next network call; what waits in the queue, gradio takes out."""
+            jobs.cancel(str(visitor.session_hash))
+            return {cancel: gr.update(interactive=False), result.status: CANCELED}
+
+        def leave(visitor: gr.Request) -> None:
+            jobs.cancel(str(visitor.session_hash))
+
         runs = [
-            _run(do.restore, start, inputs, [], result.all, cancel),
-            _run(do.compare, steps.button, inputs, [], shown, cancel),
-            _run(do.follow, way.button, inputs, [way.step], [way.status, way.states, way.iterates], cancel),
+            run(start, result, restorer.restore),
+            run(comparison.button, comparison, restorer.compare_steps),
+            run(trajectory.button, trajectory, restorer.trajectory, trajectory.step),
         ]
-        statuses = [result.status, steps.status, way.status]
-        cancel.click(do.cancel, None, [cancel, *statuses], cancels=runs, **QUIET)
-        page.unload(do.leave)
-        build_api(restorer, workspace)
+        cancel.click(cancel_jobs, None, [cancel, result.status], cancels=runs, **QUIET)
+        page.unload(leave)
+        _add_api(restorer, workspace)
     return page
 
 
-def _run(
-    handle: Callable[..., Any], button: Any, inputs: Inputs, more: list[Any], outputs: list[Any], cancel: Any
-) -> Any:
-    """Connect a button that restores: the first of `outputs` is its status, where progress is shown."""
+def _add_api(restorer: Restorer, workspace: Workspace) -> None:
+    """Add the one endpoint for programs, ``/restore``, to the page that is being built; nothing of it is shown."""
     import gradio as gr
 
-    ready = button.click(lambda: gr.update(interactive=True), None, cancel, **QUIET)
-    run = ready.then(
-        handle, [*inputs.values, *more], outputs, show_progress_on=[outputs[0]], scroll_to_output=True,
-        concurrency_id="restore", concurrency_limit=1, **PRIVATE,
-    )  # fmt: skip
-    run.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
-    return run
+    picture = picture_class()
+    with gr.Row(visible=False):
+        defaults = {
+            "trouble": gr.Textbox("noise"), "clean": gr.Checkbox(False), "noise": gr.Number(None),
+            "blur": gr.Number(1.0), "scale": gr.Number(2), "mask": picture(type="filepath"),
+            "color": gr.Textbox("black"), "missing": gr.Number(0.5), "strokes": gr.Number(8),
+            "model": gr.Textbox(restorer.models.names[0]), "steps": gr.Number(2), "samples": gr.Number(1),
+            "seed": gr.Number(0),
+        }  # fmt: skip
+        inputs = {"picture": picture(type="filepath"), **defaults}
+        for name, component in inputs.items():
+            component.label = name
+        outputs = [gr.File(label="png8"), gr.File(label="png16"), gr.File(label="more", file_count="multiple"),
+                   gr.JSON(label="settings")]  # fmt: skip
+        button = gr.Button("restore")
+
+    def restore(bar: Any, *values: Any) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
+        """Restore a picture: the files of 8 and 16 bits, those of the samples' mean and spread, and the settings."""
+        given = dict(zip(inputs, values, strict=True))
+        upload, mask = given.pop("picture"), given.pop("mask")
+        if upload is None:
+            raise gr.Error("a picture is needed")
+        request = Request.from_controls(upload, given | {"mask": mask and mask.path})
+        with workspace.results() as folder:
+            try:
+                outcome = restorer.restore(request, Progress(_report_to(bar)), folder)
+            except Exception as error:
+                raise gr.Error(request.explain(error), print_exception=False) from error
+            files = outcome.files
+            more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
+            yield files["png8"], files["png16"], more, outcome.settings
+
+    # gradio's clients take the names of the parameters from the signature, and their defaults from the components
+    parameters = [Parameter("bar", Parameter.POSITIONAL_OR_KEYWORD, default=gr.Progress())]
+    parameters += [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=None) for name in inputs]
+    restore.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    button.click(restore, list(inputs.values()), outputs, api_name="restore", **ONE_AT_A_TIME)
+
+
+def _report_to(bar: Any) -> Callable[[int, int, str], None]:
+    """Show progress in a bar of gradio."""
+    return lambda done, total, line: bar((done, total), desc=line, unit="network calls")

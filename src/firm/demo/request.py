@@ -1,21 +1,41 @@
-"""What a visitor asks for, and whether it is within the limits."""
+"""What a visitor asks for, whether it can be done, and the library's problem and command line that it stands for."""
 
 from __future__ import annotations
 
 import logging
+import re
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import numpy as np
+from PIL import Image
+
+from firm._util.checks import require
 from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
+from firm.data.picture import read_array
 from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
-from firm.demo.wording import for_visitors
-from firm.restoration import ProblemError
+from firm.demo.previews import GRAY_LEVELS
+from firm.demo.security import Upload
+from firm.restoration import Problem, ProblemError
 
 Trouble = Literal["noise", "blur", "small", "holes", "pixels"]  # what is wrong with a picture
 Color = Literal["black", "white"]
 SCALES = (2, 3, 4)
+FILTER = "bicubic"  # as most programs shrink; a clean picture is subsampled instead, which works for any size
+# For each trouble: what the page calls it, the task that undoes it, the task that does it to a clean picture, and the
+# noise that is added then, in gray levels (near the paper's).
+TROUBLES: dict[Trouble, tuple[str, str, str, float]] = {
+    "noise": ("Noise", "denoising", "denoising", 25.0),
+    "blur": ("Blur", "deblurring", "deblurring", 6.0),
+    "small": ("Too small", "super-resolution", "super-resolution", 6.0),
+    "holes": ("Scratches and holes", "inpainting", "stroke-inpainting", 1.5),
+    "pixels": ("Lost pixels", "inpainting", "random-inpainting", 1.5),
+}
+DEFAULT_TILE = 256  # of firm restore
 
 
 class RequestError(ValueError):
@@ -24,7 +44,7 @@ class RequestError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one request may ask for."""
+    """How much one request may ask for, and how many requests may wait."""
 
     megapixels: float = MAX_MEGAPIXELS  # of the picture, and of the result
     megabytes: int = 30  # of a file
@@ -42,7 +62,7 @@ class Request:
     model: str
     clean: bool = False  # it is degraded first, so that the truth is known
     trouble: Trouble = "noise"
-    noise: float | None = None  # gray levels; None estimates it (and, for a clean picture, takes the task's own)
+    noise: float | None = None  # gray levels; None estimates it (and, for a clean picture, takes the task's default)
     blur: float = 1.0  # standard deviation, pixels
     scale: int = 2
     mask: Path | None = None  # holes, white = missing
@@ -53,48 +73,151 @@ class Request:
     samples: int = 1
     seed: int = 0
 
+    @classmethod
+    def from_controls(cls, picture: Upload, values: Mapping[str, Any]) -> Request:
+        """Make a request of the values that a browser or a program has sent; None stands for the default.
+
+        Numbers stay what they are: `check` refuses those that should be whole and are not.
+        """
+        given = {key: value for key, value in values.items() if value is not None}
+        for key, value in given.items():
+            if key in ("noise", "blur", "missing"):
+                given[key] = float(value)
+            elif isinstance(value, float) and value.is_integer():
+                given[key] = int(value)
+        return cls(picture.path, picture.name, **given)
+
     @property
     def sigma(self) -> float | None:
         """The noise level for pixels in [-1, 1], with the digits that the command line is shown."""
         return None if self.noise is None else float(f"{2 * self.noise / 255:.5g}")
 
+    @property
+    def task(self) -> str:
+        """The library's name of what is wrong."""
+        _, task, simulated, _ = TROUBLES[self.trouble]
+        return simulated if self.clean else task
 
-def check(request: Request, limits: Limits) -> None:
-    """Refuse what is out of range, in words; the picture itself is checked as it is read."""
-    if is_array_file(request.picture) or is_array_file(Path(request.name)):
-        raise RequestError(f"{request.name}: the page takes pictures; arrays go through the command line")
-    if request.picture.is_file() and request.picture.stat().st_size > limits.megabytes * 1e6:
-        raise RequestError(f"{request.name}: the file has more than {limits.megabytes} MB")
-    if request.trouble not in get_args(Trouble):
-        raise RequestError(f"what is wrong must be {', '.join(get_args(Trouble))}, not {request.trouble!r}")
-    if request.trouble == "holes" and not request.clean and request.mask is None:
-        raise RequestError("paint over what is missing first: the brush is below the picture")
-    if request.color not in get_args(Color):
-        raise RequestError(f"missing pixels are {' or '.join(get_args(Color))}, not {request.color!r}")
-    if request.scale not in SCALES:
-        raise RequestError(f"the picture can become {', '.join(map(str, SCALES))} times larger, not {request.scale}")
-    _within("the noise level", request.noise, 0, 255)
-    _within("the width of the blur", request.blur, 0.1, 10)
-    _within("the share of missing pixels", request.missing, 0, 0.99)
-    for what, value, most in (("steps", request.steps, limits.steps), ("samples", request.samples, limits.samples)):
-        if not isinstance(value, int) or not 1 <= value <= most:
-            raise RequestError(f"{what} must be a whole number from 1 to {most}, got {value}")
-    if not 1 <= request.strokes <= 100:
-        raise RequestError(f"scratches must be from 1 to 100, got {request.strokes}")
-    require_seed(request.seed, RequestError)
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of the task that the visitor chooses, by the names of the command line's options."""
+        if self.trouble == "blur":
+            return {"blur": self.blur}
+        if self.trouble == "small":
+            return {"scale": self.scale} if self.clean else {"scale": self.scale, "filter": FILTER}
+        if self.clean and self.trouble == "pixels":
+            return {"missing": self.missing}
+        return {"strokes": self.strokes} if self.clean and self.trouble == "holes" else {}
+
+    def check(self, limits: Limits) -> None:
+        """Raise `RequestError` for what is out of range; the picture itself is checked when it is read."""
+
+        def need(condition: object, message: str) -> None:
+            require(condition, message, RequestError)
+
+        arrays = is_array_file(self.picture) or is_array_file(Path(self.name))
+        need(not arrays, f"{self.name}: the page takes pictures; arrays go through the command line")
+        size = self.picture.stat().st_size if self.picture.is_file() else 0
+        need(size <= limits.megabytes * 1e6, f"{self.name}: the file has more than {limits.megabytes} MB")
+        need(self.trouble in TROUBLES, f"what is wrong must be {', '.join(TROUBLES)}, not {self.trouble!r}")
+        painted = self.trouble != "holes" or self.clean or self.mask is not None
+        need(painted, "paint over what is missing first: the brush is below the picture")
+        need(self.color in get_args(Color), f"missing pixels are black or white, not {self.color!r}")
+        need(self.scale in SCALES, f"the picture can become 2, 3, 4 times larger, not {self.scale}")
+        for what, value, low, high in (  # limits without a point are those of whole numbers
+            ("the noise level", self.noise or 0, 0.0, 255.0), ("the width of the blur", self.blur, 0.1, 10.0),
+            ("the share of missing pixels", self.missing, 0.0, 0.99), ("steps", self.steps, 1, limits.steps),
+            ("samples", self.samples, 1, limits.samples), ("scratches", self.strokes, 1, 100),
+        ):  # fmt: skip
+            kind = "a whole number " if isinstance(low, int) else ""
+            fits = low <= value <= high and (isinstance(value, int) or not kind)
+            need(fits, f"{what} must be {kind}from {low:g} to {high:g}, got {value:g}")
+        require_seed(self.seed, RequestError)
+
+    def write_mask(self, limits: Limits, folder: Path) -> Path | None:
+        """Write the mask of the picture, white where pixels are missing, to `folder`; None for other problems.
+
+        It comes from the color of missing pixels, or from what was painted, in the size of the picture.
+        """
+        if self.task != "inpainting":
+            return None
+        pixels = read_array(self.picture, max_megapixels=limits.megapixels)
+        if self.mask is None:
+            missing = (pixels == (0 if self.color == "black" else 255)).all(0)
+            nothing = f"no pixel of the picture is {self.color}: nothing is missing"
+        else:
+            painted = Image.fromarray(read_array(self.mask, channels=1, max_megapixels=limits.megapixels)[0])
+            missing = np.asarray(painted.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.NEAREST)) > 127
+            nothing = "nothing is painted: paint over what is missing"
+        require(missing.any(), nothing, RequestError)
+        require(not missing.all(), "everything is missing: nothing is left of the picture", RequestError)
+        path = folder / "mask.png"
+        Image.fromarray(missing).convert("L").save(path)
+        return path
+
+    def problem(self, channels: int, limits: Limits, mask: Path | None) -> Problem:
+        """Read the picture and state the library's problem.
+
+        Parameters
+        ----------
+        channels
+            How many the model takes.
+        limits
+            How large the picture and the result may be.
+        mask
+            The file from `write_mask`.
+        """
+        if self.clean:
+            given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
+            given |= {} if self.sigma is None else {"sigma": self.sigma}
+            return Problem.simulated(self.picture, self.task, given, self.seed, channels, None, limits.megapixels)
+        larger = self.scale**2 if self.trouble == "small" else 1  # how many more pixels the result has
+        return Problem.from_file(
+            self.picture, self.task, sigma=self.sigma, mask=mask, channels=channels,
+            max_megapixels=limits.megapixels / larger, **self.settings,
+        )  # fmt: skip
+
+    def command(self, tile: int = DEFAULT_TILE, mask: str | None = None, picture: str | None = None) -> str:
+        """Write the command line that gives the same result.
+
+        Parameters
+        ----------
+        tile
+            Side of the tiles that the network sees.
+        mask, picture
+            Names of the files; the picture is named as the visitor calls it if none is given.
+        """
+        name = f"./{self.name}" if self.name.startswith("-") else self.name  # or it would be taken for an option
+        words = ["firm", "restore", picture or name, "--simulate" if self.clean else "--task", self.task]
+        options = self.settings | {"sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask}
+        options |= {"model": self.model, "steps": self.steps, "samples": self.samples, "seed": self.seed}
+        options |= {"tile": None if tile == DEFAULT_TILE else tile}
+        for option, value in options.items():
+            words += [] if value is None else [f"--{option}", str(value)]
+        return shlex.join(words)
+
+    def explain(self, error: Exception) -> str:
+        """Say what went wrong to the visitor, with the file by its own name; what nobody expected goes to the log."""
+        if not isinstance(error, PictureError | ProblemError | RequestError):
+            logging.getLogger("firm").error("a request failed", exc_info=error)
+            return f"the picture could not be restored ({type(error).__name__})"
+        text = str(error).replace(str(self.picture), self.name)
+        return for_visitors(text if self.mask is None else text.replace(str(self.mask), "mask"))
 
 
-def _within(what: str, value: float | None, low: float, high: float) -> None:
-    if value is not None and not low <= value <= high:
-        raise RequestError(f"{what} must be from {low:g} to {high:g}, got {value:g}")
+def for_visitors(text: str) -> str:
+    """Say a message of the library in the words of the page: noise in gray levels, and no options, which it has not.
+
+    A part of the message that names an option other than the noise level is left out.
+    """
+    if text.startswith("sigma "):  # a note on the noise: its level, and those that the model was trained for
+        text = re.sub(r"\d[\d.]*(e-\d+)?", lambda n: _gray_levels(n[0]), text.replace("sigma", "a noise level of", 1))
+    text = re.sub(r"--sigma ([\d.]+)", lambda found: f"a noise level of {_gray_levels(found[1])}", text)
+    text = text.replace("--sigma", "*Noise level*")  # the slider
+    text = re.sub(r" \([^()]*--[^()]*\)|[:;] [^:;]*--[^;]*", "", text)
+    return text.partition(" by its mask")[0]  # the mask is painted, or made from a color: it is the right way round
 
 
-def in_words(error: Exception, request: Request) -> str:
-    """What went wrong, for the visitor: the file by its own name, not by where the server keeps it, and no options."""
-    if isinstance(error, PictureError | ProblemError | RequestError):
-        text = str(error).replace(str(request.picture), request.name)
-        if request.mask is not None:
-            text = text.replace(str(request.mask), "mask")
-        return for_visitors(text)
-    logging.getLogger("firm").error("a request failed", exc_info=error)  # for who runs the page
-    return f"the picture could not be restored ({type(error).__name__})"
+def _gray_levels(sigma: str) -> str:
+    level = float(sigma) * GRAY_LEVELS
+    return f"{level:.0f}" if level > 10 else f"{level:.2g}"

@@ -1,216 +1,155 @@
-"""The right side of the page: the result, the number of steps, and the trajectory, a tab each."""
+"""The right side of the page: the result, the comparison of numbers of steps, and the trajectory, a tab each."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firm.demo.restoring import Outcome
-from firm.demo.studies import LONGEST, StepsStudy, Trajectory
+from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory
+
+_HIDDEN: dict[str, Any] = {"visible": False, "interactive": False}  # until there is something to show
+_IMAGE: dict[str, Any] = {**_HIDDEN, "format": "png"}
+_GALLERY: dict[str, Any] = {**_IMAGE, "height": "auto", "object_fit": "contain"}
+_DOWNLOADABLE: dict[str, Any] = {"buttons": ["fullscreen", "download"]}
+SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 
 
-@dataclass(frozen=True)
 class ResultTab:
-    """The components of the first tab, in the order of `shown`."""
-
-    status: Any
-    slider: Any
-    scores: Any
-    gallery: Any
-    mean: Any
-    heat_map: Any
-    png8: Any
-    png16: Any
-    settings: Any
-    mask: Any
-    command: Any
-
-    @property
-    def all(self) -> list[Any]:
-        """What `shown` fills."""
-        return [getattr(self, name) for name in self.__dataclass_fields__]
-
-
-def build_result() -> ResultTab:
     """The restored picture, its uncertainty, and what to take away."""
-    import gradio as gr
 
-    status = gr.Markdown("Choose a picture, say what is wrong with it, and press **Restore**.", elem_id="status")
-    slider = gr.ImageSlider(
-        label="Before and after", type="filepath", format="png", interactive=False, visible=False, elem_id="slider",
-        buttons=["fullscreen"],
-    )  # fmt: skip
-    scores = gr.Markdown(visible=False, elem_id="scores")
-    gallery = gr.Gallery(
-        label="Samples: all of them fit the picture", format="png", columns=4, visible=False, interactive=False,
-        elem_id="gallery", height="auto", object_fit="contain", buttons=["fullscreen", "download"],
-    )  # fmt: skip
-    with gr.Row():
-        mean = gr.Image(
-            label="Mean of the samples", format="png", visible=False, interactive=False, elem_id="mean",
-            buttons=["fullscreen", "download"], alt_text="The mean of the samples",
-        )  # fmt: skip
-        heat_map = gr.Image(
-            label="Uncertainty: bright where the samples differ", format="png", visible=False, interactive=False,
-            elem_id="heat-map", buttons=["fullscreen", "download"],
-            alt_text="Heat map of the samples' standard deviation, with a scale in gray levels",
-        )  # fmt: skip
-    with gr.Row():
-        downloads = [
-            gr.DownloadButton(text, visible=False, size="md", elem_id=name)
-            for text, name in (
-                ("PNG, 8 bit", "png8"), ("PNG, 16 bit", "png16"), ("Settings, JSON", "settings"), ("Mask", "mask")
+    def __init__(self) -> None:
+        import gradio as gr
+
+        first = "Choose a picture, say what is wrong with it, and press **Restore**."
+        self.status = gr.Markdown(first, elem_id="status")
+        self.slider = gr.ImageSlider(
+            label="Before and after", type="filepath", elem_id="slider", buttons=["fullscreen"], **_IMAGE
+        )
+        self.scores = gr.Markdown(visible=False, elem_id="scores")
+        self.gallery = gr.Gallery(
+            label="Samples: all of them fit the picture", columns=4, elem_id="gallery", **_GALLERY, **_DOWNLOADABLE
+        )
+        with gr.Row():
+            self.mean = gr.Image(
+                label="Mean of the samples", elem_id="mean", alt_text="Mean of the samples", **_IMAGE, **_DOWNLOADABLE
             )
-        ]  # fmt: skip
-    command = gr.Code(
-        label="The same on the command line", language=None, interactive=False, visible=False, wrap_lines=True,
-        lines=1, show_line_numbers=False, elem_id="command", buttons=["copy"],
-    )  # fmt: skip
-    png8, png16, settings, mask = downloads
-    return ResultTab(status, slider, scores, gallery, mean, heat_map, png8, png16, settings, mask, command)
+            self.heat_map = gr.Image(
+                label="Uncertainty: bright where the samples differ", elem_id="heat-map", **_IMAGE, **_DOWNLOADABLE,
+                alt_text="Heat map of the samples' standard deviation, with a scale in gray levels",
+            )  # fmt: skip
+        with gr.Row():
+            files = {"png8": "PNG, 8 bit", "png16": "PNG, 16 bit", "settings": "Settings, JSON", "mask": "Mask"}
+            self.png8, self.png16, self.settings, self.mask = (
+                gr.DownloadButton(label, visible=False, size="md", elem_id=name) for name, label in files.items()
+            )
+        self.command = gr.Code(
+            label="The same on the command line", language=None, wrap_lines=True, lines=1, show_line_numbers=False,
+            elem_id="command", buttons=["copy"], **_HIDDEN,
+        )  # fmt: skip
+        self.outputs = list(vars(self).values())
+
+    def show(self, outcome: Outcome) -> dict[Any, Any]:
+        """Return new values of the components; those without a value are hidden."""
+        import gradio as gr
+
+        about, files = outcome.settings, outcome.files
+        rows = [(["restored"], about["scores"]), (["mean of samples"], about.get("scores of the mean"))]
+        values = {part: files.get(name) for name, part in vars(self).items() if name != "outputs"} | {
+            self.slider: (files["before"], files["after"]), self.command: about["command"],
+            self.scores: score_table([""], [(cells, scores) for cells, scores in rows if scores]),
+            self.gallery: [(path, f"Sample {i}") for i, path in enumerate(outcome.samples, start=1)],
+        }  # fmt: skip
+        updates = {part: gr.update(value=value, visible=bool(value)) for part, value in values.items()}
+        return updates | {self.status: summary(outcome)}
 
 
-def shown(outcome: Outcome) -> list[Any]:
-    """An outcome as values of the first tab's components."""
-    import gradio as gr
+class StepsTab:
+    """Few steps against many."""
 
-    def maybe(value: Any) -> Any:
-        return gr.update(value=value, visible=bool(value))
+    def __init__(self) -> None:
+        import gradio as gr
 
-    pictures = [(path, f"Sample {i}") for i, path in enumerate(outcome.samples, start=1)]
-    return [
-        summary(outcome), gr.update(value=(outcome.before, outcome.after), visible=True), maybe(score_table(outcome)),
-        maybe(pictures), maybe(outcome.mean), maybe(outcome.heat_map), maybe(outcome.png8), maybe(outcome.png16),
-        maybe(outcome.settings_file), maybe(outcome.mask), maybe(outcome.command),
-    ]  # fmt: skip
+        gr.Markdown(
+            "Few steps give the picture with the least error, an average of all that fit. More steps give detail that "
+            "looks real, and is partly made up. Below, the picture on the left is restored with 1, 2, 4, 10 and 25 "
+            "steps from the same noise. Choose *It is clean* to see scores as well."
+        )
+        self.button = gr.Button("Compare steps", variant="primary", elem_id="compare")
+        self.status = gr.Markdown("", elem_id="steps-status")
+        self.gallery = gr.Gallery(
+            label="Restored with N steps", columns=3, elem_id="steps-gallery", **_GALLERY, **_DOWNLOADABLE
+        )
+        self.table = gr.Markdown(visible=False, elem_id="steps-table")
+        self.plot = gr.Image(
+            label="Distortion against perception", elem_id="steps-plot", buttons=["fullscreen"], **_IMAGE,
+            alt_text="PSNR against LPIPS, a point for every number of steps",
+        )  # fmt: skip
+        self.outputs = [self.status, self.gallery, self.table, self.plot]
+
+    def show(self, comparison: Comparison) -> dict[Any, Any]:
+        """Return new values of the components."""
+        import gradio as gr
+
+        found, plot = comparison
+        rows = [([str(row["N"]), str(row["calls"]), f"{row['seconds']:.1f}"], row) for row in found]
+        return {
+            self.status: f"**Done in {sum(row['seconds'] for row in found):.1f} s.**",
+            self.gallery: gr.update(value=[row["picture"] for row in found], visible=True),
+            self.table: gr.update(value=score_table(["N", "network calls", "seconds"], rows), visible=True),
+            self.plot: gr.update(value=plot, visible=bool(plot)),
+        }
+
+
+class TrajectoryTab:
+    """The way of one sample from noise to a picture."""
+
+    def __init__(self) -> None:
+        import gradio as gr
+
+        gr.Markdown(
+            "A sample starts as noise, x at t = 0, and moves in N steps to a picture, x at t = 1. In every step a "
+            "small solver alternates K times between what fits the measurement (x, k) and what the network makes of it "
+            "(z, k)."
+        )
+        self.step = gr.Slider(1, MAX_TRAJECTORY_STEPS, value=1, step=1, label="Show the solver in step", elem_id="step")
+        self.button = gr.Button("Show the trajectory", variant="primary", elem_id="follow")
+        self.status = gr.Markdown("", elem_id="trajectory-status")
+        shared = {**_GALLERY, "buttons": ["fullscreen"]}
+        self.states = gr.Gallery(label="The flow, x at time t", columns=3, elem_id="states", **shared)
+        self.iterates = gr.Gallery(label="The solver's iterates", columns=4, elem_id="iterates", **shared)
+        self.outputs = [self.status, self.states, self.iterates]
+
+    def show(self, trajectory: Trajectory) -> dict[Any, Any]:
+        """Return new values of the components."""
+        import gradio as gr
+
+        states, iterates = trajectory
+        return {
+            self.status: f"**{len(states) - 1} steps**; the solver takes {len(iterates) // 2} iterations in each.",
+            self.states: gr.update(value=states, visible=True),
+            self.iterates: gr.update(value=iterates, visible=bool(iterates)),
+        }
 
 
 def summary(outcome: Outcome) -> str:
-    """What was done, in a line or two."""
+    """Say what was done in a line or two, with the notes below, as Markdown."""
     about = outcome.settings
-    noise = f"noise {about['noise (gray levels)']:.1f} of 255" + (" (estimated)" if about["estimated"] else "")
     width, height = about["pixels"]
     line = (
         f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
-        f"{noise}, N = {about['steps']}."
+        f"noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
+        f"N = {about['steps']}."
     )
     if "mean uncertainty (gray levels)" in about:
         line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
     return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
 
 
-def score_table(outcome: Outcome) -> str:
-    """PSNR, SSIM and LPIPS where the truth is known, as a table; else nothing."""
-    rows = [("restored", outcome.settings["scores"]), ("mean of samples", outcome.settings.get("scores of the mean"))]
-    lines = [f"| {name} | {_cells(found)} |" for name, found in rows if found]
-    if not lines:
+def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
+    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
+    if not rows:
         return ""
-    return "\n".join(["| | PSNR, dB ↑ | SSIM ↑ | LPIPS ↓ |", "|---|---|---|---|", *lines])
-
-
-def _cells(found: dict[str, float]) -> str:
-    digits = {"psnr": 2, "ssim": 3, "lpips": 3}
-    return " | ".join(f"{found[key]:.{n}f}" if key in found else "-" for key, n in digits.items())
-
-
-@dataclass(frozen=True)
-class StepsTab:
-    """The components of the second tab."""
-
-    button: Any
-    status: Any
-    gallery: Any
-    table: Any
-    plot: Any
-
-
-def build_steps() -> StepsTab:
-    """Few steps against many."""
-    import gradio as gr
-
-    gr.Markdown(
-        "Few steps give the picture with the least error, an average of all that fit. More steps give detail that "
-        "looks real, and is partly made up. Below, the picture on the left is restored with 1, 2, 4, 10 and 25 steps "
-        "from the same noise. Choose *It is clean* to see scores as well."
-    )
-    button = gr.Button("Compare steps", variant="primary", elem_id="compare")
-    status = gr.Markdown("", elem_id="steps-status")
-    gallery = gr.Gallery(
-        label="Restored with N steps", format="png", columns=3, visible=False, interactive=False, height="auto",
-        object_fit="contain", elem_id="steps-gallery", buttons=["fullscreen", "download"],
-    )  # fmt: skip
-    table = gr.Markdown(visible=False, elem_id="steps-table")
-    plot = gr.Image(
-        label="Distortion against perception", format="png", visible=False, interactive=False, elem_id="steps-plot",
-        buttons=["fullscreen"], alt_text="PSNR against LPIPS, a point for every number of steps",
-    )  # fmt: skip
-    return StepsTab(button, status, gallery, table, plot)
-
-
-def shown_steps(study: StepsStudy) -> list[Any]:
-    """A study as values of status, gallery, table and plot."""
-    import gradio as gr
-
-    seconds = sum(row["seconds"] for row in study.rows)
-    return [
-        f"**Done in {seconds:.1f} s.**", gr.update(value=study.pictures, visible=True),
-        gr.update(value=steps_table(study.rows), visible=True), gr.update(value=study.plot, visible=bool(study.plot)),
-    ]  # fmt: skip
-
-
-def steps_table(rows: Sequence[dict[str, Any]]) -> str:
-    """A line for every number of steps."""
-    scored = "psnr" in rows[0]
-    head = "| N | network calls | seconds |" + (" PSNR, dB ↑ | SSIM ↑ | LPIPS ↓ |" if scored else "")
-    lines = [head, "|---" * (6 if scored else 3) + "|"]
-    for row in rows:
-        lines.append(
-            f"| {row['N']} | {row['calls']} | {row['seconds']:.1f} |" + (f" {_cells(row)} |" if scored else "")
-        )
-    return "\n".join(lines)
-
-
-@dataclass(frozen=True)
-class TrajectoryTab:
-    """The components of the third tab."""
-
-    step: Any
-    button: Any
-    status: Any
-    states: Any
-    iterates: Any
-
-
-def build_trajectory() -> TrajectoryTab:
-    """The way of one sample."""
-    import gradio as gr
-
-    gr.Markdown(
-        "A sample starts as noise, x at t = 0, and moves in N steps to a picture, x at t = 1. In every step a small "
-        "solver alternates K times between what fits the measurement (x, k) and what the network makes of it (z, k)."
-    )
-    step = gr.Slider(1, LONGEST, value=1, step=1, label="Show the solver in step", elem_id="step")
-    button = gr.Button("Show the trajectory", variant="primary", elem_id="follow")
-    status = gr.Markdown("", elem_id="trajectory-status")
-    common: dict[str, Any] = {
-        "format": "png", "visible": False, "interactive": False, "height": "auto", "object_fit": "contain",
-        "buttons": ["fullscreen"],
-    }  # fmt: skip
-    states = gr.Gallery(label="The flow, x at time t", columns=3, elem_id="states", **common)
-    iterates = gr.Gallery(label="The solver's iterates", columns=4, elem_id="iterates", **common)
-    return TrajectoryTab(step, button, status, states, iterates)
-
-
-def shown_trajectory(found: Trajectory) -> list[Any]:
-    """A trajectory as values of status, states and iterates."""
-    import gradio as gr
-
-    return [
-        f"**{len(found.states) - 1} steps**; below them, the {len(found.iterates) // 2} iterations of the solver in "
-        f"step {found.step}.",
-        gr.update(value=found.states, visible=True),
-        gr.update(
-            value=found.iterates, visible=bool(found.iterates), label=f"The solver's iterates in step {found.step}"
-        ),
-    ]
+    scored = SCORES if "psnr" in rows[0][1] else {}
+    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
+    for cells, scores in rows:
+        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
+        lines.append([*cells, *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

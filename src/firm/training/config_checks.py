@@ -7,13 +7,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
 from firm._util.checks import require
 from firm._util.custom import is_custom
 from firm._util.seeds import require_seed
 from firm._util.text import did_you_mean
-from firm.networks import NETWORKS, PRESETS, UNet
+from firm.networks import NETWORKS, PRESETS, UNet, build
 from firm.tasks import takes_mask
 from firm.training.objectives import NAMED, ConfigError, Objective, objective_class
 
@@ -133,7 +132,7 @@ def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
     )  # fmt: skip
     try:
         with torch.device("meta"):  # without memory for its weights: the network checks its own settings
-            net: nn.Module = kind(**arguments)
+            net = build(kind, arguments)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"network: {error}") from error
     channels, stride = arguments.get("channels", c.channels), int(getattr(net, "stride", 1))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from firm._model import save_network
 from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
-from firm.networks import EXTRA, UNet
+from firm.networks import EXTRA, UNet, build
 from firm.operators import LinearOperator
 from firm.operators.compose import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
@@ -128,7 +128,7 @@ class Objective:
         """Build the network that the configuration describes."""
         kind, (_, arguments) = self.config.network_class(), self.config.network_arguments()
         try:
-            net: Any = kind(**arguments)
+            net: Any = build(kind, arguments)
             if not hasattr(net, "config"):
                 net.config = arguments  # saved with the weights, to build it again
             json.dumps(net.config)

@@ -1,0 +1,91 @@
+"""How the page is served: on this machine alone unless told otherwise, and gone with its files at the end."""
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from firm._util.checks import require
+from firm.demo.page import build_page
+from firm.demo.request import Limits
+from firm.demo.restorer import Models, Restorer
+from firm.demo.security import SecurityMiddleware
+from firm.demo.workspace import Workspace
+
+MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
+
+
+@contextmanager
+def serve(
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    *,
+    auth: tuple[str, str] | None = None,
+    browser: bool = False,
+    models: list[str] | None = None,
+    device: torch.device | None = None,
+    limits: Limits | None = None,
+) -> Iterator[Any]:
+    """Serve the page until the ``with`` block is left, and remove all its files then.
+
+    Parameters
+    ----------
+    host, port
+        Address to serve on: 127.0.0.1 is this machine alone. Without a port, the first free one from 7860 on.
+    auth
+        Name and password that visitors are asked for.
+    browser
+        Open the page in a browser.
+    models
+        Custom models to offer first: names or files.
+    device
+        Where to compute; the CPU if not given.
+    limits
+        Of requests.
+
+    Yields
+    ------
+    gradio.Blocks
+        The page: `local_url` is its address, and `block_thread()` waits for Ctrl-C.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Where gradio is missing; the message says how to install it.
+    """
+    limits = limits or Limits()
+    workspace = Workspace()
+    try:
+        # gradio reads these when it is imported
+        os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache)
+        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        restorer = Restorer(Models(models or [], device or torch.device("cpu")), limits)
+        require(find_spec("gradio"), MISSING, ModuleNotFoundError)
+        # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
+        ThreadPoolExecutor(1).submit(restorer.models.get, restorer.models.names[0])
+        import gradio as gr
+        from starlette.middleware import Middleware
+
+        page = build_page(restorer, workspace)
+        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none from elsewhere
+        theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", **fonts)
+        page.queue(max_size=limits.waiting, default_concurrency_limit=4, api_open=False)
+        page.launch(
+            server_name=host, server_port=port, auth=auth, inbrowser=browser, quiet=True, prevent_thread_lock=True,
+            share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=theme,
+            head=f"<style>{Path(__file__).with_name('page.css').read_text()}</style>", footer_links=[],
+            run_history=False, enable_monitoring=False, ssr_mode=False, pwa=False, mcp_server=False, blocked_paths=[],
+            allowed_paths=[], app_kwargs={"middleware": [Middleware(SecurityMiddleware)]},
+        )  # fmt: skip
+        try:
+            yield page
+        finally:
+            page.close(verbose=False)
+    finally:
+        workspace.remove()

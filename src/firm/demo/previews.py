@@ -1,0 +1,127 @@
+"""Images for the page: of a size that a browser copes with, and figures of the uncertainty and of the trade-off."""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from firm._util.checks import require
+from firm.restoration.output import write_picture
+
+LARGEST = 1600  # pixels of the longer side that the page shows; downloads have them all
+CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
+GRAY_LEVELS = 127.5  # gray levels of 255 in a unit of images in [-1, 1]
+
+
+def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
+    """Shrink an image (1, C, H, W) until its longer side has at most `largest` pixels."""
+    factor = largest / max(x.shape[-2:])
+    if factor >= 1:
+        return x
+    return F.interpolate(x.float(), size=[max(1, round(side * factor)) for side in x.shape[-2:]], mode="area")
+
+
+def enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
+    """Enlarge a measurement (1, C, h, w) to the `size` (H, W) of the result, with its pixels as squares."""
+    return x if tuple(x.shape[-2:]) == tuple(size) else F.interpolate(x.float(), list(size), mode="nearest-exact")
+
+
+def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
+    """Write an image (1, C, H, W) as a PNG of at most `largest` pixels a side, and return the file's name."""
+    write_picture(path, shrunk(x, largest)[0])
+    return str(path)
+
+
+def save_canvas(path: Path, x: Tensor) -> str:
+    """Write an image (1, C, H, W) to paint on: shrunk or enlarged until its longer side has `CANVAS` pixels."""
+    factor = CANVAS / max(x.shape[-2:])
+    if factor > 1:
+        x = F.interpolate(x, size=[round(side * factor) for side in x.shape[-2:]], mode="bicubic").clamp(-1, 1)
+    return save_preview(path, x, CANVAS)
+
+
+def save_heat_map(path: Path, std: Tensor) -> float:
+    """Draw a standard deviation as colors with a scale in gray levels.
+
+    Parameters
+    ----------
+    path
+        The PNG file to write.
+    std
+        Standard deviation of images in [-1, 1], of shape (1, C, H, W); it is averaged over the channels.
+
+    Returns
+    -------
+    float
+        Its mean, in gray levels.
+    """
+    values = (shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
+    H, W = values.shape
+    figure, axes = _figure(max(2.4, min(9.0, 5.2 * H / W + 0.4)))
+    axes.axis("off")
+    drawn = axes.imshow(values, cmap="inferno", vmin=0, vmax=max(float(np.percentile(values, 99.9)), 1e-3))
+    bar = figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
+    bar.set_label("gray levels of 255", fontsize=13)
+    bar.ax.tick_params(labelsize=12)
+    figure.savefig(path, dpi=110)
+    return float(std.mean()) * GRAY_LEVELS
+
+
+def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
+    """Draw PSNR (distortion) against LPIPS (perception), one point for each number of steps.
+
+    Parameters
+    ----------
+    path
+        The PNG file to write.
+    rows
+        One dictionary for each number of steps, with "N", "psnr" and "lpips".
+
+    Returns
+    -------
+    str
+        The file's name.
+    """
+    figure, axes = _figure(4.2)
+    points = [(row["lpips"], row["psnr"]) for row in rows]
+    axes.plot(*zip(*points, strict=True), "o-", color="#1d4ed8")
+    for i, (row, point) in enumerate(zip(rows, points, strict=True)):
+        away = (-4, 10) if i % 2 else (4, -18)  # above and below in turn: neighbors may be close
+        axes.annotate(f"N = {row['N']}", point, xytext=away, textcoords="offset points", fontsize=12)
+    axes.set_xlabel("LPIPS: to the left looks more real", fontsize=12)
+    axes.set_ylabel("PSNR in dB: up has less error", fontsize=12)
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    return str(path)
+
+
+def _figure(height: float) -> tuple[Any, Any]:
+    """Make a figure with one pair of axes, without pyplot, which keeps figures and is made for one thread."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def painted(layers: Sequence[bytes]) -> NDArray[np.bool_] | None:
+    """Find where a brush has painted: True or False for each pixel, (H, W); None if nothing is painted.
+
+    Parameters
+    ----------
+    layers
+        The layers of the page's editor as image files with transparency.
+    """
+    found: NDArray[np.bool_] | None = None
+    for data in layers:
+        with Image.open(io.BytesIO(data)) as layer:
+            require(layer.width * layer.height <= 16e6, "the painted layer is larger than the page makes them")
+            alpha = np.asarray(layer.convert("RGBA"))[:, :, 3] > 0
+        found = alpha if found is None or found.shape != alpha.shape else found | alpha
+    return found if found is not None and found.any() else None

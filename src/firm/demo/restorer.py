@@ -1,0 +1,263 @@
+"""What the page computes: a restored picture, a comparison of numbers of steps, and the trajectory of a sample."""
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import torch
+from torch import Generator, Tensor
+
+from firm import __version__, bundled, fast, load
+from firm._model import Firm, channels_of, find
+from firm._model_file import read_facts
+from firm._posterior_mean import PosteriorMean
+from firm._restore import batches, restore
+from firm._sampling import noise_like, sample
+from firm._util.checks import require
+from firm.acceleration._fast import Precision
+from firm.acceleration.tiling import Tiled
+from firm.demo.jobs import Progress
+from firm.demo.previews import GRAY_LEVELS, enlarged, save_heat_map, save_preview, save_trade_off
+from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
+from firm.restoration import Problem
+from firm.restoration.advice import advice
+from firm.restoration.output import result_names, write_picture
+
+OVERLAP = 32
+LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128
+THUMBNAIL = 800  # pixels of a sample in the gallery
+PANEL = 400  # pixels of a state of the trajectory
+STEPS_COMPARED = (1, 2, 4, 10, 25)
+MAX_TRAJECTORY_STEPS = 10  # each shows 2 K pictures
+MODELS_KEPT = 2  # in memory
+Captioned = tuple[str, str]  # a file and its caption
+Comparison = tuple[list[dict[str, Any]], str | None]
+Trajectory = tuple[list[Captioned], list[Captioned]]
+
+
+class Models:
+    """The models that the page offers, loaded and made fast when first asked for; the last few stay in memory.
+
+    Parameters
+    ----------
+    custom
+        Names or files of models to offer first. The bundled ones for pictures follow, a general one before the others.
+    device, precision
+        Where and how exactly to compute.
+    """
+
+    def __init__(self, custom: Sequence[str], device: torch.device, precision: Precision = "auto") -> None:
+        for name in custom:
+            require(_for_pictures(name), f"{name} is no model for pictures: the page needs one of 1 or 3 channels")
+        pictures = sorted(filter(_for_pictures, bundled()), key=lambda name: (name != "photo", name))
+        self.names, self.device = [*custom, *pictures], device
+        self._lock = threading.Lock()
+        self._load = lru_cache(MODELS_KEPT)(lambda name: fast(load(name).to(device), precision))
+
+    def get(self, name: str) -> Firm:
+        """Return a model by its name; names that are not offered are refused, since they might be any file."""
+        offered = ", ".join(map(model_label, self.names))
+        require(name in self.names, f"there is no model {name!r} here: {offered}", RequestError)
+        with self._lock:
+            return self._load(name)
+
+
+def model_label(name: str) -> str:
+    """Return what the page calls a model: a file by its name alone."""
+    return Path(name).stem if name.endswith(".safetensors") else name
+
+
+def _for_pictures(name: str) -> bool:
+    """Whether a model restores images of 1 or 3 channels, as its file's header says."""
+    facts = read_facts(find(name))
+    known = {**facts["card"], **(facts.get("config") or {})}
+    return facts["kind"] == "firm" and known.get("channels") in (1, 3)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the page shows of a restored picture, and what it offers for download."""
+
+    files: dict[str, str]  # before, after, png8, png16, settings; mask, mean and heat_map where there are such
+    samples: list[str]  # files, if there are several samples
+    settings: dict[str, Any]  # all that the result depends on, and what came of it
+    notes: list[str]
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A problem with the model that is to solve it, tile by tile."""
+
+    model: Firm
+    problem: Problem
+    tiles: Tiled  # the model's estimator
+    mask: Path | None
+    like: Tensor  # A'y: the size of the result
+
+    def begin(self, progress: Progress, steps: int, samples: int = 1, label: str = "") -> None:
+        """Count every network call of a restoration from now on."""
+        iterations, parts = max(1, self.model.solver.K), len(batches(self.like, samples))
+        tiles = parts * steps * iterations * self.tiles.count(*self.like.shape[-2:])
+        progress.begin(samples * steps * iterations, parts * steps, tiles, label)
+        self.tiles.on_tile = progress.advance
+
+
+class Restorer:
+    """Restores what visitors ask for, one request at a time, so that memory stays bounded.
+
+    Its three methods take a request, the progress to report to, and a folder for the files that they write.
+    """
+
+    def __init__(self, models: Models, limits: Limits | None = None) -> None:
+        self.models, self.limits = models, limits or Limits()
+        self._busy = threading.Lock()
+
+    @contextmanager
+    def turn(self, progress: Progress) -> Iterator[None]:
+        """Wait for the requests before; a visitor who cancels need not wait any longer."""
+        while not self._busy.acquire(timeout=0.1):
+            progress.check()
+        try:
+            yield
+        finally:
+            self._busy.release()
+
+    def restore(self, request: Request, progress: Progress, folder: Path) -> Outcome:
+        """Restore a picture, and write what the page shows and offers for download."""
+        with self.turn(progress):
+            prepared = self._prepare(request, folder)
+            problem = prepared.problem
+            prepared.begin(progress, request.steps, request.samples)
+            gallery: list[str] = []
+
+            def keep(i: int, x: Tensor) -> None:
+                gallery.append(save_preview(folder / f"sample_{i + 1:02d}.png", problem.finish(x), THUMBNAIL))
+
+            result = restore(
+                prepared.model, problem.op, problem.y, request.steps, request.samples, request.seed,
+                sigma=problem.sigma, keep=False, on_sample=keep if request.samples > 1 else None,
+            )  # fmt: skip
+        tile, mask = prepared.tiles.tile, prepared.mask
+        image = problem.finish(result.image)
+        (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
+        endings = {"png8": "_restored.png", "png16": "_restored_16bit.png", "settings": "_settings.json"}
+        files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
+        write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
+        write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
+        files["before"] = save_preview(folder / "before.png", enlarged(problem.shown, image.shape[-2:]))
+        files["after"] = save_preview(folder / "after.png", image)
+        files |= {} if mask is None else {"mask": str(mask)}
+        sigma = float(problem.settings["sigma"])
+        settings: dict[str, Any] = {
+            "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
+            "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
+            "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": request.steps,
+            "samples": request.samples, "seed": request.seed, "tile": tile, "device": str(self.models.device),
+            "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
+            "command": request.command(tile, None if mask is None else mask.name),
+        }  # fmt: skip
+        if result.std is not None:
+            mean, heat_map = problem.finish(result.mean), folder / "uncertainty.png"
+            uncertainty = save_heat_map(heat_map, problem.spread(result.std))
+            settings |= {"scores of the mean": problem.scores(mean)}
+            settings |= {"mean uncertainty (gray levels)": round(uncertainty, 3)}
+            files |= {"mean": save_preview(folder / "mean.png", mean), "heat_map": str(heat_map)}
+        Path(files["settings"]).write_text(json.dumps(settings, indent=1))
+        notes = [for_visitors(note) for note in (*problem.notes, *advice(prepared.model, problem))]
+        return Outcome(files, gallery, settings, notes)
+
+    def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
+        """Restore the same picture from the same noise with few and with many steps.
+
+        Returns
+        -------
+        list
+            For each number of steps: N, calls (network calls), seconds, scores where the truth is known, and the
+            picture, a file with its caption.
+        str or None
+            The file of a plot of PSNR against LPIPS, where the truth is known.
+        """
+        with self.turn(progress):
+            prepared = self._prepare(replace(request, samples=1), folder)
+            problem, rows = prepared.problem, []
+            for N in STEPS_COMPARED:
+                prepared.begin(progress, N, label=f"N = {N}")
+                made_of = (prepared.model, problem.op, problem.y)
+                result = restore(*made_of, N, 1, request.seed, sigma=problem.sigma, keep=False)
+                image = problem.finish(result.image)
+                scores = problem.scores(image)
+                caption = f"N = {N}" + (f", {scores['psnr']:.2f} dB" if scores else "")
+                picture = (save_preview(folder / f"steps_{N:02d}.png", image), caption)
+                seconds = round(result.seconds, 2)
+                rows.append({"N": N, "calls": result.nfe, "seconds": seconds, "picture": picture, **scores})
+            scored = all("lpips" in row for row in rows)
+            return rows, save_trade_off(folder / "trade_off.png", rows) if scored else None
+
+    def trajectory(self, request: Request, progress: Progress, folder: Path, step: int) -> Trajectory:
+        """Draw one sample and keep its states x_t (Algorithm 2) and the solver's iterates in one step (Algorithm 3).
+
+        Parameters
+        ----------
+        request, progress, folder
+            As those of the other methods.
+        step
+            The step, from 1, whose iterates x^k and z^k are kept; the last one if there are fewer.
+
+        Returns
+        -------
+        list, list
+            The states and the iterates: files with captions.
+        """
+        few = request.steps <= MAX_TRAJECTORY_STEPS
+        require(few, f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer", RequestError)
+        states: list[Captioned] = []
+        iterates: list[Captioned] = []
+        with self.turn(progress), torch.no_grad():
+            prepared = self._prepare(replace(request, samples=1), folder)
+            problem, evaluations = prepared.problem, count(1)
+            prepared.begin(progress, request.steps)
+
+            def panel(x: Tensor, caption: str) -> Captioned:
+                path = folder / f"trajectory_{len(states) + len(iterates):03d}.png"
+                return save_preview(path, problem.finish(x), PANEL), caption
+
+            def keep_state(i: int, t: float, x: Tensor, z: Tensor) -> None:
+                states.append(panel(x, f"x at t = {t:.2g}" + (": noise" if i == 0 else "")))
+
+            def keep_iterates(k: int, x: Tensor, z: Tensor) -> None:
+                iterates.append(panel(x, f"x, k = {k}"))
+                iterates.append(panel(z, f"z, k = {k}"))
+
+            def posterior_mean(*state: Any, **settings: Any) -> Tensor:
+                callback = keep_iterates if next(evaluations) == min(step, request.steps) else None
+                return prepared.model.posterior_mean(*state, **settings, callback=callback)
+
+            x_0 = noise_like(prepared.like, Generator().manual_seed(request.seed))  # that `restore` starts from, too
+            watched = cast(PosteriorMean, SimpleNamespace(posterior_mean=posterior_mean))
+            given: dict[str, Any] = {"sigma": problem.sigma, "x_0": x_0, "callback": keep_state}
+            x_1 = sample(watched, problem.op, problem.y, request.steps, **given)
+            states.append(panel(x_1, "x at t = 1: the result"))
+        return states, iterates
+
+    def _prepare(self, request: Request, folder: Path) -> _Prepared:
+        """Check the request, read the picture, and put the model in tiles."""
+        request.check(self.limits)
+        model = self.models.get(request.model)
+        mask = request.write_mask(self.limits, folder)
+        problem = request.problem(channels_of(model), self.limits, mask).to(self.models.device)
+        like = problem.op.A_adjoint(problem.y)
+        allowed = 1.2 * self.limits.megapixels * 1e6  # with a margin around the picture
+        too_large = f"the result would have more than {self.limits.megapixels:g} megapixels"
+        require(like[0, 0].numel() <= allowed, too_large, RequestError)
+        stride = getattr(model.estimator, "stride", 1)
+        # up to the command line's own tile, the command need not name one: the result is the same
+        tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
+        tiles = Tiled(model.estimator, tile, OVERLAP)
+        return _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)

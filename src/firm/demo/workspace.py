@@ -1,0 +1,85 @@
+"""The files of the page: one temporary folder for uploads, results and examples, removed when the page ends."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from firm.data import portrait
+from firm.demo.previews import save_preview
+from firm.demo.request import Trouble
+from firm.tasks import Task
+
+PREFIX = "firm-demo-"
+Example = tuple[str, str, bool, Trouble]  # file, label, whether it is clean, and what is wrong with it
+
+
+class Workspace:
+    """The temporary folder of this process.
+
+    Folders that killed processes have left behind are removed when the next page starts.
+
+    Parameters
+    ----------
+    parent
+        Where to create the folder; in the system's folder for temporary files if not given.
+    """
+
+    def __init__(self, parent: Path | None = None) -> None:
+        parent = parent or Path(tempfile.gettempdir())
+        for path in parent.glob(f"{PREFIX}*"):
+            process = path.name.removeprefix(PREFIX).partition("-")[0]
+            if process.isdecimal() and _has_ended(int(process)):
+                shutil.rmtree(path, ignore_errors=True)
+        self.root = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=parent))
+        self.cache = self.root / "gradio"  # uploads, and the copies of results that visitors see
+        self.cache.mkdir()
+
+    @contextmanager
+    def results(self) -> Iterator[Path]:
+        """Make a folder for the files of one request and remove it once they have been handed over."""
+        with tempfile.TemporaryDirectory(dir=self.root, prefix="request-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+
+    def remove(self) -> None:
+        """Remove the folder and everything in it."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def _has_ended(process: int) -> bool:
+    """Whether a process is known to run no longer; asking works on POSIX only, elsewhere it would end the process."""
+    if os.name != "posix":
+        return False
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)  # a process that this user may not ask does run
+    return False
+
+
+def make_examples(folder: Path) -> list[Example]:
+    """Write the bundled portrait, clean and with each kind of trouble, to `folder`; the same pictures every time."""
+    x = portrait()
+    noisy = Task("denoising").measure(x, seed=1)[1]
+    blurred = Task("deblurring", sigma=0.01).measure(x, seed=1)[1]
+    small = Task("super-resolution", sigma=0.01, filter="bicubic").measure(x, seed=1)[1]
+    op, _ = Task("random-inpainting", missing=0.5).measure(x, seed=1)
+    seen = op.A(torch.ones_like(x)) > 0
+    pixels = torch.where(seen, x.clamp(min=-0.98), -1.0)  # only missing pixels may be black
+    made: list[tuple[str, str, torch.Tensor, bool, Trouble]] = [
+        ("portrait", "Clean", x, True, "noise"),
+        ("portrait-noisy", "Noisy", noisy, False, "noise"),
+        ("portrait-blurred", "Blurred", blurred, False, "blur"),
+        ("portrait-small", "Small", small, False, "small"),
+        ("portrait-scratched", "To paint on", x, False, "holes"),
+        ("portrait-pixels", "Pixels lost", pixels, False, "pixels"),
+    ]
+    folder.mkdir(exist_ok=True)
+    return [
+        (save_preview(folder / f"{name}.png", image), label, clean, trouble)
+        for name, label, image, clean, trouble in made
+    ]

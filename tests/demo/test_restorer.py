@@ -1,0 +1,197 @@
+"""What stands behind the page: results, progress, canceling, files."""
+
+import json
+import os
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from firm.data.picture import read_picture
+from firm.demo.jobs import CanceledError, Progress, RunningJobs
+from firm.demo.previews import enlarged, painted, save_heat_map, shrunk
+from firm.demo.request import RequestError
+from firm.demo.restorer import STEPS_COMPARED
+from firm.demo.results import score_table, summary
+from firm.demo.workspace import PREFIX, Workspace
+
+
+def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
+    outcome = restorer.restore(ask(clean=True, noise=20.0, samples=3), Progress(), tmp_path)
+    files = outcome.files
+    for path in (*(files[name] for name in ("before", "after", "mean", "heat_map")), *outcome.samples):
+        with Image.open(path) as picture:
+            assert min(picture.size) >= 40
+    assert len(outcome.samples) == 3
+    assert read_picture(files["png8"]).shape == (3, 40, 48)
+    assert Path(files["png16"]).read_bytes()[24] == 16  # bits, in the header of a PNG
+    about = json.loads(Path(files["settings"]).read_text())
+    assert about == outcome.settings
+    assert about["network calls"] == 3 * 2 * 2
+    assert about["noise (gray levels)"] == pytest.approx(20, abs=0.01)
+    assert set(about["scores"]) == {"psnr", "ssim", "lpips"}
+    assert "12 network calls" in summary(outcome)
+
+
+def test_a_damaged_picture_has_no_scores_and_one_sample_no_uncertainty(ask, restorer, tmp_path):
+    outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)
+    assert outcome.settings["scores"] == {}
+    assert outcome.samples == []
+    assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
+    assert outcome.notes == ["the model was not trained for deblurring"]
+    assert "Note: the model was not trained for deblurring." in summary(outcome)
+
+
+def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restorer, tmp_path):
+    with Image.open(ask().picture) as picture:
+        picture.convert("L").save(tmp_path / "gray.png")
+        clear = picture.convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(clear.size))
+    clear.save(tmp_path / "clear.png")
+    outcome = restorer.restore(ask(picture=tmp_path / "gray.png", clean=True, noise=20.0), Progress(), tmp_path)
+    with Image.open(outcome.files["png8"]) as picture:
+        assert picture.mode == "L"
+    assert "psnr" in outcome.settings["scores"]
+    outcome = restorer.restore(ask(picture=tmp_path / "clear.png", noise=20.0), Progress(), tmp_path)
+    with Image.open(outcome.files["png8"]) as picture:
+        assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
+    assert Path(outcome.files["png16"]).read_bytes()[25] == 6  # the kind of PNG: color with transparency
+
+
+@pytest.mark.parametrize("name", ["n" * 250 + ".png", "ü" * 125 + ".jpg", "line\nbreak.png", "", "."])
+def test_any_name_of_a_file_makes_names_of_results(ask, restorer, tmp_path, name):
+    outcome = restorer.restore(ask(name=name), Progress(), tmp_path)
+    for path in map(Path, outcome.files.values()):
+        assert path.is_file()
+        assert path.name.isprintable()
+
+
+def test_progress_counts_the_network_calls_of_the_result_and_tells_the_time_left(ask, restorer, tmp_path):
+    reports = []
+    progress = Progress(lambda *report: reports.append(report))
+    outcome = restorer.restore(ask(steps=3, samples=2), progress, tmp_path)
+    assert [done for done, _, _ in reports] == list(range(0, 13, 2))  # K = 2, and both samples go together
+    assert {total for _, total, _ in reports} == {outcome.settings["network calls"]} == {12}
+    assert reports[0][2] == reports[1][2] == "step 1 of 3"  # the first call tells nothing about the others
+    assert reports[-2][2].startswith("step 3 of 3, about ")
+    assert reports[-2][2].endswith(" s left")
+
+
+def test_tiles_and_batches_count_as_parts_of_network_calls(ask, restorer, tmp_path):
+    Image.new("RGB", (700, 400), (90, 120, 30)).save(tmp_path / "wide.png")
+    reports = []
+    request = ask(picture=tmp_path / "wide.png", noise=10.0, steps=1, samples=2)  # one sample at a time, in two tiles
+    outcome = restorer.restore(request, Progress(lambda *report: reports.append(report)), tmp_path)
+    assert [done for done, _, _ in reports] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
+    assert outcome.settings["network calls"] == reports[-1][1] == 4
+    assert reports[4][2].startswith("step 2 of 2, about ")
+
+
+def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
+    jobs, calls = RunningJobs(), []
+
+    def report(done, total, line):
+        calls.append(done)
+        if done == 3:
+            assert jobs.cancel("visitor") == 1
+
+    with jobs.start("visitor") as canceled, jobs.start("somebody else") as other:
+        with pytest.raises(CanceledError):
+            restorer.restore(ask(steps=20), Progress(report, canceled), tmp_path)
+        assert calls == [0, 1, 2, 3]
+        assert not other.is_set()
+    assert jobs.cancel("visitor") == 0
+    restorer.restore(ask(), Progress(), tmp_path)  # the next one's turn comes
+
+
+def test_a_visitor_who_cancels_need_not_wait_for_the_one_before(ask, restorer, tmp_path):
+    stop = threading.Event()
+    with restorer.turn(Progress()):
+        threading.Timer(0.2, stop.set).start()
+        start = time.monotonic()
+        with pytest.raises(CanceledError):
+            restorer.restore(ask(), Progress(canceled=stop), tmp_path)
+    assert time.monotonic() - start < 1.5
+
+
+def test_only_offered_models_are_loaded(ask, restorer, tmp_path):
+    with pytest.raises(RequestError, match="there is no model '/etc/passwd' here: tiny"):
+        restorer.restore(ask(model="/etc/passwd"), Progress(), tmp_path)
+
+
+def test_more_steps_trade_distortion_for_perception_on_the_same_picture(ask, restorer, tmp_path):
+    rows, plot = restorer.compare_steps(ask(clean=True, noise=20.0), Progress(), tmp_path)
+    assert [(row["N"], row["calls"]) for row in rows] == [(N, 2 * N) for N in STEPS_COMPARED]
+    assert Path(plot).is_file()
+    first, last = (read_picture(rows[i]["picture"][0]) for i in (0, -1))
+    assert not torch.equal(first, last)
+    rows, plot = restorer.compare_steps(ask(noise=20.0), Progress(), tmp_path)
+    assert plot is None
+    assert not any("psnr" in row for row in rows)
+
+
+def test_the_table_of_scores_has_them_where_they_are_known():
+    assert score_table(["N"], [(["1"], {"psnr": 30.123, "lpips": 0.1})]).splitlines() == [
+        "| N | PSNR, dB ↑ | SSIM ↑ | LPIPS ↓ |", "| --- | --- | --- | --- |", "| 1 | 30.12 | - | 0.100 |"
+    ]  # fmt: skip
+    assert score_table(["N"], [(["1"], {})]) == "| N |\n| --- |\n| 1 |"
+    assert score_table([""], []) == ""
+
+
+def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
+    request = ask(clean=True, noise=20.0, steps=3)
+    states, iterates = restorer.trajectory(request, Progress(), tmp_path, 2)
+    assert [caption for _, caption in states] == [
+        "x at t = 0: noise", "x at t = 0.33", "x at t = 0.67", "x at t = 1: the result"
+    ]  # fmt: skip
+    assert [caption for _, caption in iterates] == ["x, k = 1", "z, k = 1", "x, k = 2", "z, k = 2"]
+    outcome = restorer.restore(request, Progress(), tmp_path)
+    assert torch.equal(read_picture(states[-1][0]), read_picture(outcome.files["png8"]))
+    assert not torch.equal(read_picture(iterates[0][0]), read_picture(iterates[1][0]))
+    assert len({path for path, _ in states + iterates}) == 8
+    with pytest.raises(RequestError, match="at most 10 steps"):
+        restorer.trajectory(replace(request, steps=11), Progress(), tmp_path, 1)
+
+
+def test_the_heat_maps_scale_is_in_gray_levels(tmp_path):
+    std = torch.full((1, 3, 20, 30), 2 / 255)
+    assert save_heat_map(tmp_path / "map.png", std) == pytest.approx(1.0)
+    with Image.open(tmp_path / "map.png") as drawn:
+        assert drawn.width > 500
+
+
+def test_large_pictures_are_shown_smaller_and_small_measurements_as_squares():
+    assert shrunk(torch.zeros(1, 3, 4000, 1000)).shape == (1, 3, 1600, 400)
+    small = torch.tensor([[[[0.0, 1.0]]]])
+    assert enlarged(small, (2, 4)).tolist() == [[[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]]]
+
+
+def test_what_is_painted_is_where_a_layer_is_not_clear(tmp_path):
+    layer = np.zeros((6, 8, 4), np.uint8)
+    layer[2:4, 5] = (255, 0, 0, 128)
+    Image.fromarray(layer).save(tmp_path / "layer.png")
+    Image.fromarray(np.zeros((6, 8, 4), np.uint8)).save(tmp_path / "clear.png")
+    mask = painted([(tmp_path / "layer.png").read_bytes(), (tmp_path / "clear.png").read_bytes()])
+    assert np.argwhere(mask).tolist() == [[2, 5], [3, 5]]
+    assert painted([(tmp_path / "clear.png").read_bytes()]) is None
+    assert painted([]) is None
+
+
+def test_temporary_files_go_after_a_request_at_the_end_and_after_a_crash(tmp_path):
+    left = tmp_path / f"{PREFIX}999999999-x"
+    left.mkdir()
+    mine = tmp_path / f"{PREFIX}{os.getpid()}-y"
+    mine.mkdir()
+    workspace = Workspace(tmp_path)
+    assert not left.exists()
+    assert mine.exists()
+    with workspace.results() as folder:
+        (folder / "result.png").write_bytes(b"x")
+    assert not folder.exists()
+    workspace.remove()
+    assert not workspace.root.exists()
