@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import firm
+from firm._flow import weighted_loss
 from firm.operators import Identity
 
 
@@ -112,7 +113,7 @@ def test_balanced_loss_makes_all_times_count_alike():
     t = firm.stratified_times(64, generator=torch.Generator().manual_seed(0))
     z = (x_1 + (1 - t)[:, None, None, None]).requires_grad_()  # error falls by 10^4 towards t = 1
     balance = firm.TimeBalance()
-    firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t, balance=balance).backward()
+    firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t, weights=balance).backward()
     share = (z.grad * (z - x_1)).flatten(1).sum(1).detach()  # of each sample in the loss
     assert float(share.max() / share.min()) < 4
     assert "error" in balance.state_dict()
@@ -126,3 +127,16 @@ def test_strata_come_in_random_order():
     orders = [row.tolist() for row in strata]
     assert all(order != sorted(order) for order in orders)
     assert len({tuple(order) for order in orders}) == 4
+
+
+def test_the_paper_sums_over_the_pixels_where_we_average():
+    x_1, x_0, z = torch.randn(3, 2, 1, 4, 4)
+    t = torch.tensor([0.3, 0.97])
+    mean, total = (firm.velocity_loss(Constant(z), Identity(), x_1, x_1, x_0, t, reduction=r) for r in ("mean", "sum"))
+    torch.testing.assert_close(total, 16 * mean)
+
+
+def test_uniform_weights_are_the_plain_mean():
+    error, t = torch.tensor([1.0, 5.0]), torch.tensor([0.1, 0.9])
+    assert weighted_loss(error, t, "uniform") == 3
+    torch.testing.assert_close(weighted_loss(error, t), (firm.omega(t) * error).mean())

@@ -66,7 +66,7 @@ for _ in range(STEPS):
     x_1 = discs(16)
     op, y = measure(x_1)
     t = firm.stratified_times(len(x_1), generator=generator)
-    loss = firm.velocity_loss(model, op, x_1, y, torch.randn(x_1.shape, generator=generator), t, balance=balance)
+    loss = firm.velocity_loss(model, op, x_1, y, torch.randn(x_1.shape, generator=generator), t, weights=balance)
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)

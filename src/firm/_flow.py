@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Generator, Tensor
@@ -52,7 +53,8 @@ def stratified_times(
     return t_min + (t_max - t_min) * position
 
 
-Weights = Callable[[Tensor, Tensor], Tensor]  # times (B,) and errors (B,) to the weights of the samples, (B,)
+Weights = Literal["omega", "uniform"] | Callable[[Tensor, Tensor], Tensor]  # a callable takes (t, error), both (B,)
+Reduction = Literal["mean", "sum"]
 
 
 def velocity_error(
@@ -65,16 +67,38 @@ def velocity_error(
     *,
     sigma: float | Tensor | None = None,
     tau_min: float = TAU_MIN,
+    reduction: Reduction = "mean",
 ) -> Tensor:
-    """Lines 4 to 7 of Algorithm 1: the squared error of each sample's velocity, (B,).
+    """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
 
-    It is averaged over the entries of an image, where the paper sums, so that clipping does not depend on its size.
+    See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
     """
     x_t = interpolate(x_0, x_1, t)
     z = model.posterior_mean(op, x_t, t, y, sigma=sigma, check=False)
     scale = per_sample(tau(t, tau_min), x_t)
     v, v_target = (z - x_t) / scale, (x_1 - x_t) / scale
-    return (v - v_target).square().flatten(1).mean(1)
+    squares = (v - v_target).square().flatten(1)
+    return squares.sum(1) if reduction == "sum" else squares.mean(1)
+
+
+def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min: float = TAU_MIN) -> Tensor:
+    """Line 8 of Algorithm 1: the mean of the samples' errors (B,) at times `t` (B,), weighted; a scalar.
+
+    Training calls exactly this function, whatever its objective.
+
+    Parameters
+    ----------
+    error, t
+        Error and time of every sample, (B,), as from `velocity_error`.
+    weights
+        "omega" is the paper's omega(t) (equation (23)), "uniform" weighs all samples alike, and a callable such as
+        `firm.TimeBalance` returns weights (B,) from (t, error).
+    tau_min
+        Floor of the time scale in omega(t).
+    """
+    if callable(weights):
+        return (weights(t, error) * error).mean()
+    return (omega(t, tau_min) * error).mean() if weights == "omega" else error.mean()
 
 
 def velocity_loss(
@@ -87,7 +111,8 @@ def velocity_loss(
     *,
     sigma: float | Tensor | None = None,
     tau_min: float = TAU_MIN,
-    balance: Weights | None = None,
+    weights: Weights = "omega",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
@@ -103,9 +128,11 @@ def velocity_loss(
         Times, (B,), see `stratified_times`.
     tau_min
         Floor of the time scale.
-    balance
-        Weights in place of the paper's omega(t): a `firm.TimeBalance`.
+    weights
+        How the samples are weighted, see `weighted_loss`.
+    reduction
+        "sum" adds the squares of an image's pixels, as the paper does; "mean" averages them, so that clipping the
+        gradient's norm does not depend on the size of the images.
     """
-    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min)
-    weight = omega(t, tau_min) if balance is None else balance(t, error)
-    return (weight * error).mean()
+    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min, reduction=reduction)
+    return weighted_loss(error, t, weights, tau_min)

@@ -97,7 +97,9 @@ def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
         x_0 = torch.randn(BATCH, 2, generator=generator)
         y, t = toy.measure(x_1, generator), stratified_times(BATCH, generator=generator)
         x_1, x_0, y, t = (v.to(device) for v in (x_1, x_0, y, t))
-        loss = velocity_loss(warm if step < WARM_START * steps else model, op, x_1, y, x_0, t, balance=balance)
+        loss = velocity_loss(
+            warm if step < WARM_START * steps else model, op, x_1, y, x_0, t, weights=balance or "omega"
+        )
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -14,7 +14,7 @@ LIMIT = 100.0  # times the mean: far above what tasks of one mixture differ by
 class TimeBalance(nn.Module):
     """Weights that make every part of the path count equally: 1 / (running mean of the error in its time bin).
 
-    Used in place of `omega` in `velocity_loss` ("balanced"). The mean should remember many batches: one over few
+    Used in place of omega(t) in `weighted_loss` ("balanced"). The mean should remember many batches: one over few
     samples follows the errors it divides, and large errors lose their weight (a variant that forgot quickly at first,
     and started anew with the solver, ended 2.5 dB lower after 300 steps at 16x16). The means are a buffer: saved,
     restored and moved with the training state.
