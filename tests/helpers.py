@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm.operators.repeated import repeated
+from firm.operators.compose import repeated
 from firm.tasks._blurs import valid_blur
 
 

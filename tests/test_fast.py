@@ -14,7 +14,7 @@ from firm.acceleration import _fast, graphs, recordings, replay
 from firm.acceleration._fast import FastFirm, FastNetwork, has_bf16
 from firm.acceleration.recordings import structure
 from firm.networks import PriorUNet
-from firm.operators.repeated import repeated
+from firm.operators.compose import repeated
 from firm.tasks._blurs import valid_blur
 
 

@@ -10,7 +10,7 @@ import firm
 from firm import _restore
 from firm._sampling import noise_like
 from firm.operators import Fourier, Identity, Mask, from_functions, random_mask
-from firm.operators.repeated import repeated
+from firm.operators.compose import repeated
 
 
 class Recorder(nn.Module):

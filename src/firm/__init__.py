@@ -1,10 +1,16 @@
 """FIRM: flow-based imaging via regularized minimization. Restores images from y = A x + noise in a few steps."""
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from firm._util import interrupt as _interrupt  # noqa: F401 (before torch, for Ctrl-C while the command loads it)
 
+__version__ = "0.1.0"
+
+# The public surface, loaded when first used: `firm --version` needs no torch. Type checkers read these lines as Python,
+# `_SURFACE` reads them as text: a name stands here and nowhere else.
 if TYPE_CHECKING:
     from firm import acceleration as acceleration
     from firm import baselines as baselines
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
     from firm._posterior_mean import posterior_mean as posterior_mean
     from firm._restore import Restoration as Restoration
     from firm._restore import restore as restore
+    from firm._sampling import prepare as prepare
     from firm._sampling import sample as sample
     from firm.acceleration import fast as fast
     from firm.networks import UNet as UNet
@@ -40,38 +47,18 @@ if TYPE_CHECKING:
     from firm.tasks import Task as Task
     from firm.training.balance import TimeBalance as TimeBalance
 
-__version__ = "0.1.0"
-
-# The public surface, loaded when first used: `firm --version` and `firm reproduce list` need no torch.
-_NAMES = {
-    "_flow": ("interpolate", "omega", "stratified_times", "tau", "velocity_loss"),
-    "_model": ("Firm", "Solver", "bundled", "load", "load_network"),
-    "_posterior_mean": ("flow_only", "posterior_mean"),
-    "_restore": ("Restoration", "restore"),
-    "_sampling": ("sample",),
-    "acceleration": ("fast",),
-    "networks": ("UNet",),
-    "operators": ("data_consistency",),
-    "restoration.advice": ("advice",),
-    "restoration.tiling": ("tiled",),
-    "tasks": ("Task",),
-    "training.balance": ("TimeBalance",),
-}
-_PACKAGES = (
-    "acceleration", "baselines", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration",
-    "tasks", "training",
-)  # fmt: skip
-_MODULES = {name: module for module, names in _NAMES.items() for name in names}
-__all__ = [*_MODULES, *_PACKAGES]
+_LINES = re.findall(r"^    from (\S+) import (\w+) as \2$", Path(__file__).read_text(encoding="utf-8"), re.MULTILINE)
+_SURFACE = {name: module for module, name in _LINES}
+__all__ = [*_SURFACE]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name not in _SURFACE:
+        raise AttributeError(f"module 'firm' has no attribute {name!r}")
+    if _SURFACE[name] == "firm":
         return import_module(f"firm.{name}")
-    if name in _MODULES:
-        return globals().setdefault(name, getattr(import_module(f"firm.{_MODULES[name]}"), name))
-    raise AttributeError(f"module 'firm' has no attribute {name!r}")
+    return globals().setdefault(name, getattr(import_module(_SURFACE[name]), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_PACKAGES, *_MODULES})
+    return sorted({*globals(), *_SURFACE})

@@ -9,6 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
+from firm._util.checks import require
 from firm.operators.base import LinearOperator, per_sample
 
 T_MIN, T_MAX, TAU_MIN = 1e-3, 0.995, 0.1  # Table 7, "Hyperparameters"
@@ -43,10 +44,10 @@ def stratified_times(
 
     Draw the times of many batches at once and slice them, and the strata are covered across batches too.
     """
-    if n < 1 or strata < 1 or not 0 <= t_min < t_max < 1:
-        raise ValueError(
-            f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}"
-        )
+    require(
+        n >= 1 and strata >= 1 and 0 <= t_min < t_max < 1,
+        f"stratified_times: need n, strata >= 1 and 0 <= t_min < t_max < 1, got {n}, {strata}, {t_min}, {t_max}",
+    )
     runs = -(-n // strata)
     order = torch.rand(runs, strata, generator=generator).argsort(dim=1).flatten()[:n]
     position = (order + torch.rand(n, generator=generator)) / strata
@@ -74,7 +75,7 @@ def velocity_error(
     See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
     """
     x_t = interpolate(x_0, x_1, t)
-    z = model.posterior_mean(op, x_t, t, y, sigma=sigma, check=False)
+    z = model.posterior_mean(op, x_t, t, y, sigma=sigma)
     scale = per_sample(tau(t, tau_min), x_t)
     v, v_target = (z - x_t) / scale, (x_1 - x_t) / scale
     squares = (v - v_target).square().flatten(1)

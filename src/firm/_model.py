@@ -6,17 +6,18 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from firm._model_file import network, read, write
-from firm._posterior_mean import Output, coupling, flow_only, posterior_mean, vector
-from firm._sampling import Method, evaluations
+from firm._posterior_mean import Output, flow_only, posterior_mean
+from firm._sampling import Integrator, evaluations
+from firm._util.checks import require
 from firm.networks.settings import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
@@ -31,20 +32,15 @@ class Solver:
     rho: float = 0.01
     beta: float = 0.5
     output: Output = "direct"
-    # "noise", ours: rho grows with the noise level late in the flow, see `firm._posterior_mean.coupling`
-    coupling: Literal["constant", "noise"] = field(default="constant", repr=False)
 
     def __post_init__(self) -> None:
         # They may come from a file of unknown origin.
         numbers = is_whole(self.K, 0, MOST_ITERATIONS) and is_number(self.rho) and is_number(self.beta)
-        inside = numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1
-        if not inside or self.output not in ("direct", "correction"):
-            raise ValueError(
-                f'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
-                f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}"
-            )
-        if self.coupling not in ("constant", "noise"):
-            raise ValueError(f'coupling must be "constant" or "noise", got {short(self.coupling)}')
+        require(
+            numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1 and self.output in ("direct", "correction"),
+            'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
+            f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}",
+        )
 
 
 class Firm(nn.Module):
@@ -75,40 +71,30 @@ class Firm(nn.Module):
         y: Tensor,
         *,
         sigma: float | Tensor | None = None,
-        check: bool = True,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0).
 
         `callback` sees the solver's iterates, as that of `firm.posterior_mean`.
         """
-        s, rho = self.solver, self.rho(x_t, t, sigma)
+        s = self.solver
         config: dict[str, Any] = getattr(self.estimator, "config", {})
         sigma = sigma if config.get("noise_level", False) else None
         extra = config.get("extra", ())
         if s.K == 0:
-            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=rho, extra=extra)
+            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra)
         return posterior_mean(
-            self.estimator, op, x_t, t, y, s.K, rho, s.beta,
-            output=s.output, sigma=sigma, extra=extra, callback=callback, check=check,
+            self.estimator, op, x_t, t, y, s.K, s.rho, s.beta,
+            output=s.output, sigma=sigma, extra=extra, callback=callback,
         )  # fmt: skip
 
-    def rho(self, x_t: Tensor, t: float | Tensor, sigma: float | Tensor | None) -> float | Tensor:
-        """The coupling of the data-consistency step at time `t`."""
-        if self.solver.coupling == "constant":
-            return self.solver.rho
-        if sigma is None:
-            raise ValueError("this model's solver follows the noise level: sigma must be given")
-        return coupling(self.solver.rho, vector(sigma, x_t), vector(t, x_t))
-
-    def calls(self, steps: int, method: Method = "euler") -> int:
+    def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""
-        return evaluations(steps, method) * max(self.solver.K, 1)
+        return evaluations(steps, integrator) * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
         """A hash of the weights, the network's and the solver's settings: what the results depend on."""
-        further = "" if self.solver.coupling == "constant" else self.solver.coupling  # hashes of older models stay
-        return fingerprint(self.estimator, repr(self.solver) + further)
+        return fingerprint(self.estimator, repr(self.solver))
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
         """Write one .safetensors file: the weights as `dtype`, settings and card as JSON in its metadata, a digest.
@@ -145,10 +131,11 @@ def load(
     """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
-    or a `Path`. A file that is damaged (its digest does not fit), has weights that are not finite, or settings that are
-    not valid is refused with ValueError; files of older versions have no digest (a note in the log "firm" says so).
+    or a `Path`. A file that is damaged (its digest is missing or does not fit), has weights that are not finite, or
+    settings that are not valid is refused with ValueError.
 
-    The weights come back as float32 in evaluation mode, on the CPU or on `device`, such as "cuda". `estimator` is
+    The weights come back as float32 in evaluation mode and frozen (``requires_grad`` is false), on the CPU or on
+    `device`, such as "cuda". `estimator` is
     needed only for a model saved with a network class of your own: pass the class, of the same name, or an instance, of
     any class, whose weights are replaced. (A file never says which code to run.)
     """
@@ -176,8 +163,7 @@ def load_network(
 
 def _solver(path: Path, settings: dict[str, Any]) -> Solver:
     known = {f.name for f in dataclasses.fields(Solver)}
-    if not known - {"coupling"} <= set(settings) <= known:  # older files do not name the coupling
-        raise ValueError(f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
+    require(set(settings) == known, f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
     try:
         return Solver(**settings)
     except ValueError as error:

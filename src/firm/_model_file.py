@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,13 +13,13 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
+from firm._util.checks import require
 from firm._util.files import write_atomically
 from firm._util.finite import finite
 from firm.networks import NETWORKS
-from firm.networks.settings import is_number, is_whole
+from firm.networks.settings import is_number, is_whole, short
 
 FORMAT = 1  # of the saved file; raise it when an older library could misread a newer file
-log = logging.getLogger("firm")
 
 
 def write(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.dtype) -> None:
@@ -64,10 +63,7 @@ def digest(text: str, weights: Mapping[str, Tensor]) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is saved about a network, checked, and its weights as saved.
-
-    A file of an older version has no digest. It is read all the same, with a note in the log "firm" (level INFO).
-    """
+    """What is saved about a network, checked, and its weights as saved."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
@@ -77,21 +73,12 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} cannot be read as safetensors: damaged, cut short or another format ({error})"
         ) from error
     about = _about(path, metadata)
-    _check_digest(path, metadata["firm"], about, weights)
+    original = metadata["firm"].rpartition(', "digest": "')[0] + "}"
+    require(
+        metadata["firm"] == signed(original, weights),
+        f"{path} is damaged or was changed after it was saved: its digest does not fit; copy or download it again",
+    )
     return about, weights
-
-
-def _check_digest(path: Path, text: str, about: dict[str, Any], weights: Mapping[str, Tensor]) -> None:
-    """Raise ValueError if the digest does not fit, byte by byte; where there is none, leave a note."""
-    hashes = [value for value in about.values() if isinstance(value, str) and value.startswith("sha256 ")]
-    if "digest" not in about and not hashes:  # a damaged name leaves the hash
-        log.info("%s was saved by an older version of firm, without a digest: damage to it cannot be seen", path)
-        return
-    original = text.rpartition(', "digest": "')[0] + "}"
-    if text != signed(original, weights):
-        raise ValueError(
-            f"{path} is damaged or was changed after it was saved: its digest does not fit; copy or download it again"
-        )
 
 
 def network(
@@ -106,12 +93,11 @@ def network(
         for key, value in weights.items()
     }
     for key, value in state.items():
-        if not finite(value):
-            bad = int((~value.isfinite()).sum())
-            raise ValueError(f"{path}: {bad} of the {value.numel()} weights {key!r} are NaN or infinite")
+        bad = 0 if finite(value) else int((~value.isfinite()).sum())
+        require(bad == 0, f"{path}: {bad} of the {value.numel()} weights {key!r} are NaN or infinite")
     for key, value in net.state_dict().items():
-        if key in state and value.is_floating_point() != state[key].is_floating_point():
-            raise ValueError(f"{path}: the weights do not fit {type(net).__name__}: {key} is {state[key].dtype}")
+        fits = key not in state or value.is_floating_point() == state[key].is_floating_point()
+        require(fits, f"{path}: the weights do not fit {type(net).__name__}: {key} is {state.get(key, value).dtype}")
     try:
         net.load_state_dict(state, assign=True)
     except RuntimeError as error:
@@ -126,50 +112,44 @@ def _about(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     except (KeyError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)") from error
     version: Any = about.get("format") if isinstance(about, dict) else None
-    if not is_whole(version, 1):
-        raise ValueError(f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)")
-    if version > FORMAT:
-        raise ValueError(f"{path} has format {version:.6g}, newer than this library reads ({FORMAT}): update firm")
+    require(is_whole(version, 1), f"{path} is a safetensors file, but not of a FIRM model (no valid 'firm' metadata)")
+    readable = version <= FORMAT
+    require(readable, f"{path} has format {short(version)}, newer than this library reads ({FORMAT}): update firm")
     wanted = {"estimator", "config", "card", "kind" if "kind" in about else "solver"}
-    if not wanted <= about.keys():
-        raise ValueError(f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
+    require(wanted <= about.keys(), f"{path}: its FIRM metadata is incomplete: {sorted(about)}")
     kinds = {"estimator": str, "config": dict | None, "card": dict, "solver": dict, "kind": str}
     for key in kinds.keys() & about.keys():
-        if not isinstance(about[key], kinds[key]):
-            raise ValueError(f"{path}: its FIRM metadata is not valid: {key!r} is a {type(about[key]).__name__}")
-    _check_card(path, about["card"])
-    return about
-
-
-def _check_card(path: Path, card: dict[str, Any]) -> None:
-    """Raise ValueError for entries of the wrong type that restoring uses; all others are free."""
-    valid = {
+        kind = type(about[key]).__name__
+        require(isinstance(about[key], kinds[key]), f"{path}: its FIRM metadata is not valid: {key!r} is a {kind}")
+    card = about["card"]
+    valid = {  # of the card, what restoring uses; all other entries are free
         "size": lambda v: is_whole(v, 1, 65536),
         "channels": lambda v: is_whole(v, 1, 4096),
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }
     for key in valid.keys() & card.keys():
-        if not valid[key](card[key]):
-            raise ValueError(f"{path}: the card of the model is not valid: {key!r} is {str(card[key])[:60]!r}")
+        shown = repr(str(card[key])[:60])
+        require(valid[key](card[key]), f"{path}: the card of the model is not valid: {key!r} is {shown}")
+    return about
 
 
 def _is_task(entry: Any) -> bool:
     return isinstance(entry, str) or (isinstance(entry, dict) and isinstance(entry.get("name"), str))
 
 
-def _build(path: Path, about: dict[str, Any], own: type[nn.Module] | None) -> nn.Module:
-    """A network of the saved kind, or of the user's `own` class; ours without memory for its weights yet."""
+def _build(path: Path, about: dict[str, Any], custom: type[nn.Module] | None) -> nn.Module:
+    """A network of the saved kind, or of the user's `custom` class; ours without memory for its weights yet."""
     name, config = about["estimator"], about["config"] or {}
     how = f"load(path, estimator={name}), or --network file.py:{name} on the command line"
-    if own is None and name not in NETWORKS:
-        raise ValueError(f"{path} was saved with the network class {name!r}: name it, {how}")
-    if own is not None and own.__name__ != name:  # its file may be another: it may have been moved
+    known = custom is not None or name in NETWORKS
+    require(known, f"{path} was saved with the network class {name!r}: name it, {how}")
+    if custom is not None and custom.__name__ != name:  # its file may be another: it may have been moved
         wanted = "leave estimator= or --network out" if name in NETWORKS else f"name that one, {how}"
-        raise ValueError(f"{path} was saved with the network class {name!r}, not with {own.__name__!r}: {wanted}")
+        raise ValueError(f"{path} was saved with the network class {name!r}, not with {custom.__name__!r}: {wanted}")
     try:
-        if own is not None:
-            return own(**config)
+        if custom is not None:
+            return custom(**config)
         with torch.device("meta"):
             return NETWORKS[name](**config)
     except Exception as error:  # whatever a class makes of settings it was not written for

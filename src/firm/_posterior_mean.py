@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.operators.base import LinearOperator, data_consistency
 
 Output = Literal["direct", "correction"]
@@ -25,7 +26,6 @@ class PosteriorMean(Protocol):
         y: Tensor,
         *,
         sigma: float | Tensor | None = None,
-        check: bool = True,
     ) -> Tensor:
         """Estimate the clean images, (B, ...), at state `x_t` and time `t`, a float or (B,)."""
         ...
@@ -45,7 +45,6 @@ def posterior_mean(
     sigma: float | Tensor | None = None,
     extra: Sequence[str] = (),
     callback: Callable[[int, Tensor, Tensor], None] | None = None,
-    check: bool = True,
 ) -> Tensor:
     """Estimate E[x_1 | x_t, y] by K steps of half-quadratic splitting (Algorithm 3), differentiable throughout.
 
@@ -69,18 +68,18 @@ def posterior_mean(
         What the network sees in addition to the paper's inputs, see `firm.UNet`: "previous", "context", "iteration".
     callback
         Called with (k + 1, x^{k+1}, z^{k+1}) after every iteration.
-    check
-        Check y and rho before the first solve (see `data_consistency`).
+
+    Returns
+    -------
+    The estimate z^K, in the shape of `x_t`. The measurements are trusted: `firm.prepare` is what checks them.
     """
-    if K < 1:
-        raise ValueError(f"posterior_mean: K must be at least 1, got {K} (flow_only is the variant without the solver)")
-    if not 0 <= beta <= 1:
-        raise ValueError(f"posterior_mean: beta must be in [0, 1], got {beta}")
+    require(K >= 1, f"posterior_mean: K must be at least 1, got {K} (flow_only is the variant without the solver)")
+    require(0 <= beta <= 1, f"posterior_mean: beta must be in [0, 1], got {beta}")
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     z = x_t
-    context = measured(op, y, x_t, rho, check=check) if "context" in extra else ()
+    context = _context(op, y, x_t, rho) if "context" in extra else ()
     for k in range(K):
-        x = data_consistency(op, z, y, rho, check=check and k == 0)
+        x = data_consistency(op, z, y, rho)
         z_hat = _estimate(estimator, x, x_t, t, sigma, output, extra, z, context, k)
         z = torch.lerp(x, z_hat.to(x.dtype), beta)  # (1 - beta) x + beta z_hat, in one kernel
         if callback is not None:
@@ -105,36 +104,25 @@ def flow_only(
     `rho` is used for the context only, in networks that see it.
     """
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
-    context = measured(op, y, x_t, rho, check=False) if "context" in extra else ()
-    return _estimate(estimator, op.A_adjoint(y), x_t, t, sigma, output, extra, x_t, context, 0)
+    context = _context(op, y, x_t, rho) if "context" in extra else ()
+    with torch.autocast(y.device.type, enabled=False):  # a user's A' would be rounded to bfloat16
+        Aty = op.A_adjoint(y)
+    return _estimate(estimator, Aty, x_t, t, sigma, output, extra, x_t, context, 0)
 
 
-def measured(
-    op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor, *, check: bool = True
-) -> tuple[Tensor, Tensor]:
+def _context(op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
     """What was measured, and where: (A'A + rho I)^-1 A'y and the answer to a constant image, with A 1 in place of y."""
     zero, one = torch.zeros_like(like), torch.ones_like(like)
-    seen = data_consistency(op, zero, y, rho, check=check)
-    return seen, data_consistency(op, zero, op.A(one), rho, check=False)
-
-
-LARGEST_RHO = 10.0  # late in the flow, where the state says more than noisy measurements
-
-
-def coupling(rho: float, sigma: Tensor, t: Tensor) -> Tensor:
-    """rho_t = max(rho, sigma^2 / nu^2), nu^2 = (1 - t)^2 / (t^2 + (1 - t)^2), at most 10; all (B,).
-
-    nu^2 is the variance of x_1 given x_t for images of a standard normal distribution, so that sigma^2 / nu^2 weighs
-    measurements and flow as a Gaussian posterior does. Early in the flow it is below the paper's constant `rho`.
-    """
-    return (sigma**2 * (t**2 + (1 - t) ** 2) / (1 - t) ** 2).clamp(rho, LARGEST_RHO)
+    with torch.autocast(y.device.type, enabled=False):  # a user's A would be rounded to bfloat16
+        Aone = op.A(one)
+    return data_consistency(op, zero, y, rho), data_consistency(op, zero, Aone, rho)
 
 
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
     """One value per sample of `x` (B, ...), as a tensor (B,)."""
     value = torch.as_tensor(value, dtype=x.dtype, device=x.device)
-    if value.ndim and value.shape != (len(x),):
-        raise ValueError(f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
+    fits = value.ndim == 0 or value.shape == (len(x),)
+    require(fits, f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
     return value.expand(len(x))
 
 
@@ -151,13 +139,12 @@ def _estimate(
     k: int,
 ) -> Tensor:
     """R_theta of equation (78), Appendix B.2; images first, then a number for each sample."""
-    if output not in ("direct", "correction"):
-        raise ValueError(f'output must be "direct" or "correction", got {output!r}')
+    require(output in ("direct", "correction"), f'output must be "direct" or "correction", got {output!r}')
     images = [x, x_t, *([z] if "previous" in extra else []), *context]
     scalars = [t] if sigma is None else [t, sigma]
     if "iteration" in extra:
         scalars.append(torch.full_like(t, k))
     r = estimator(*images, *scalars)
-    if r.shape != x.shape:  # it would be broadcast
-        raise ValueError(f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")
+    same = r.shape == x.shape  # or it would be broadcast
+    require(same, f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")
     return r if output == "direct" else x + r

@@ -12,14 +12,15 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
-from firm._posterior_mean import vector
-from firm._sampling import Method, as_measurement, check_noise_level, noise_like, require_count, require_real, sample
+from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare, require_count
+from firm._util.seeds import require_seed
 from firm._util.text import counted
-from firm.operators.base import LinearOperator, require_operator
-from firm.operators.repeated import repeated
-from firm.operators.scale import warn_of_scale
+from firm.operators.base import LinearOperator
+from firm.operators.compose import repeated
+from firm.operators.scale import norm_number
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
+SMALLEST_NORM, LARGEST_NORM = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
 AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this size, so that memory stays bounded
 
 
@@ -50,22 +51,23 @@ def restore(
     seed: int = 0,
     *,
     sigma: float | Tensor | None = None,
-    method: Method = "euler",
+    integrator: Integrator = "euler",
     keep: bool = True,
     on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
-    depend on how many there are. Measurements, noise level and result are checked as in `sample`; a warning says if the
-    norm of A is far from 1, sigma is larger than any image, or y was simulated with the noise that `seed` draws.
+    depend on how many there are. Input and result are checked as in `sample`, on a GPU after all work is queued; a
+    warning says if the norm of A is far from 1, sigma is larger than any image, or y was simulated with the noise that
+    `seed` draws.
 
     Parameters
     ----------
-    model, op, y, steps, sigma, method
+    model, op, y, steps, sigma, integrator
         As in `sample`.
     samples, seed
-        How many to draw, and from which starting noise.
+        How many to draw, and from which starting noise: a whole number from 0 to 2^32 - 1.
     keep
         If false, the samples are not kept: mean and standard deviation are updated as they are drawn, and memory does
         not grow with their number.
@@ -73,28 +75,25 @@ def restore(
         Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
     require_count("restore: samples", samples)
-    if not hasattr(seed, "__index__"):
-        raise ValueError(f"restore: seed must be a whole number, got {seed!r}")
-    require_operator(op)
-    y = as_measurement(model, y)
-    check_noise_level(sigma)
-    start = time.perf_counter()
-    generator = Generator().manual_seed(seed)
-    like = op.A_adjoint(y)
-    require_real(op, like)
-    warn_of_scale(op, like, sigma)
+    generator = Generator().manual_seed(require_seed(seed))
+    start, away = time.perf_counter(), 0.0
+    given = prepare(model, op, y, sigma)
+    check_scale(given)
+    y, Aty = given.y, given.Aty
+    many = repeated(op, len(Aty))
     drawn: list[Tensor] = []
-    spread, away, first = _Spread(), 0.0, 0
-    for n in batches(like, samples):
-        x_0 = torch.cat([noise_like(like, generator) for _ in range(n)])
+    spread, first = _Spread(), 0
+    for n in batches(Aty, samples):
+        x_0 = torch.cat([noise_like(Aty, generator) for _ in range(n)])
         if first == 0:
-            warn_of_seed(y, x_0, seed)
-        many = y.repeat(n, *[1] * (y.ndim - 1))
-        level = None if sigma is None else vector(sigma, like).repeat(n)
-        x = sample(model, repeated(op, len(like)), many, steps, sigma=level, method=method, x_0=x_0)
-        if like.is_cuda:
-            torch.cuda.synchronize(like.device)
-        for i, one in enumerate(x.split(len(like)), start=first):
+            check_seed(given, x_0, seed)
+        runs = y.repeat(n, *[1] * (y.ndim - 1))
+        level = None if given.sigma is None else given.sigma.repeat(n)
+        x = integrate(model, many, runs, x_0, steps, sigma=level, integrator=integrator)
+        given.check_result(x)
+        if on_sample is not None:
+            given.settle()  # nobody is shown what is not finite
+        for i, one in enumerate(x.split(len(Aty)), start=first):
             if keep:
                 drawn.append(one)
             else:
@@ -104,34 +103,55 @@ def restore(
                 on_sample(i, one)
                 away += time.perf_counter() - left
         first += n
-    nfe = samples * model.calls(steps, method)
-    if not keep:
-        seconds = time.perf_counter() - start - away
-        return Restoration(spread.first, spread.mean, spread.std(), like.new_empty(0, *like.shape), nfe, seconds)
-    stacked = torch.stack(drawn)
-    return Restoration(
-        image=stacked[0],
-        mean=stacked.mean(0),
-        std=stacked.std(0) if samples > 1 else None,
-        samples=stacked,
-        nfe=nfe,
-        seconds=time.perf_counter() - start - away,
-    )
+    stacked = torch.stack(drawn) if keep else Aty.new_empty(0, *Aty.shape)
+    several = keep and samples > 1
+    image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
+    std = stacked.std(0) if several else None if keep else spread.std()
+    given.settle()  # on a GPU it waits for all that was queued
+    nfe = samples * model.calls(steps, integrator)
+    return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away)
 
 
-def warn_of_seed(y: Tensor, x_0: Tensor, seed: int) -> None:
-    """Warn where the noise of `y` is the starting noise `x_0`: numbers of one seed, which FIRM takes as independent."""
-    values = min(y.numel(), x_0.numel())
+def check_scale(given: Prepared) -> None:
+    """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
+    sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
+
+    def judge(norm: float, level: float) -> None:
+        if norm > 0 and level > 2 * norm:
+            warnings.warn(
+                f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such "
+                "images (25 of 255 is 2 * 25 / 255)",
+                stacklevel=4,
+            )
+        if 0 < norm < SMALLEST_NORM or norm > LARGEST_NORM:
+            warnings.warn(
+                f"the norm of A is about {norm:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
+                f"levels of training are scaled): divide A, y and sigma by {norm:.3g}",
+                stacklevel=4,
+            )
+
+    given.check(lambda: torch.stack([norm_number(given.op, given.Aty), sigma.max()]), judge)
+
+
+def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
+    """Warn where the noise of y is the starting noise `x_0`: numbers of one seed, which FIRM takes as independent."""
+    y, values = given.y, min(given.y.numel(), x_0.numel())
     if values < ENOUGH or y.is_complex():
         return
-    a, b = (v.flatten()[:values].float() for v in (y, x_0))
-    found = float(F.cosine_similarity(a - a.mean(), b - b.mean(), dim=0))
-    if found > SAME_NOISE:
-        warnings.warn(
-            f"y resembles the noise that seed={seed} starts from (correlation {found:.2f}): it seems to be simulated "
-            "with the same seed, and the result will be worse than it should; pass another seed",
-            stacklevel=3,
-        )
+
+    def numbers() -> Tensor:
+        a, b = (v.flatten()[:values].float() for v in (y, x_0))
+        return F.cosine_similarity(a - a.mean(), b - b.mean(), dim=0)[None]
+
+    def judge(found: float) -> None:
+        if found > SAME_NOISE:
+            warnings.warn(
+                f"y resembles the noise that seed={seed} starts from (correlation {found:.2f}): it seems to be "
+                "simulated with the same seed, and the result will be worse than it should; pass another seed",
+                stacklevel=4,
+            )
+
+    given.check(numbers, judge)
 
 
 def batches(like: Tensor, samples: int) -> list[int]:

@@ -1,18 +1,24 @@
-"""Algorithm 2: from Gaussian noise to a posterior sample in a few steps of the learned flow."""
+"""Algorithm 2: from Gaussian noise to a posterior sample in a few steps of the learned flow.
+
+`prepare` is the one boundary: it checks what a user brings, and what lies behind it trusts that.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
 
-from firm._posterior_mean import PosteriorMean
-from firm.operators.base import LinearOperator, check_measurement, require_operator
-from firm.operators.checks import name, require_one_scale, shape
+from firm._posterior_mean import PosteriorMean, vector
+from firm._util.checks import require
+from firm.operators.base import LinearOperator, has_closed_form
+from firm.operators.checks import LARGEST, name, shape
+from firm.operators.scale import scale_numbers
+from firm.operators.testing import dot_test
 
-Method = Literal["euler", "midpoint", "heun"]
+Integrator = Literal["euler", "midpoint", "heun"]
 Generators = Generator | Sequence[Generator] | None  # a sequence holds one generator per sample
 
 
@@ -25,7 +31,7 @@ def sample(
     *,
     generator: Generators = None,
     sigma: float | Tensor | None = None,
-    method: Method = "euler",
+    integrator: Integrator = "euler",
     x_0: Tensor | None = None,
     callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:
@@ -48,64 +54,178 @@ def sample(
         independent of its batch. None uses torch's global generator.
     sigma
         Noise level of y, finite and at least 0, for models that take it: a number, or one per sample, (B,).
-    method
+    integrator
         "euler" is the paper's, with one velocity per step. "midpoint" and "heun" are second order, with two velocities
         per step (Heun's last step is an Euler step). None of them evaluates at t = 1, where the velocity is singular.
     x_0
         Start from this state instead of drawing one.
     callback
         Called with (i, t_i, x_i, z_i) at the start of every step: the state and the posterior mean estimated there.
-    """
-    require_count("sample: steps", steps)
-    if method not in ("euler", "midpoint", "heun"):
-        raise ValueError(f'sample: method must be "euler", "midpoint" or "heun", got {method!r}')
-    require_operator(op)
-    y = as_measurement(model, y)
-    check_noise_level(sigma)
-    like = op.A_adjoint(y)
-    check_measurement(op, like, y)
-    require_real(op, like)
-    require_one_scale(op, like, y, sigma)
-    x = noise_like(like, generator) if x_0 is None else x_0
-    if x.shape != like.shape:
-        raise ValueError(f"sample: x_0 has shape {tuple(x.shape)}, the images have {tuple(like.shape)}")
-    x = x.to(like.dtype)
 
-    def velocity(x: Tensor, t: float, check: bool = False) -> tuple[Tensor, Tensor]:
-        z = model.posterior_mean(op, x, t, y, sigma=sigma, check=check)
+    Returns
+    -------
+    Images in the shape of A'y, such as (B, C, H, W).
+    """
+    given = prepare(model, op, y, sigma)
+    x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
+    fits = x_0.shape == given.Aty.shape
+    require(fits, f"sample: x_0 has shape {tuple(x_0.shape)}, the images have {tuple(given.Aty.shape)}")
+    x_0 = x_0.to(given.Aty.dtype)
+    x = integrate(model, op, given.y, x_0, steps, sigma=given.sigma, integrator=integrator, callback=callback)
+    given.check_result(x)
+    given.settle()
+    return x
+
+
+@torch.no_grad()
+def integrate(
+    model: PosteriorMean,
+    op: LinearOperator,
+    y: Tensor,
+    x: Tensor,
+    steps: int,
+    *,
+    sigma: Tensor | None = None,
+    integrator: Integrator = "euler",
+    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+) -> Tensor:
+    """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device."""
+    require_count("steps", steps)
+    known = integrator in get_args(Integrator)
+    require(known, f'integrator must be "euler", "midpoint" or "heun", got {integrator!r}')
+
+    def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
+        z = model.posterior_mean(op, x, t, y, sigma=sigma)
         return (z - x) / (1 - t), z
 
     dt = 1 / steps
     for i in range(steps):
         t = i / steps
-        v, z = velocity(x, t, check=i == 0)
+        v, z = velocity(x, t)
         if callback is not None:
             callback(i, t, x, z)
-        if method == "midpoint":
+        if integrator == "midpoint":
             v, _ = velocity(x + dt / 2 * v, t + dt / 2)
-        elif method == "heun" and i < steps - 1:
+        elif integrator == "heun" and i < steps - 1:
             v_end, _ = velocity(x + dt * v, t + dt)
             v = (v + v_end) / 2
         x = x + dt * v
-    if not bool(x.isfinite().all()):
-        bad = int((~x.isfinite()).sum())
-        raise ValueError(
-            f"sample: {bad} of the {x.numel()} values of the restored images {shape(x)} are NaN or infinite: the "
-            f"network, or the data-consistency step of {name(op)}, does not cope with these measurements"
-        )
     return x
 
 
-def as_measurement(model: object, y: Tensor) -> Tensor:
-    """Measurements as `model` takes them: in the precision of its weights, float32 at least.
+class Prepared:
+    """What `prepare` returns: the measurements as a model takes them, and the checks whose numbers are still unread.
 
-    A model without weights takes float32 and float64 as they are. ValueError if they are no floats, or elsewhere.
+    Reading a number waits for the device. On a GPU the checks of values are therefore held back until `settle`, which
+    a caller calls after its work is queued: it computes their numbers and reads all of them at once. On the CPU there
+    is nothing to wait for, and every check is made where it is asked for, before the work.
+
+    Attributes
+    ----------
+    op, y
+        The operator, and its measurements in the precision of the model.
+    Aty
+        A'y, which has the shape, the type and the device of the images.
+    sigma
+        The noise level of every sample, (B,), or None.
     """
+
+    def __init__(self, op: LinearOperator, y: Tensor, sigma: float | Tensor | None) -> None:
+        self.op, self.y = op, y
+        self.Aty = op.A_adjoint(y)
+        self.sigma = None if sigma is None else vector(sigma, self.Aty)
+        self._checks: list[tuple[Callable[[], Tensor], Callable[..., None]]] = []
+
+    @property
+    def deferred(self) -> bool:
+        """Whether checks wait for `settle`."""
+        return self.y.is_cuda
+
+    def check(self, numbers: Callable[[], Tensor], judge: Callable[..., None]) -> None:
+        """Have `judge` look at `numbers`, 1-D: now on the CPU, with all others in `settle` on a GPU."""
+        self._checks.append((numbers, judge))
+        if not self.deferred:
+            self.settle()
+
+    def check_result(self, x: Tensor) -> None:
+        """Have the restored images `x` looked at: a network or a solver may fail where its input is fine."""
+
+        def judge(bad: float) -> None:
+            require(
+                bad == 0,
+                f"sample: {bad:.0f} of the {x.numel()} values of the restored images {shape(x)} are NaN or infinite: "
+                f"the network, or the data-consistency step of {name(self.op)}, does not cope with these measurements",
+            )
+
+        self.check(lambda: (~x.isfinite()).sum()[None], judge)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Make the checks that are held back; reads from the device once, and raises or warns."""
+        checks, self._checks = self._checks, []
+        found = [(numbers().double(), judge) for numbers, judge in checks]
+        values = torch.cat([numbers for numbers, _ in found]).tolist() if found else []
+        for numbers, judge in found:
+            judge(*values[: len(numbers)])
+            values = values[len(numbers) :]
+
+
+def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor | None = None) -> Prepared:
+    """Check what a user brings, once: `sample`, `restore`, the baselines and the reconstructor begin with it.
+
+    ValueError says what is wrong with an operator without A and A_adjoint, measurements that are no floats, not finite,
+    empty, on another device than the model, or of images far beyond [-1, 1], and with a noise level that is none. Where
+    conjugate gradients will solve with A and A_adjoint, `dot_test` is made of them.
+
+    Parameters
+    ----------
+    model
+        What restores, for the device and precision of its weights, if it has any.
+    op, y, sigma
+        As in `sample`.
+    """
+    require(
+        callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None)),
+        f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
+        "firm.operators.from_functions(A, A_adjoint) makes one of functions",
+    )
+    on_device = isinstance(sigma, Tensor) and sigma.is_cuda
+    if sigma is not None and not on_device:
+        _require_level(sigma)
+    given = Prepared(op, _as_measurement(model, y), sigma)
+    y, Aty = given.y, given.Aty
+    require(len(y) == len(Aty), f"{name(op)}: {len(y)} measurements {shape(y)} for {len(Aty)} images {shape(Aty)}")
+    require(
+        not Aty.is_complex(),
+        f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
+        "firm.operators.as_real(op)",
+    )
+    if on_device:
+        given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _require_level(values))
+
+    def judge_values(bad: float) -> None:
+        require(bad == 0, f"{name(op)}: {bad:.0f} values of y, shape {shape(y)}, are NaN or infinite")
+
+    def judge_scale(finite: float, largest: float, size: float, beside_noise: float) -> None:
+        wanted = "y must be a torch tensor of floats with images in [-1, 1] (for values x of 0 to 255: x / 127.5 - 1)"
+        about = f"for y of shape {shape(y)} up to {largest:.3g}"
+        require(finite, f"{name(op)}: A(A'y) is NaN or infinite {about}: {wanted}")
+        images = f"y of shape {shape(y)} belongs to images of a size of {size:.3g}"
+        require(beside_noise <= LARGEST, f"{name(op)}: {images}: {wanted}")
+
+    given.check(lambda: (~y.isfinite()).sum()[None], judge_values)
+    given.check(lambda: scale_numbers(op, Aty, y, given.sigma), judge_scale)
+    if not has_closed_form(op):
+        dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
+    return given
+
+
+def _as_measurement(model: object, y: Tensor) -> Tensor:
+    """Measurements in the precision of the model's weights, float32 at least; as they are for one without weights."""
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
-    if y.numel() == 0:
-        raise ValueError(f"y holds no measurements: its shape is {tuple(y.shape)}")
+    require(y.numel() > 0, f"y holds no measurements: its shape is {tuple(y.shape)}")
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if weight is not None and weight.device != y.device:
         raise ValueError(
@@ -119,43 +239,31 @@ def as_measurement(model: object, y: Tensor) -> Tensor:
     return y.to(torch.float64 if double else torch.float32)
 
 
-def require_real(op: LinearOperator, like: Tensor) -> None:
-    """Raise ValueError if A'y, `like`, is complex."""
-    if like.is_complex():
-        raise ValueError(
-            f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
-            "firm.operators.as_real(op)"
-        )
-
-
-def require_count(what: str, value: int) -> None:
-    """Raise ValueError unless `value` is a whole number of at least 1."""
-    if not hasattr(value, "__index__") or int(value) < 1:
-        raise ValueError(f"{what} must be a whole number of at least 1, got {value!r}")
-
-
-def check_noise_level(sigma: float | Tensor | None) -> None:
-    """Raise ValueError unless every noise level is finite and at least 0."""
-    if sigma is None:
-        return
+def _require_level(sigma: object) -> None:
+    """Raise ValueError unless `sigma`, a number or several, is finite and at least 0."""
     try:
         values = torch.as_tensor(sigma, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):
         values = torch.tensor(float("nan"))
-    if not bool(((values >= 0) & values.isfinite()).all()):
-        raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
+    valid = bool(((values >= 0) & values.isfinite()).all())
+    require(valid, f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
 
 
-def evaluations(steps: int, method: Method = "euler") -> int:
+def require_count(what: str, value: int) -> None:
+    """Raise ValueError unless `value` is a whole number of at least 1."""
+    whole = hasattr(value, "__index__") and int(value) >= 1
+    require(whole, f"{what} must be a whole number of at least 1, got {value!r}")
+
+
+def evaluations(steps: int, integrator: Integrator = "euler") -> int:
     """How many velocities `sample` evaluates; each costs K network calls."""
-    return {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[method]
+    return {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[integrator]
 
 
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
     """Standard Gaussian noise in the shape of `x`, drawn on the generator's device, or the CPU, and moved to x's."""
     if isinstance(generator, Sequence):
-        if len(generator) != len(x):
-            raise ValueError(f"{len(generator)} generators for {len(x)} samples")
+        require(len(generator) == len(x), f"{len(generator)} generators for {len(x)} samples")
         return torch.cat([noise_like(sample[None], g) for sample, g in zip(x, generator, strict=True)])
     device = generator.device if generator is not None else "cpu"
     return torch.randn(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)

@@ -22,8 +22,8 @@ from firm.operators import (
     motion_kernel,
     random_mask,
 )
-from firm.operators.grouped import group
-from firm.operators.repeated import repeated
+from firm.operators.compose import group
+from firm.operators.compose import repeated
 
 SIZES = [16, 64, 256, 1024]
 

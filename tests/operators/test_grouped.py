@@ -7,7 +7,7 @@ import torch
 from helpers import dense_solve, relative_error
 
 from firm.operators import Blur, Fourier, Identity, data_consistency, dot_test, from_functions, gaussian_kernel
-from firm.operators.grouped import group
+from firm.operators.compose import group
 
 
 class Plain:

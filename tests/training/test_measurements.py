@@ -5,7 +5,7 @@ import torch
 from helpers import dense_solve, relative_error
 
 from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency, dot_test, gaussian_kernel, random_mask
-from firm.operators.grouped import group
+from firm.operators.compose import group
 from firm.tasks import Rows, built_in
 from firm.training.config import load_config
 from firm.training.measurements import make_task, measure, split_batch

@@ -6,6 +6,18 @@ import hashlib
 
 from torch import Generator
 
+from firm._util.checks import require
+
+
+def require_seed(seed: object, error: type[Exception] = ValueError) -> int:
+    """Raise `error` unless `seed` is a whole number from 0 to 2^32 - 1.
+
+    torch's CPU generator keeps 32 bits of a seed: 2^32 would give the samples of 0, and -1 those of 2^32 - 1.
+    """
+    whole = hasattr(seed, "__index__") and 0 <= int(seed) < 2**32  # type: ignore[call-overload]
+    require(whole, f"seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {seed!r}", error)
+    return int(seed)  # type: ignore[call-overload, no-any-return]
+
 
 def generator_for(seed: int, index: int, purpose: str) -> Generator:
     """A CPU generator for one image and one purpose; torch seeds it with 32 bits, so the key is hashed to them."""

@@ -18,7 +18,7 @@ from firm.networks.estimator import Estimator
 from firm.networks.gradient_step import Step
 from firm.networks.norm_swish import NormSwish
 from firm.networks.res_unet import Level
-from firm.operators.base import LinearOperator, check_measurement, check_rho
+from firm.operators.base import LinearOperator
 
 Precision = Literal["auto", "bf16", "float32"]
 
@@ -139,17 +139,13 @@ class FastFirm(Firm):
         y: Tensor,
         *,
         sigma: float | Tensor | None = None,
-        check: bool = True,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """As of every model."""
         kind = structure(op) if recorded(x_t.device) and callback is None else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):
-            return super().posterior_mean(op, x_t, t, y, sigma=sigma, check=check, callback=callback)
-        if check:
-            check_measurement(op, x_t, y)
-            check_rho(op, self.rho(x_t, t, sigma))
+            return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback)
         t, level = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
         given = [x_t, t, y, *buffers] if level is None else [x_t, t, y, *buffers, level]
 
@@ -157,7 +153,7 @@ class FastFirm(Firm):
             x_t, t, y, *others = places
             level = None if sigma is None else others.pop()
             held = copy.deepcopy(op, {id(b): place for b, place in zip(buffers, others, strict=True)})
-            return lambda: super(FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level, check=False)
+            return lambda: super(FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level)
 
         shapes = [(tuple(v.shape), v.dtype) for v in (x_t, y)]
         return self.recordings((kind, self.solver, x_t.device, *shapes, level is None), given, work)

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from firm.acceleration.graphs import eagerly, record
-from firm.operators.base import LinearOperator
-from firm.operators.cg import waits
+from firm.operators.base import LinearOperator, synchronizes
 
 KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the one that was not used for longest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
@@ -70,7 +69,7 @@ def structure(op: LinearOperator) -> tuple[Hashable, ...] | None:
     Two with the same structure can share a graph, into which their buffers are copied. None where that is not certain
     (operators from outside the library, or that hold more than numbers) and where solving waits for the device.
     """
-    return None if waits(op) else _structure(op)
+    return None if synchronizes(op) else _structure(op)
 
 
 def _structure(op: object) -> tuple[Hashable, ...] | None:

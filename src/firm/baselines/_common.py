@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from firm._sampling import Generators, noise_like
+from firm._sampling import Generators, noise_like, prepare
 from firm.acceleration.replay import Step, replayed
-from firm.operators.base import LinearOperator, check_measurement
-from firm.operators.cg import waits
+from firm.operators.base import LinearOperator, synchronizes
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
@@ -19,10 +18,9 @@ Progress = Callable[[int, int, Tensor], None]  # (steps done, steps in all, the 
 
 def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
     """Check what every baseline is given, before any work; returns A'y, which has the shape of the images."""
-    like = op.A_adjoint(y)
-    check_measurement(op, like, y)
-    if not 0 <= sigma < float("inf"):
-        raise ValueError(f"sigma, the noise level of y, must be a number of at least 0, got {sigma}")
+    given = prepare(net, op, y, sigma)
+    given.settle()
+    like = given.Aty
     config = getattr(net, "config", None) or {}
     channels = config.get("channels")
     if channels is not None and (like.ndim != 4 or like.shape[1] != channels):
@@ -53,7 +51,7 @@ def _each(value: float | Tensor, x: Tensor) -> Tensor:
 
 def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
     """A step that solves with the operator, replayed as a graph on a GPU unless the solve waits for the device."""
-    return step if waits(op) else replayed(step, y.device)
+    return step if synchronizes(op) else replayed(step, y.device)
 
 
 def on_device(generator: Generators, device: torch.device) -> Generators:

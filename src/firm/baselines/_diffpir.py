@@ -61,7 +61,7 @@ def diffpir(
     def estimate(x: Tensor, a: Tensor) -> Tensor:
         s = ((1 - a) / a).sqrt()
         x_1 = denoiser(x / a.sqrt(), s.expand(len(x))).clamp(-1, 1)
-        return data_consistency(op, x_1, y, (weight * sigma**2 / s**2).expand(len(x)), check=False)
+        return data_consistency(op, x_1, y, (weight * sigma**2 / s**2).expand(len(x)))
 
     estimate = recorded(estimate, op, y)
     for i in range(steps):

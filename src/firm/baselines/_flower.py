@@ -59,7 +59,7 @@ def flower(
         b = y
         if drawn:  # the minimizer with noise on both terms is the sample (perturb and optimize)
             x_1, b = x_1 + sigma / rho.sqrt() * drawn[0], y + sigma * drawn[1]
-        return data_consistency(op, x_1, b, rho.expand(len(x)), check=False)
+        return data_consistency(op, x_1, b, rho.expand(len(x)))
 
     refine = recorded(refine, op, y)
     total = torch.zeros_like(like)

@@ -61,7 +61,7 @@ def ot_ode(
             v = at_time(prior, x, t)
             x_1 = (x + (1 - t) * v).detach()
             r2 = (1 - t) ** 2 / ((1 - t) ** 2 + spread * t**2)
-            u = (data_consistency(op, x_1, y, (sigma**2 / r2).expand(len(x)), check=False) - x_1) / r2
+            u = (data_consistency(op, x_1, y, (sigma**2 / r2).expand(len(x))) - x_1) / r2
             (Ju,) = torch.autograd.grad(v, x, u)
         gamma = (t / (t**2 + (1 - t) ** 2)).sqrt() if schedule == "sqrt" else 1.0
         return (x + (v + (1 - t) / t * gamma * (u + (1 - t) * Ju)) / steps).detach()

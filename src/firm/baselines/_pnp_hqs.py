@@ -47,7 +47,7 @@ def pnp_hqs(
 
     @torch.no_grad()
     def step(z: Tensor, s: Tensor) -> Tensor:
-        x = data_consistency(op, z, y, (rho / s**2).expand(len(z)), check=False)
+        x = data_consistency(op, z, y, (rho / s**2).expand(len(z)))
         return denoiser(x, s.expand(len(x)))
 
     step = recorded(step, op, y)

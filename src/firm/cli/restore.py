@@ -204,7 +204,8 @@ def restore(
 
             job = Job(
                 tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, settings=about,
-                inputs=lambda path: what.inputs(path, found.root), force=force, calibration=scale, method=integrator,
+                inputs=lambda path: what.inputs(path, found.root), force=force, calibration=scale,
+                integrator=integrator,
             )  # fmt: skip
             rows = restore_files(job, found.files, found.root, r)
     except (ProblemError, ValueError, OSError) as error:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from firm._model import Firm
-from firm._sampling import Generators, sample
-from firm._sampling import Method as Integrator
+from firm._sampling import Generators, Integrator, sample
 from firm._util.custom import custom_code
 from firm.operators import LinearOperator, data_consistency
 from firm.restoration.own_network import network_class
@@ -54,14 +53,14 @@ def plain_methods() -> list[NamedMethod]:
     return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
 
 
-def firm_method(model: Firm, steps: int, name: str = "FIRM", method: Integrator = "euler") -> NamedMethod:
-    """FIRM with N = `steps` of a `method`, as in `firm.sample`; of several models in a table, `name` tells which."""
+def firm_method(model: Firm, steps: int, name: str = "FIRM", integrator: Integrator = "euler") -> NamedMethod:
+    """FIRM with N = `steps` of an `integrator`, as in `firm.sample`; `name` tells several models in a table apart."""
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
         with custom_code(network=network_class(model)):
-            return sample(model, op, y, steps, sigma=sigma, generator=generator, method=method)
+            return sample(model, op, y, steps, sigma=sigma, generator=generator, integrator=integrator)
 
     label, fingerprint = f"{name} N={steps}", model.fingerprint()
-    if method != "euler":  # which is the paper's: its rows are called as they were
-        label, fingerprint = f"{label} {method}", f"{fingerprint}-{method}"
-    return NamedMethod(label, run, model.calls(steps, method), fingerprint)
+    if integrator != "euler":  # which is the paper's: its rows are called as they were
+        label, fingerprint = f"{label} {integrator}", f"{fingerprint}-{integrator}"
+    return NamedMethod(label, run, model.calls(steps, integrator), fingerprint)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from firm.networks.settings import whole
 from firm.operators.base import LinearOperator
-from firm.operators.guess import first_guess
+from firm.operators.subsample import first_guess
 
 
 class ISTANet(nn.Module):

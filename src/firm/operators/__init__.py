@@ -9,13 +9,11 @@ from firm.operators.complex import to_complex as to_complex
 from firm.operators.complex import to_real as to_real
 from firm.operators.compose import Compose as Compose
 from firm.operators.compose import Stack as Stack
-from firm.operators.downsample import Downsample as Downsample
 from firm.operators.fourier import Fourier as Fourier
 from firm.operators.functions import from_functions as from_functions
-from firm.operators.guess import first_guess as first_guess
-from firm.operators.identity import Identity as Identity
 from firm.operators.interop import as_deepinv as as_deepinv
 from firm.operators.interop import from_deepinv as from_deepinv
+from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
@@ -26,6 +24,8 @@ from firm.operators.patterns import random_mask as random_mask
 from firm.operators.patterns import resize_kernel as resize_kernel
 from firm.operators.patterns import stroke_mask as stroke_mask
 from firm.operators.scale import operator_norm as operator_norm
+from firm.operators.subsample import Downsample as Downsample
 from firm.operators.subsample import Subsample as Subsample
+from firm.operators.subsample import first_guess as first_guess
 from firm.operators.testing import dot_test as dot_test
 from firm.operators.testing import prox_test as prox_test

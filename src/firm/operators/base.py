@@ -7,16 +7,14 @@ closed form; if not, conjugate gradients. The names and ``gamma = 1/rho`` are de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
+from firm._util.checks import require
 from firm.operators.cg import MAX_ITERATIONS, solve_normal_equations
-from firm.operators.checks import name, require_shape, shape
-
-Prox = Callable[[Tensor, Tensor, float | Tensor], Tensor]  # prox_l2(z, y, gamma)
+from firm.operators.checks import require_shape, shape
 
 
 @runtime_checkable
@@ -35,12 +33,24 @@ class LinearOperator(Protocol):
 class Operator(nn.Module, ABC):
     """Base of the operators in this package: immutable, buffers only, nothing random. Calling one applies A.
 
-    Where there is no closed form, conjugate gradients stop at a relative residual of ``cg_tol`` (None: 1e-6 in
-    float32, 1e-12 in float64) or after ``cg_iterations``. ``cg_tol = 0`` makes all iterations and tests nothing.
+    Its ``prox_l2`` solves by conjugate gradients; a subclass that knows a closed form overrides it. The iterations stop
+    at a relative residual of ``cg_tol`` (None: 1e-6 in float32, 1e-12 in float64) or after ``cg_iterations``.
+    ``cg_tol = 0`` makes all iterations and tests nothing, so that nothing is read back from the device.
+
+    Parameters
+    ----------
+    like
+        An operator inside this one, whose ``cg_tol`` and ``cg_iterations`` hold for this one too.
     """
 
     cg_tol: float | None = None
     cg_iterations: int = MAX_ITERATIONS
+
+    def __init__(self, like: object = None) -> None:
+        super().__init__()
+        for setting in ("cg_tol", "cg_iterations"):
+            if hasattr(like, setting):
+                setattr(self, setting, getattr(like, setting))
 
     @abstractmethod
     def A(self, x: Tensor) -> Tensor:
@@ -50,16 +60,26 @@ class Operator(nn.Module, ABC):
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the adjoint to measurements `y`; returns the shape of the images."""
 
+    @property
+    def closed_form(self) -> bool:
+        """Whether ``prox_l2`` is a formula of this operator; where it is not, conjugate gradients solve."""
+        return getattr(self.prox_l2, "__func__", None) is not Operator.prox_l2
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
+        return data_consistency(self, z, y, 1 / gamma)
+
     def forward(self, x: Tensor) -> Tensor:
         """Same as ``A(x)``."""
         return self.A(x)
 
 
-def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor, *, check: bool = True) -> Tensor:
+def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor) -> Tensor:
     """Solve (A'A + rho I) x = A'y + rho z: line 3 of Algorithm 3, the normal equations (71) of Appendix B.1.
 
-    The only place in FIRM that solves with the operator. Computes in float32 or better, also inside autocast, and
-    is differentiable, twice, in z, y and rho.
+    The only place in FIRM that solves with an operator: with its closed form, or by conjugate gradients. Computes in
+    float32 or better, also inside autocast, and is differentiable, twice, in z, y and rho. The input is trusted, and
+    nothing is read back from the device: `firm.prepare` looks at values, `dot_test` at a user's adjoint.
 
     Parameters
     ----------
@@ -71,25 +91,31 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
         Measurements, of the shape of ``op.A(z)``.
     rho
         Coupling rho = mu sigma^2 > 0: a float, or one value per sample, (B,).
-    check
-        Look for values that are not finite in y, rho <= 0, and a wrong adjoint. This reads values back from the
-        device, so a loop checks in its first pass only.
+
+    Returns
+    -------
+    The solution, in the shape of `z`.
     """
     with torch.autocast(z.device.type, enabled=False):
-        z, y = _at_least_float32(z), _at_least_float32(y)
+        z, y = (v.float() if v.dtype in (torch.float16, torch.bfloat16) else v for v in (z, y))
         rho = per_sample(rho, z)
-        if check:
-            check_measurement(op, z, y)
-        if check or not isinstance(rho, Tensor):
-            check_rho(op, rho)
-        if hasattr(op, "prox_l2"):
-            x: Tensor = op.prox_l2(z, y, 1 / rho)
+        if has_closed_form(op):
+            closed: Any = op
+            x: Tensor = closed.prox_l2(z, y, 1 / rho)
         else:
-            if check:
-                _check_adjoint(op, z)
             x = solve_normal_equations(op, z, y, rho)
     require_shape(op, "the solution of the data-consistency step", x, shape(z))
     return x
+
+
+def has_closed_form(op: LinearOperator) -> bool:
+    """Whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
+    return bool(getattr(op, "closed_form", hasattr(op, "prox_l2")))
+
+
+def synchronizes(op: LinearOperator) -> bool:
+    """Whether solving with the operator reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
+    return not has_closed_form(op) and getattr(op, "cg_tol", None) != 0
 
 
 def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
@@ -99,41 +125,6 @@ def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     value = value.to(x.device, x.real.dtype)
     if value.ndim == 0:
         return value
-    if value.shape[0] != len(x) or value.numel() != len(x):
-        raise ValueError(f"expected a float or one value per sample, ({len(x)},), got a tensor of {shape(value)}")
+    one_each = value.shape[0] == len(x) == value.numel()
+    require(one_each, f"expected a float or one value per sample, ({len(x)},), got a tensor of {shape(value)}")
     return value.reshape(-1, *[1] * (x.ndim - 1))
-
-
-def require_operator(op: object) -> None:
-    """Raise ValueError for what has no A and A_adjoint, as a function."""
-    if not (callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None))):
-        raise ValueError(
-            f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
-            "firm.operators.from_functions(A, A_adjoint) makes one of functions"
-        )
-
-
-def check_measurement(op: LinearOperator, x: Tensor, y: Tensor) -> None:
-    """Raise ValueError if `y` has values that are not finite, or not one measurement for every image of `x`."""
-    if len(y) != len(x):
-        raise ValueError(f"{name(op)}: {len(y)} measurements {shape(y)} for {len(x)} images {shape(x)}")
-    bad = int((~y.isfinite()).sum())
-    if bad:
-        raise ValueError(f"{name(op)}: {bad} values of y, shape {shape(y)}, are NaN or infinite")
-
-
-def check_rho(op: LinearOperator, rho: float | Tensor) -> None:
-    """Raise ValueError unless `rho` is positive and finite."""
-    smallest = float(rho.min()) if isinstance(rho, Tensor) else rho
-    if not 0 < smallest < float("inf"):
-        raise ValueError(f"{name(op)}: rho must be positive and finite, got {smallest}")
-
-
-def _check_adjoint(op: LinearOperator, z: Tensor) -> None:
-    from firm.operators.testing import dot_test  # testing imports this module
-
-    dot_test(op, shape(z), dtype=z.dtype, device=z.device)
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from firm.operators.base import Operator, Prox
-from firm.operators.checks import name, require_image, require_pattern, require_shape, shape
+from firm._util.checks import require
+from firm.operators.base import Operator
+from firm.operators.checks import dimensions, name, require_image, require_pattern, require_shape, shape
 
 
 class Blur(Operator):
@@ -19,8 +20,8 @@ class Blur(Operator):
 
     With ``boundary="valid"``, as in a real photograph, only those pixels are measured whose whole neighborhood lies
     in the image: (H - h + 1, W - w + 1) of them, cut out of the periodic convolution. What lies outside is unknown.
-    This has no closed form, so that ``prox_l2`` is missing on such an object and conjugate gradients are used. It is
-    the same class because the two share everything else.
+    This has no closed form, so that conjugate gradients solve with it. It is the same class because the two share
+    everything else.
 
     Parameters
     ----------
@@ -38,8 +39,8 @@ class Blur(Operator):
         self, kernel: Tensor, *, boundary: Literal["circular", "valid"] = "circular", check: bool = True
     ) -> None:
         super().__init__()
-        if boundary not in ("circular", "valid"):
-            raise ValueError(f'Blur: boundary must be "circular" or "valid", got {boundary!r}')
+        known = boundary in ("circular", "valid")
+        require(known, f'Blur: boundary must be "circular" or "valid", got {boundary!r}')
         self.boundary = boundary
         self.register_buffer("kernel", checked_kernel(self, kernel, check))
 
@@ -61,13 +62,14 @@ class Blur(Operator):
         return filtered(y, self.transfer(y).conj())
 
     @property
-    def prox_l2(self) -> Prox:
-        """Wiener-like division in the Fourier domain (equation (83)), for circular boundaries; rho = 1/gamma."""
-        if self.boundary == "valid":
-            raise AttributeError(f"{name(self)} has no closed form")
-        return self._divide
+    def closed_form(self) -> bool:
+        """With circular boundaries, where the Fourier transform makes A'A diagonal."""
+        return self.boundary == "circular"
 
-    def _divide(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Wiener-like division in the Fourier domain (equation (83)), for circular boundaries; rho = 1/gamma."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
         require_shape(self, "y", y, shape(z))
         transfer = self.transfer(z)
         spectrum = gamma * transfer.conj() * torch.fft.rfft2(y) + torch.fft.rfft2(z)
@@ -79,16 +81,16 @@ class Blur(Operator):
 
     def extra_repr(self) -> str:
         """Show the kernel's shape."""
-        return "x".join(map(str, self.kernel.shape)) + (", valid" if self.boundary == "valid" else "")
+        return dimensions(self.kernel) + (", valid" if self.boundary == "valid" else "")
 
 
 def checked_kernel(op: Operator, kernel: Tensor, check: bool = True) -> Tensor:
     """A copy of `kernel` in float32 or better, after a look at its shape and, with `check`, at its values."""
     if check:
         require_pattern(op, "kernel", kernel)
-    if not (kernel.ndim == 2 or (kernel.ndim == 4 and kernel.shape[1] == 1)):
-        kind = type(op).__name__
-        raise ValueError(f"{kind}: kernel must be (h, w) or one per sample, (B, 1, h, w), got {shape(kernel)}")
+    fits = kernel.ndim == 2 or (kernel.ndim == 4 and kernel.shape[1] == 1)
+    kind = type(op).__name__
+    require(fits, f"{kind}: kernel must be (h, w) or one per sample, (B, 1, h, w), got {shape(kernel)}")
     return kernel.to(torch.promote_types(kernel.dtype, torch.float32), copy=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.operators.checks import name, require_shape, shape
 
 if TYPE_CHECKING:
@@ -17,20 +18,16 @@ if TYPE_CHECKING:
 MAX_ITERATIONS = 500
 
 
-def waits(op: LinearOperator) -> bool:
-    """Whether solving with the operator waits for the device: conjugate gradients look at their residual.
-
-    They do not where the operator's ``cg_tol`` is 0.
-    """
-    return not hasattr(op, "prox_l2") and getattr(op, "cg_tol", None) != 0
-
-
 def solve_normal_equations(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor) -> Tensor:
     """Solve (A'A + rho I) x = A'y + rho z by conjugate gradients from z, with gradients in z, y and rho.
 
     `z` is (B, ...), real or complex, `rho` a float or (B, 1, ..., 1). Every sample stops by itself, at a relative
     residual of 1e-6 in float32 and 1e-12 in float64, so its result does not depend on the rest of the batch. An
     operator changes that by its attributes ``cg_tol`` and ``cg_iterations``, see `conjugate_gradients`.
+
+    The gradients are those of the exact solution, found by another solve of the same limits. Where these stop early,
+    as the ten iterations of the tasks with a valid blur, the solution is approximate and so are its gradients: they are
+    not the derivative of the iterations that were made.
     """
     Aty = op.A_adjoint(y)
     require_shape(op, "A_adjoint(y)", Aty, shape(z))
@@ -45,19 +42,21 @@ class _SelfAdjointSolve(torch.autograd.Function):
     """x = M^-1 b with M = A'A + rho I.
 
     M is self-adjoint, so the gradient of b is another solve, M^-1 g, and that of rho is -<M^-1 g, x>. Both are
-    differentiable again. The operator counts as a constant, and so does the start: the solution does not depend on it.
+    differentiable again. The operator counts as a constant, and so does the start, on which the exact solution does not
+    depend. The user's A is never called in bfloat16, not by a backward pass inside autocast either.
     """
 
     @staticmethod
     def forward(ctx: Any, b: Tensor, rho: Tensor, start: Tensor | None, op: LinearOperator) -> Tensor:
-        x = conjugate_gradients(
-            lambda v: op.A_adjoint(op.A(v)) + rho * v,
-            b,
-            start=start,
-            tol=getattr(op, "cg_tol", None),
-            iterations=getattr(op, "cg_iterations", MAX_ITERATIONS),
-            label=name(op),
-        )
+        with torch.autocast(b.device.type, enabled=False):
+            x = conjugate_gradients(
+                lambda v: op.A_adjoint(op.A(v)) + rho * v,
+                b,
+                start=start,
+                tol=getattr(op, "cg_tol", None),
+                iterations=getattr(op, "cg_iterations", MAX_ITERATIONS),
+                label=name(op),
+            )
         ctx.save_for_backward(x, rho)
         ctx.op = op
         return x
@@ -86,8 +85,8 @@ def conjugate_gradients(
     iteration calls M once; a `start` other than zero costs one call more.
     """
     tol = tol if tol is not None else (1e-12 if b.real.dtype == torch.float64 else 1e-6)
-    if not tol >= 0 or iterations < 1:
-        raise ValueError(f"{label}: cg_tol must be at least 0 and cg_iterations at least 1, got {tol} and {iterations}")
+    limits = f"{label}: cg_tol must be at least 0 and cg_iterations at least 1, got {tol} and {iterations}"
+    require(tol >= 0 and iterations >= 1, limits)
     bb = _dot(b, b)
     x = torch.where(bb > 0, torch.zeros_like(b) if start is None else start, b)  # b = 0 has x = 0, and NaN stays NaN
     r = b if start is None else b - M(x)
@@ -99,11 +98,11 @@ def conjugate_gradients(
             return x
         Mp = M(p)
         pMp = _dot(p, Mp)
-        if tol > 0 and not bool((pMp > 0)[active].all()):
-            raise ValueError(
-                f"{label}: A'A is not positive for images of shape {shape(b)}; "
-                "A_adjoint is not the adjoint of A, or A returns NaN (see firm.operators.dot_test)"
-            )
+        require(
+            tol == 0 or bool((pMp > 0)[active].all()),
+            f"{label}: A'A is not positive for images of shape {shape(b)}; A_adjoint is not the adjoint of A, or A "
+            "returns NaN (see firm.operators.dot_test)",
+        )
         active = active & (pMp != 0)  # it underflows where iterations go on long past convergence
         alpha = torch.where(active, rr / pMp, 0)
         x, r = x + alpha * p, r - alpha * Mp

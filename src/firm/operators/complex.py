@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, Operator, Prox
-from firm.operators.cg import MAX_ITERATIONS
+from firm._util.checks import require
+from firm.operators.base import LinearOperator, Operator, has_closed_form
 from firm.operators.checks import name, shape
 
 
@@ -21,16 +23,15 @@ def as_real(op: LinearOperator) -> Operator:
 
 def to_complex(x: Tensor) -> Tensor:
     """Real images (B, 2C, ...), all real parts first, then all imaginary parts, as complex ones (B, C, ...)."""
-    if x.is_complex() or x.ndim < 2 or x.shape[1] % 2:
-        raise ValueError(f"to_complex takes real images with an even number of channels, got {x.dtype} of {shape(x)}")
+    paired = not x.is_complex() and x.ndim > 1 and x.shape[1] % 2 == 0
+    require(paired, f"to_complex takes real images with an even number of channels, got {x.dtype} of {shape(x)}")
     real, imaginary = x.chunk(2, dim=1)
     return torch.complex(real, imaginary)
 
 
 def to_real(x: Tensor) -> Tensor:
     """The inverse of `to_complex`."""
-    if not x.is_complex():
-        raise ValueError(f"to_real takes complex images, got {x.dtype} of shape {shape(x)}")
+    require(x.is_complex(), f"to_real takes complex images, got {x.dtype} of shape {shape(x)}")
     return torch.cat([x.real, x.imag], dim=1)
 
 
@@ -38,24 +39,28 @@ class AsReal(Operator):
     """What `as_real` returns."""
 
     def __init__(self, op: LinearOperator) -> None:
-        super().__init__()
-        self.op = op
-        self.cg_tol = getattr(op, "cg_tol", None)
-        self.cg_iterations = getattr(op, "cg_iterations", MAX_ITERATIONS)
+        super().__init__(like=op)
+        self.op: Any = op
 
     def A(self, x: Tensor) -> Tensor:
         """Measure the complex image."""
-        return self.op.A(to_complex(x))
+        y: Tensor = self.op.A(to_complex(x))
+        return y
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The complex adjoint, as real and imaginary parts."""
         return to_real(self.op.A_adjoint(y))
 
     @property
-    def prox_l2(self) -> Prox:
-        """The wrapped operator's closed form, if it has one."""
-        prox: Prox = self.op.prox_l2  # type: ignore[attr-defined]
-        return lambda z, y, gamma: to_real(prox(to_complex(z), y, gamma))
+    def closed_form(self) -> bool:
+        """Where the wrapped operator has one."""
+        return has_closed_form(self.op)
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The wrapped operator's closed form, or conjugate gradients."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
+        return to_real(self.op.prox_l2(to_complex(z), y, gamma))
 
     def __repr__(self) -> str:
         return f"as_real({name(self.op)})"

@@ -1,43 +1,49 @@
-"""Operators made of others: one after the other, or side by side."""
+"""Operators made of others: one after the other, side by side, each for its samples, or for many runs of a batch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from firm.operators.base import LinearOperator, Operator, Prox
+from firm._util.checks import require
+from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form
 from firm.operators.blur import Blur
-from firm.operators.cg import MAX_ITERATIONS
 from firm.operators.checks import name, require_shape, shape
-from firm.operators.downsample import Downsample
-from firm.operators.identity import Identity
-from firm.operators.mask import Mask
-from firm.operators.packing import Layout, flatten
-from firm.operators.subsample import Subsample
+from firm.operators.mask import Identity, Mask
+from firm.operators.subsample import Downsample, Subsample
 
 
-class Compose(Operator):
+class _Joined(Operator):
+    """Base of operators made of several: it holds all of them, and moves those that are modules between devices."""
+
+    def __init__(self, ops: Sequence[LinearOperator], like: object = None) -> None:
+        super().__init__(like)
+        require(len(ops) > 0, f"{type(self).__name__}: give at least one operator")
+        self.ops = list(ops)
+        self.registered = nn.ModuleList(op for op in ops if isinstance(op, nn.Module))  # others keep their device
+
+
+class Compose(_Joined):
     """The product of operators, in the order of the mathematics: ``Compose(B, A)`` is x -> B(A(x)).
 
     A product that is again an operator of this package with a closed form is carried out as that one: circular blurs
     are one `Blur` with the convolved kernel, ``Subsample`` after a circular ``Blur`` is `Downsample`, and an
-    `Identity` falls away. Any other product has no ``prox_l2``, so that conjugate gradients are used.
+    `Identity` falls away. With any other product conjugate gradients solve.
     """
 
     def __init__(self, *ops: LinearOperator) -> None:
-        super().__init__()
-        if not ops:
-            raise ValueError("Compose: give at least one operator")
-        self.label = f"Compose({', '.join(name(op) for op in ops)})"
         merged = list(ops[-1:])
         for op in reversed(ops[:-1]):
             product = _product(op, merged[0])
             merged = [op, *merged] if product is None else [product, *merged[1:]]
-        self.ops = merged
-        if len(merged) == 1:  # its limits on conjugate gradients, too
-            self.cg_tol = getattr(merged[0], "cg_tol", None)
-            self.cg_iterations = getattr(merged[0], "cg_iterations", MAX_ITERATIONS)
-        self.registered = nn.ModuleList(op for op in merged if isinstance(op, nn.Module))  # others keep their device
+        super().__init__(merged, like=merged[0] if len(merged) == 1 else None)
+        self.label = f"Compose({', '.join(name(op) for op in ops)})"
 
     def A(self, x: Tensor) -> Tensor:
         """Apply the last operator first."""
@@ -52,23 +58,24 @@ class Compose(Operator):
         return y
 
     @property
-    def prox_l2(self) -> Prox:
-        """The closed form of the product, if it is one operator that has it."""
-        if len(self.ops) > 1:
-            raise AttributeError(f"{self} has no closed form")
-        prox: Prox = self.ops[0].prox_l2  # type: ignore[attr-defined]
-        return prox
+    def closed_form(self) -> bool:
+        """Where the product is one operator that has one."""
+        return len(self.ops) == 1 and has_closed_form(self.ops[0])
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The closed form of the product, or conjugate gradients."""
+        return _prox(self.ops[0], z, y, gamma) if self.closed_form else super().prox_l2(z, y, gamma)
 
     def __repr__(self) -> str:
         return self.label
 
 
-class Stack(Operator):
+class Stack(_Joined):
     """Several measurements of one image: A x = (A_1 x, A_2 x, ...), flattened to real numbers, (B, M).
 
     `Mask` and `Identity` together have a closed form, elementwise with the sum of m_i^2; so have circular `Blur` and
-    `Identity`, in the Fourier domain with the sum of |Lambda_i|^2. Any other stack has no ``prox_l2``, so that
-    conjugate gradients are used. ``pack([y_1, y_2, ...])`` makes one tensor of measurements that came separately.
+    `Identity`, in the Fourier domain with the sum of |Lambda_i|^2. With any other stack conjugate gradients solve.
+    ``pack([y_1, y_2, ...])`` makes one tensor of measurements that came separately.
 
     Parameters
     ----------
@@ -79,20 +86,14 @@ class Stack(Operator):
     """
 
     def __init__(self, *ops: LinearOperator, image_shape: tuple[int, ...]) -> None:
-        super().__init__()
-        if not ops:
-            raise ValueError("Stack: give at least one operator")
-        self.ops = list(ops)
-        self.registered = nn.ModuleList(op for op in ops if isinstance(op, nn.Module))  # others keep their device
+        super().__init__(ops)
         self.image_shape = tuple(image_shape)
-        self._layouts: list[Layout] = []  # known after the first measurement
+        self._layouts: tuple[_Layout, ...] = ()  # of the parts; found once, when a measurement is first taken apart
 
     def A(self, x: Tensor) -> Tensor:
         """Measure with each operator."""
         require_shape(self, "x", x, (len(x), *self.image_shape))
-        measurements = [op.A(x) for op in self.ops]
-        self._layouts = [Layout.of(y) for y in measurements]
-        return self.pack(measurements)
+        return self.pack([op.A(x) for op in self.ops])
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The sum of the adjoints."""
@@ -100,32 +101,30 @@ class Stack(Operator):
         return torch.stack([op.A_adjoint(part) for op, part in parts]).sum(0)
 
     @property
-    def prox_l2(self) -> Prox:
-        """(gamma A'A + I)^-1 (gamma A'y + z) where A'A is diagonal in the pixels or in the Fourier domain."""
+    def closed_form(self) -> bool:
+        """Where A'A is diagonal in the pixels or in the Fourier domain."""
         kinds = {type(op) for op in self.ops}
-        if kinds <= {Identity, Mask}:
-            return self._divide_pixels
-        if kinds <= {Identity, Blur} and all(hasattr(op, "prox_l2") for op in self.ops):
-            return self._divide_frequencies
-        raise AttributeError(f"{self} has no closed form")
+        return kinds <= {Identity, Mask} or (kinds <= {Identity, Blur} and all(map(has_closed_form, self.ops)))
 
-    def _divide_pixels(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        power = sum(op.mask.square() if isinstance(op, Mask) else 1 for op in self.ops)
-        return (gamma * self.A_adjoint(y) + z) / (gamma * power + 1)
-
-    def _divide_frequencies(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """(gamma A'A + I)^-1 (gamma A'y + z), by division where A'A is diagonal, or by conjugate gradients."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
+        b = gamma * self.A_adjoint(y) + z
+        if not any(isinstance(op, Blur) for op in self.ops):
+            return b / (gamma * sum(op.mask.square() if isinstance(op, Mask) else 1 for op in self.ops) + 1)
         power = sum(op.transfer(z).abs().square() if isinstance(op, Blur) else 1 for op in self.ops)
-        spectrum = torch.fft.rfft2(gamma * self.A_adjoint(y) + z) / (gamma * power + 1)
-        return torch.fft.irfft2(spectrum, s=(z.shape[-2], z.shape[-1]))
+        return torch.fft.irfft2(torch.fft.rfft2(b) / (gamma * power + 1), s=(z.shape[-2], z.shape[-1]))
 
     def pack(self, measurements: list[Tensor]) -> Tensor:
         """Measurements of the operators, (B, ...), as one tensor (B, M)."""
-        return torch.cat([flatten(y) for y in measurements], dim=1)
+        return torch.cat([_flatten(y) for y in measurements], dim=1)
 
     def unpack(self, y: Tensor) -> list[Tensor]:
         """The inverse of `pack`."""
         if not self._layouts:
-            self.A(torch.zeros(len(y), *self.image_shape, dtype=y.dtype, device=y.device))
+            x = torch.zeros(len(y), *self.image_shape, dtype=y.dtype, device=y.device)
+            self._layouts = tuple(_Layout.of(op.A(x)) for op in self.ops)
         lengths = [layout.length for layout in self._layouts]
         require_shape(self, "y", y, (len(y), sum(lengths)))
         parts = zip(self._layouts, y.split(lengths, dim=1), strict=True)
@@ -133,6 +132,131 @@ class Stack(Operator):
 
     def __repr__(self) -> str:
         return f"Stack({', '.join(name(op) for op in self.ops)}, image_shape={self.image_shape})"
+
+
+def group(parts: Sequence[tuple[LinearOperator, Tensor]]) -> tuple[Grouped, Tensor]:
+    """Join operators and their measurements (B_i, ...) into one operator and one tensor of measurements (B, M).
+
+    The measurements may differ in shape and be complex: each is flattened, as real numbers, and padded with zeros.
+    Any operator will do, with a closed form or without. One network call then serves many tasks.
+    """
+    grouped = Grouped([op for op, _ in parts], [y for _, y in parts])
+    return grouped, grouped.pack([y for _, y in parts])
+
+
+class Grouped(_Joined):
+    """The first samples of a batch belong to the first operator, the next to the second, and so on; see `group`."""
+
+    def __init__(self, ops: Sequence[LinearOperator], measurements: Sequence[Tensor]) -> None:
+        super().__init__(ops)
+        self.sizes = [len(y) for y in measurements]
+        self.layouts = [_Layout.of(y) for y in measurements]
+        self.length = max(layout.length for layout in self.layouts)
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure each group with its operator; (B, C, H, W) to (B, M)."""
+        return self.pack([op.A(part) for op, part in zip(self.ops, self._split(x), strict=True)])
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Apply each group's adjoint; (B, M) to (B, C, H, W)."""
+        return torch.cat([op.A_adjoint(part) for op, part in zip(self.ops, self.unpack(y), strict=True)])
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Each group's own closed form, or conjugate gradients where it has none."""
+        gammas = self._split(gamma) if isinstance(gamma, Tensor) and gamma.ndim else [gamma] * len(self.ops)
+        groups = zip(self.ops, self._split(z), self.unpack(y), gammas, strict=True)
+        return torch.cat([_prox(*group) for group in groups])
+
+    def pack(self, measurements: Sequence[Tensor]) -> Tensor:
+        """Measurements of the groups, (B_i, ...), as one tensor (B, M)."""
+        flat = [_flatten(y) for y in measurements]
+        return torch.cat([F.pad(y, (0, self.length - y.shape[1])) for y in flat])
+
+    def unpack(self, y: Tensor) -> list[Tensor]:
+        """The inverse of `pack`."""
+        parts = zip(self.layouts, self._split(y), strict=True)
+        return [layout.unflatten(part[:, : layout.length]) for layout, part in parts]
+
+    def _split(self, x: Tensor) -> list[Tensor]:
+        if len(x) != sum(self.sizes):
+            raise ValueError(f"{name(self)}: {len(x)} samples for groups of {self.sizes}")
+        return list(x.split(self.sizes))
+
+
+def repeated(op: LinearOperator, batch: int) -> LinearOperator:
+    """The operator of `batch` images for several runs of them; one for a single image serves any number as it is."""
+    return op if batch == 1 else Repeated(op, batch)
+
+
+class Repeated(Operator):
+    """The operator of B images, applied to n B of them, run by run, so that masks of single samples fit."""
+
+    def __init__(self, op: LinearOperator, batch: int) -> None:
+        super().__init__(like=op)
+        self.op: Any = op
+        self.batch = batch
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure every run of images."""
+        return torch.cat([self.op.A(part) for part in x.split(self.batch)])
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """The adjoint of every run of measurements."""
+        return torch.cat([self.op.A_adjoint(part) for part in y.split(self.batch)])
+
+    @property
+    def closed_form(self) -> bool:
+        """Where the operator of one run has one; if not, conjugate gradients solve all runs together."""
+        return has_closed_form(self.op)
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The closed form of every run, or conjugate gradients."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
+        runs = len(z) // self.batch
+        gammas = gamma.split(self.batch) if isinstance(gamma, Tensor) and gamma.ndim else [gamma] * runs
+        parts = zip(z.split(self.batch), y.split(self.batch), gammas, strict=True)
+        return torch.cat([self.op.prox_l2(z_i, y_i, gamma_i) for z_i, y_i, gamma_i in parts])
+
+    def __repr__(self) -> str:
+        return name(self.op)  # messages are about the user's operator
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """The shape of one sample's measurement, and whether it is complex: how it lies in a row of real numbers."""
+
+    shape: tuple[int, ...]
+    complex: bool
+
+    @classmethod
+    def of(cls, y: Tensor) -> _Layout:
+        return cls(tuple(y.shape[1:]), y.is_complex())
+
+    @cached_property
+    def length(self) -> int:
+        return torch.Size(self.shape).numel() * (2 if self.complex else 1)
+
+    def unflatten(self, flat: Tensor) -> Tensor:
+        """The inverse of `_flatten`: (B, length) to (B, ...)."""
+        if not self.complex:
+            return flat.reshape(len(flat), *self.shape)
+        pairs = flat.reshape(len(flat), *self.shape, 2)
+        return torch.complex(pairs[..., 0], pairs[..., 1])  # view_as_complex wants even strides
+
+
+def _flatten(y: Tensor) -> Tensor:
+    """Measurements (B, ...) as rows of real numbers, (B, length)."""
+    return (torch.view_as_real(y.resolve_conj()) if y.is_complex() else y).flatten(1)
+
+
+def _prox(op: LinearOperator, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+    """The operator's own closed form, given gamma itself, or conjugate gradients."""
+    if not has_closed_form(op):
+        return data_consistency(op, z, y, 1 / gamma)
+    closed: Any = op
+    x: Tensor = closed.prox_l2(z, y, gamma)
+    return x
 
 
 def _product(outer: LinearOperator, inner: LinearOperator) -> LinearOperator | None:
@@ -153,8 +277,7 @@ def _product(outer: LinearOperator, inner: LinearOperator) -> LinearOperator | N
 def _convolved(a: Blur, b: Blur) -> Tensor:
     """The kernel of a after b, with its center where `Blur` has it."""
     batches = {len(op.kernel) for op in (a, b) if op.kernel.ndim == 4} - {1}
-    if len(batches) > 1:
-        raise ValueError(f"Compose: {a} and {b} have kernels for different numbers of samples")
+    require(len(batches) < 2, f"Compose: {a} and {b} have kernels for different numbers of samples")
     # h + h' - 1 pixels; two even sides take a zero more, or the center would lie at (h + h') // 2 - 1.
     size = [m + n - (m % 2 or n % 2) for m, n in zip(shape(a.kernel)[-2:], shape(b.kernel)[-2:], strict=True)]
     spectrum = torch.fft.rfft2(a.kernel.double(), s=size) * torch.fft.rfft2(b.kernel.double(), s=size)

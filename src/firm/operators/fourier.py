@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.operators.base import Operator
-from firm.operators.checks import require_broadcast, require_image, require_pattern, require_shape, shape
+from firm.operators.checks import dimensions, require_broadcast, require_image, require_pattern, require_shape, shape
 
 
 class Fourier(Operator):
@@ -32,8 +33,7 @@ class Fourier(Operator):
         super().__init__()
         if check:
             require_pattern(self, "mask", mask)
-        if mask.ndim < 2:
-            raise ValueError(f"Fourier: mask must be (H, W) or one per sample, (B, 1, H, W), got {shape(mask)}")
+        require(mask.ndim > 1, f"Fourier: mask must be (H, W) or one per sample, (B, 1, H, W), got {shape(mask)}")
         self.complex_images = complex_images
         self.register_buffer("mask", mask.to(torch.promote_types(mask.dtype, torch.float32), copy=True))
 
@@ -72,4 +72,4 @@ class Fourier(Operator):
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""
-        return "x".join(map(str, self.mask.shape)) + (", complex_images=True" if self.complex_images else "")
+        return dimensions(self.mask) + (", complex_images=True" if self.complex_images else "")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.operators.base import Operator
 from firm.operators.checks import name, require_shape, require_tensor, shape
 
@@ -21,8 +22,9 @@ def from_functions(
 ) -> Operator:
     """Make an operator of a linear function and its adjoint; the data-consistency step then uses conjugate gradients.
 
-    Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, the
-    first time the operator is solved with. Anything the functions hold (coil maps, angles) stays on its own device.
+    Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, when
+    `firm.sample` or `firm.restore` is given the operator (`dot_test` is that check). Anything the functions hold (coil
+    maps, angles) stays on its own device.
 
     Parameters
     ----------
@@ -44,8 +46,8 @@ def from_functions(
     >>> op.A_adjoint(torch.ones(1, 1, 8, 8))[0, 0, 0]
     tensor([8., 7., 6., 5., 4., 3., 2., 1.])
     """
-    if A_adjoint is None and image_shape is None:
-        raise ValueError("from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
+    known = A_adjoint is not None or image_shape is not None
+    require(known, "from_functions: give A_adjoint, or image_shape=(C, H, W) to have it derived by autograd")
     op = FunctionOperator(A, A_adjoint, image_shape)
     op.cg_tol = cg_tol
     op.cg_iterations = op.cg_iterations if cg_iterations is None else cg_iterations
@@ -69,17 +71,18 @@ class FunctionOperator(Operator):
         """Apply the user's function."""
         if self.image_shape is not None:
             require_shape(self, "x", x, (len(x), *self.image_shape))
-        y = self._A(x)
-        require_tensor(f"{name(self)}: what A returns", y)
-        return y
+        return self._tensor("A", self._A(x))
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the user's adjoint, or the vector-Jacobian product of A."""
         if self._A_adjoint is None:
             return self._vjp(y)
-        x = self._A_adjoint(y)
-        require_tensor(f"{name(self)}: what A_adjoint returns", x)
-        return x
+        return self._tensor("A_adjoint", self._A_adjoint(y))
+
+    def _tensor(self, function: str, value: Tensor) -> Tensor:
+        if not isinstance(value, Tensor):
+            require_tensor(f"{name(self)}: what {function} returns", value)
+        return value
 
     def _vjp(self, y: Tensor) -> Tensor:
         assert self.image_shape is not None

@@ -1,4 +1,4 @@
-"""Inpainting: some entries are seen, possibly with weights."""
+"""Denoising and inpainting: every entry of the image is seen, some of them, or all with weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,24 @@ import torch
 from torch import Tensor
 
 from firm.operators.base import Operator
-from firm.operators.checks import require_broadcast, require_pattern, require_shape, shape
+from firm.operators.checks import dimensions, require_broadcast, require_pattern, require_shape, shape
+
+
+class Identity(Operator):
+    """A = I, for arrays of any shape (B, ...): denoising, y = x + noise."""
+
+    def A(self, x: Tensor) -> Tensor:
+        """Return `x`."""
+        return x
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """Return `y`."""
+        return y
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (equation (81), Appendix B.4)."""
+        require_shape(self, "y", y, shape(z))
+        return (gamma * y + z) / (gamma + 1)
 
 
 class Mask(Operator):
@@ -47,4 +64,4 @@ class Mask(Operator):
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""
-        return "x".join(map(str, self.mask.shape))
+        return dimensions(self.mask)

@@ -7,13 +7,15 @@ import math
 import torch
 from torch import Generator, Tensor
 
+from firm._util.checks import require
+
 CENTER = 0.08  # share of k-space columns around zero frequency that Cartesian masks always keep
 
 
 def gaussian_kernel(size: int, sigma: float) -> Tensor:
     """Gaussian kernel (size, size), entries exp(-(i^2 + j^2) / 2 sigma^2), summing to 1; the paper's is 61 wide."""
-    if size < 1 or sigma <= 0:
-        raise ValueError(f"gaussian_kernel: size must be at least 1 and sigma positive, got {size} and {sigma}")
+    valid = size >= 1 and sigma > 0
+    require(valid, f"gaussian_kernel: size must be at least 1 and sigma positive, got {size} and {sigma}")
     offsets = torch.arange(size, dtype=torch.float64) - size // 2
     row = torch.exp(-offsets.square() / (2 * sigma**2))
     return (torch.outer(row, row) / row.sum() ** 2).float()
@@ -27,11 +29,11 @@ def motion_kernel(size: int, length: float, angle: float) -> Tensor:
     """
     half, turn = (length - 1) / 2, math.radians(angle)
     reach = half * max(abs(math.cos(turn)), abs(math.sin(turn)))
-    if size < 1 or length < 1 or not reach <= (size - 1) // 2 + 1e-6:
-        raise ValueError(
-            f"motion_kernel: length must be at least 1 and the streak fit into the kernel, got length {length} at "
-            f"{angle} degrees in {size}x{size}"
-        )
+    require(
+        size >= 1 and length >= 1 and reach <= (size - 1) // 2 + 1e-6,
+        f"motion_kernel: length must be at least 1 and the streak fit into the kernel, got length {length} at "
+        f"{angle} degrees in {size}x{size}",
+    )
     return motion_kernels(size, torch.tensor([float(length)]), torch.tensor([float(angle)]))[0, 0]
 
 
@@ -40,11 +42,11 @@ def motion_kernels(size: int, length: Tensor, angle: Tensor) -> Tensor:
 
     Values are not looked at: what does not fit is cut off, and a length below 1 counts as 1.
     """
-    if size < 1 or length.ndim != 1 or length.shape != angle.shape:
-        raise ValueError(
-            f"motion_kernels: size must be at least 1, and length and angle have one value per sample, (B,); "
-            f"got {size}, {tuple(length.shape)} and {tuple(angle.shape)}"
-        )
+    require(
+        size >= 1 and length.ndim == 1 and length.shape == angle.shape,
+        "motion_kernels: size must be at least 1, and length and angle have one value per sample, (B,); got "
+        f"{size}, {tuple(length.shape)} and {tuple(angle.shape)}",
+    )
     half, turn = (length.reshape(-1, 1, 1, 1) - 1).clamp(min=0) / 2, angle.deg2rad().reshape(-1, 1, 1, 1)
     offsets = torch.arange(size, device=length.device) - size // 2
     up, right = -offsets[:, None], offsets
@@ -62,10 +64,9 @@ def resize_kernel(factor: int, filter: str = "bicubic") -> Tensor:
     where the factor is even) and normalized. Zeros at one side put that middle where `Blur` followed by `Subsample`
     needs it: ``Downsample(factor, filter)`` is their composition with this kernel.
     """
-    if filter not in _FILTERS:
-        raise ValueError(f"resize_kernel: filter must be one of {', '.join(_FILTERS)}, got {filter!r}")
-    if int(factor) != factor or factor < 1:
-        raise ValueError(f"resize_kernel: factor must be a whole number >= 1, got {factor}")
+    require(filter in _FILTERS, f"resize_kernel: filter must be one of {', '.join(_FILTERS)}, got {filter!r}")
+    whole = int(factor) == factor and factor >= 1
+    require(whole, f"resize_kernel: factor must be a whole number >= 1, got {factor}")
     support, function = _FILTERS[filter]
     middle = (factor - 1) / 2
     last = math.ceil(middle + support * factor) - 1  # the furthest pixel strictly inside the support
@@ -88,8 +89,7 @@ _FILTERS = {  # half of the support, and the filter at a distance t >= 0
 
 def random_mask(shape: tuple[int, ...], keep: float, generator: Generator | None = None) -> Tensor:
     """Binary mask of the given shape, (H, W) or (B, 1, H, W), each entry seen with probability `keep`."""
-    if not 0 < keep <= 1:
-        raise ValueError(f"random_mask: keep is the share of pixels seen, in (0, 1], got {keep}")
+    require(0 < keep <= 1, f"random_mask: keep is the share of pixels seen, in (0, 1], got {keep}")
     return (torch.rand(shape, generator=generator) < keep).float()
 
 
@@ -97,8 +97,8 @@ def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
     """Mask (..., H, W) of ones with a centered hole of `side` (or height, width) pixels."""
     height, width = (side, side) if isinstance(side, int) else side
     H, W = shape[-2:]
-    if not (0 < height < H and 0 < width < W):
-        raise ValueError(f"box_mask: a hole of {height}x{width} pixels must lie inside the image, {H}x{W}")
+    inside = 0 < height < H and 0 < width < W
+    require(inside, f"box_mask: a hole of {height}x{width} pixels must lie inside the image, {H}x{W}")
     mask = torch.ones(shape)
     top, left = (H - height) // 2, (W - width) // 2
     mask[..., top : top + height, left : left + width] = 0
@@ -107,8 +107,8 @@ def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
 
 def stroke_mask(shape: tuple[int, int], strokes: int, width: float, generator: Generator | None = None) -> Tensor:
     """Mask (H, W) of ones with straight strokes of `width` pixels missing, between random points: scratches, text."""
-    if strokes < 1 or width <= 0:
-        raise ValueError(f"stroke_mask: need at least one stroke and a positive width, got {strokes} and {width}")
+    valid = strokes >= 1 and width > 0
+    require(valid, f"stroke_mask: need at least one stroke and a positive width, got {strokes} and {width}")
     return draw_strokes(torch.rand(1, strokes, 2, 2, generator=generator), torch.tensor([width]), shape)[0, 0]
 
 
@@ -121,10 +121,7 @@ def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
     # Scaled by numbers, not by a tensor made from them: a CUDA graph cannot copy from the CPU.
     a, b = torch.stack([ends[..., 0] * H, ends[..., 1] * W], dim=-1).unbind(2)  # (B, strokes, 2)
     rows, columns = torch.arange(H, device=ends.device) + 0.5, torch.arange(W, device=ends.device) + 0.5
-    dr, dc = (
-        rows[:, None] - a[..., :1, None],
-        columns - a[..., 1:, None],
-    )  # from the first end: (B, strokes, H, 1), (1, W)
+    dr, dc = rows[:, None] - a[..., :1, None], columns - a[..., 1:, None]  # (B, strokes, H, 1) and (1, W)
     along = (b - a)[..., None, None, :]
     length = along.square().sum(-1).clamp(min=1e-6)
     nearest = ((dr * along[..., 0] + dc * along[..., 1]) / length).clamp(0, 1)  # (B, strokes, H, W)
@@ -143,12 +140,10 @@ def cartesian_mask(
     lines and does not say which.
     """
     H, W = shape
-    if not 1 <= lines <= W:
-        raise ValueError(f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")
-    if lines % 2 == 0 and W % 2 == 1:
-        raise ValueError(f"cartesian_mask: with an odd width ({W}), a symmetric mask needs an odd number of lines")
-    if not 0 <= center <= 1:
-        raise ValueError(f"cartesian_mask: center is a share of the columns, in [0, 1], got {center}")
+    require(1 <= lines <= W, f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")
+    paired = lines % 2 == 1 or W % 2 == 0
+    require(paired, f"cartesian_mask: with an odd width ({W}), a symmetric mask needs an odd number of lines")
+    require(0 <= center <= 1, f"cartesian_mask: center is a share of the columns, in [0, 1], got {center}")
     pairs = (lines - 1) // 2
     low = min(pairs, int(center * W) // 2)  # pairs next to zero frequency
     candidates = torch.arange(low + 1, (W + 1) // 2)

@@ -1,16 +1,16 @@
-"""How large A is. The solver's rho and the noise levels of training are meant for an A of norm about 1."""
+"""How large A is, and the images behind a measurement: rho and the noise levels of training are meant for norm 1.
+
+The functions that end in ``_numbers`` leave their results on the device, for `firm.prepare` to read back at once.
+"""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from firm.operators.base import LinearOperator
-
-SMALLEST, LARGEST = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
 
 
 @torch.no_grad()
@@ -20,27 +20,30 @@ def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations
     `images` is their shape, (B, ...), or images on the device where A works.
     """
     like = images if isinstance(images, Tensor) else torch.empty(tuple(images))
-    x = torch.randn(like.shape, generator=torch.Generator().manual_seed(0), dtype=like.dtype).to(like.device)
-    square = 0.0
+    return float(norm_number(op, like, iterations))
+
+
+def norm_number(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
+    """What `operator_norm` returns, as a tensor on the device of the images `like` (B, ...)."""
+    generator = Generator(like.device).manual_seed(0)
+    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
     for _ in range(iterations):
         x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
-        square = float(x.norm())
-    return square**0.5
+    return x.norm().sqrt()
 
 
-def warn_of_scale(op: LinearOperator, like: Tensor, sigma: float | Tensor | None) -> None:
-    """Warn where the norm of A is far from 1, or `sigma` above all it can measure, for images `like` (B, ...)."""
-    norm = operator_norm(op, like)
-    level = 0.0 if sigma is None else float(torch.as_tensor(sigma).max())
-    if norm > 0 and level > 2 * norm:
-        warnings.warn(
-            f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such images "
-            "(25 of 255 is 2 * 25 / 255)",
-            stacklevel=3,
-        )
-    if 0 < norm < SMALLEST or norm > LARGEST:
-        warnings.warn(
-            f"the norm of A is about {norm:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise levels "
-            f"of training are scaled): divide A, y and sigma by {norm:.3g}",
-            stacklevel=3,
-        )
+def scale_numbers(op: LinearOperator, Aty: Tensor, y: Tensor, sigma: Tensor | None = None) -> Tensor:
+    """Four numbers: is A(A'y) finite, the largest |y|, the size of images behind y, and that size beside the noise.
+
+    c A'y, with the c that makes A(c A'y) closest to y, is never larger (in the mean square) than an image that
+    explains y, whatever A is: its size tells pictures with values of 0 to 255, and overflow further on. Much noise, of
+    level `sigma` (B,), makes y larger than its images. Costs one application of A.
+    """
+    AAty = op.A(Aty)
+    up, down = (v.abs().double().square().reshape(len(v), -1) for v in (Aty, AAty))
+    gain = (down.sum(1) / up.sum(1)).sqrt()  # of A, on A'y
+    c = up.sum(1) / down.sum(1)
+    size = (c * up.mean(1).sqrt()).nan_to_num(0, 0, 0)  # 0 where A'y is
+    noise = torch.zeros_like(size) if sigma is None else (sigma.double() / gain).nan_to_num(0, 0, 0)
+    finite, largest = AAty.isfinite().all(), y.abs().max()
+    return torch.stack([v.double() for v in (finite, largest, size.max(), (size / (1 + noise)).max())])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, data_consistency, per_sample
+from firm._util.checks import require
+from firm.operators.base import LinearOperator, data_consistency, has_closed_form, per_sample
 from firm.operators.checks import name, require_shape, shape
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
@@ -35,8 +36,8 @@ def dot_test(
     tol = tol if tol is not None else _tolerance(dtype)
     a = _randn(x_shape, dtype, device, seed)
     Aa = op.A(a)
-    if shape(Aa)[:1] != tuple(x_shape)[:1]:
-        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement per image")
+    one_each = shape(Aa)[:1] == tuple(x_shape)[:1]
+    require(one_each, f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement per image")
     y = _randn(shape(Aa), Aa.dtype, device, seed + 1)
     AtAa, b = op.A_adjoint(Aa), op.A_adjoint(y)
     for image in (AtAa, b):
@@ -54,11 +55,11 @@ def dot_test(
     larger = torch.maximum(_norm(Aa) * _norm(y), _norm(a) * _norm(b)).clamp(min=TINY)
     gaps.append((_inner(Aa, y) - _inner(a, b)).abs() / larger)
     error = float(torch.stack(gaps).max())  # NaN where one is
-    if not error <= tol:
-        raise ValueError(
-            f"{name(op)}: A_adjoint is not the adjoint of A: <A x, y> and <x, A'y> differ by {error:.1e} of "
-            f"their size for x of shape {tuple(x_shape)} and y of shape {shape(y)}"
-        )
+    require(
+        error <= tol,
+        f"{name(op)}: A_adjoint is not the adjoint of A: <A x, y> and <x, A'y> differ by {error:.1e} of their size "
+        f"for x of shape {tuple(x_shape)} and y of shape {shape(y)}",
+    )
     return error
 
 
@@ -66,20 +67,20 @@ def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tenso
     """Raise ValueError unless A(0) = 0 and A(s b - 2 a) = s A b - 2 A a, with s b as large as a."""
     size = _norm(Aa)
     nothing = float((_norm(op.A(torch.zeros_like(a))) / size.clamp(min=TINY)).max())
-    if not nothing <= tol / 100:  # exactly 0 in all that multiplies, sums and transforms
-        raise ValueError(
-            f"{name(op)}: A is not linear: A(0) is not 0 but {nothing:.1e} of |A x| for images of shape {shape(a)}; "
-            "take the offset out of A, and subtract it from y"
-        )
+    require(
+        nothing <= tol / 100,  # exactly 0 in all that multiplies, sums and transforms
+        f"{name(op)}: A is not linear: A(0) is not 0 but {nothing:.1e} of |A x| for images of shape {shape(a)}; "
+        "take the offset out of A, and subtract it from y",
+    )
     s = (_norm(a) / _norm(b).clamp(min=TINY)).clamp(max=MOST).to(a.real.dtype)
     of_a, of_b = (s.reshape(-1, *[1] * (v.ndim - 1)) for v in (a, Ab))
     gap = _norm(op.A(of_a * b - 2 * a) - (of_b * Ab - 2 * Aa))
     error = float((gap / (2 * size + s * _norm(Ab)).clamp(min=TINY)).max())
-    if not error <= tol:
-        raise ValueError(
-            f"{name(op)}: A is not linear: A(x - 2 z) and A x - 2 A z differ by {error:.1e} of their size for images "
-            f"of shape {shape(a)}; an offset, noise, clipping or rounding inside A?"
-        )
+    require(
+        error <= tol,
+        f"{name(op)}: A is not linear: A(x - 2 z) and A x - 2 A z differ by {error:.1e} of their size for images of "
+        f"shape {shape(a)}; an offset, noise, clipping or rounding inside A?",
+    )
 
 
 def prox_test(
@@ -103,21 +104,16 @@ def prox_test(
     column = per_sample(rho, z)
     b = op.A_adjoint(y) + column * z
     residual = float((op.A_adjoint(op.A(x)) + column * x - b).norm() / b.norm())
-    if not residual <= (tol if tol is not None else _tolerance(dtype)):
-        raise ValueError(
-            f"{name(op)}: the data-consistency step misses (A'A + rho I) x = A'y + rho z by {residual:.1e} "
-            f"for z of shape {shape(z)} and y of shape {shape(y)}{_few_iterations(op)}"
-        )
-    return residual
-
-
-def _few_iterations(op: LinearOperator) -> str:
-    """What to say of an operator that stops its conjugate gradients early."""
-    if hasattr(op, "prox_l2") or getattr(op, "cg_tol", None) != 0:
-        return ""
-    return (
-        f"; it makes only {getattr(op, 'cg_iterations', 0)} iterations of conjugate gradients (cg_iterations, cg_tol)"
+    few = ""
+    if not has_closed_form(op) and getattr(op, "cg_tol", None) == 0:
+        made = getattr(op, "cg_iterations", 0)
+        few = f"; it makes only {made} iterations of conjugate gradients (cg_iterations, cg_tol)"
+    require(
+        residual <= (tol if tol is not None else _tolerance(dtype)),
+        f"{name(op)}: the data-consistency step misses (A'A + rho I) x = A'y + rho z by {residual:.1e} for z of shape "
+        f"{shape(z)} and y of shape {shape(y)}{few}",
     )
+    return residual
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from firm._model import Firm
-from firm._sampling import Method
+from firm._sampling import Integrator
 from firm._util.progress import progress_bar
 from firm.restoration.tiling import Tiled
 
@@ -15,7 +15,7 @@ PATIENCE = 2.0  # seconds before a bar appears
 
 @contextmanager
 def tile_bar(
-    model: Firm, size: tuple[int, int], steps: int, batches: list[int], method: Method = "euler"
+    model: Firm, size: tuple[int, int], steps: int, batches: list[int], integrator: Integrator = "euler"
 ) -> Iterator[None]:
     """A bar over all network calls on all tiles of a picture, with the step and the time left, on a terminal.
 
@@ -25,15 +25,15 @@ def tile_bar(
         With a `Tiled` estimator; of another nothing is shown.
     size
         Height and width of the image that is restored.
-    steps, batches, method
+    steps, batches, integrator
         N, how many samples are drawn at a time, and how the flow is integrated.
     """
     estimator = model.estimator
     if not isinstance(estimator, Tiled):
         yield
         return
-    tiles, calls = estimator.count(*size), model.calls(steps, method)
-    of_a_step = model.calls(2, method) - model.calls(1, method)  # Heun's last step has fewer
+    tiles, calls = estimator.count(*size), model.calls(steps, integrator)
+    of_a_step = model.calls(2, integrator) - model.calls(1, integrator)  # Heun's last step has fewer
     total = tiles * calls * len(batches)
 
     def advance() -> None:

@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
-from firm._restore import warn_of_seed
-from firm._sampling import as_measurement, noise_like, sample
+from firm._restore import check_seed
+from firm._sampling import integrate, noise_like, prepare
 from firm.operators.checks import shape
 from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package, require_linear
 
@@ -52,10 +52,13 @@ def _reconstructor_class() -> Any:
         def forward(self, y: Tensor, physics: Any, **kwargs: Any) -> Tensor:
             op = self._operator(y, physics)
             sigma = op.sigma if op.sigma is not None else self.assumed_sigma * (2 if op.unit_range else 1)
-            measured = as_measurement(self.model, op.measurement(y))
-            x_0 = noise_like(op.A_adjoint(measured), [Generator().manual_seed(self.seed) for _ in y])
-            warn_of_seed(measured, x_0, self.seed)
-            return op.image(sample(self.model, op, measured, self.steps, x_0=x_0, sigma=sigma))
+            given = prepare(self.model, op, op.measurement(y), sigma)
+            x_0 = noise_like(given.Aty, [Generator().manual_seed(self.seed) for _ in y])
+            check_seed(given, x_0, self.seed)
+            x = integrate(self.model, op, given.y, x_0, self.steps, sigma=given.sigma)
+            given.check_result(x)
+            given.settle()
+            return op.image(x)
 
         def _operator(self, y: Tensor, physics: Any) -> DeepinvOperator:
             """The live physics, since y was measured with it just now; its checks run once."""

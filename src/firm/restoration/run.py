@@ -17,7 +17,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import Restoration, batches, restore
-from firm._sampling import Method
+from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
 from firm._util.files import is_full, remove_leftovers, write_atomically
@@ -72,7 +72,7 @@ class Job:
     inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
-    method: Method = "euler"  # of the steps, as in `firm.sample`
+    integrator: Integrator = "euler"  # of the steps, as in `firm.sample`
     bars: bool = False  # show the time left on one picture
 
 
@@ -189,10 +189,11 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         with _bar(job, problem), custom_code(network=network_class(job.model)):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed,
-                sigma=problem.sigma, method=job.method, keep=False, on_sample=files.sample if job.samples > 1 else None,
+                sigma=problem.sigma, integrator=job.integrator, keep=False,
+                on_sample=files.sample if job.samples > 1 else None,
             )  # fmt: skip
     row: Row = {
-        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "integrator": job.method,
+        **problem.settings, "sigma": round(problem.settings["sigma"], 5), "N": job.steps, "integrator": job.integrator,
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*problem.notes, *_as_given(warned, problem), *advice(job.model, problem, options=True)],
     }  # fmt: skip
@@ -221,7 +222,7 @@ def _bar(job: Job, problem: Problem) -> AbstractContextManager[None]:
         return nullcontext()
     like = problem.op.A_adjoint(problem.y)
     H, W = like.shape[-2:]
-    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples), job.method)
+    return tile_bar(job.model, (H, W), job.steps, batches(like, job.samples), job.integrator)
 
 
 class Files:
@@ -248,7 +249,7 @@ class Files:
         def seen(x: Tensor) -> Tensor:
             return visible(x[None], problem.complex)[0]
 
-        how = f"N = {job.steps}" + ("" if job.method == "euler" else f" {job.method}")
+        how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
         panels = [("measurement", problem.shown[0]), (f"restored, {how}{score}", seen(image))]
         if result.std is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from firm._util.custom import custom_code, is_custom
 from firm.operators import LinearOperator
-from firm.operators.grouped import group
+from firm.operators.compose import group
 from firm.tasks import BaseTask, Rows, takes_mask, task_class
 from firm.training.errors import ConfigError
 

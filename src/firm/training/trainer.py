@@ -27,7 +27,7 @@ from firm.data.images import Images
 from firm.networks import NETWORKS, Estimator, ResUNet
 from firm.networks.estimator import OneImage
 from firm.operators import dot_test
-from firm.operators.cg import waits
+from firm.operators.base import synchronizes
 from firm.tasks import BaseTask, Rows
 from firm.training.checkpoint import check_state
 from firm.training.config import ConfigError, TrainConfig
@@ -265,7 +265,7 @@ def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool
         raise ConfigError(str(error)) from error
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f"the task {task.name}: {error}") from error
-    return waits(op)
+    return synchronizes(op)
 
 
 def _initial_weights(config: TrainConfig, net: nn.Module) -> dict[str, Tensor]:
