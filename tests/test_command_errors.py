@@ -77,7 +77,9 @@ def test_reproduce_says_what_is_wrong(name, tmp_path):
     (tmp_path / "file").touch()
     quick = ["--training" if name == "toy" else "--steps", "1"]
     assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
-    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "a seed must fit into 64 bits")
+    assert says(
+        told("reproduce", name, *quick, "--seed", "9" * 30), "the seed must be a whole number from 0 to 2^32 - 1"
+    )
     if name == "portrait":
         where = ["--out", tmp_path / "o"]
         assert says(told("reproduce", name, "--model", "no", *where), "no model 'no'")

@@ -169,7 +169,7 @@ def test_the_page_counts_the_calls_of_a():
 
     op.A, op.A_adjoint = counted("A", op.A), counted("A_adjoint", op.A_adjoint)
     z = torch.randn(1, 1, 32, 32, requires_grad=True)
-    x = firm.data_consistency(op, z, torch.randn(1, 1, 22, 22), 0.01, check=False)
+    x = firm.data_consistency(op, z, torch.randn(1, 1, 22, 22), 0.01)
     assert counts == {"A": 11, "A_adjoint": 12}
     x.sum().backward()
     assert counts == {"A": 21, "A_adjoint": 22}

@@ -102,7 +102,7 @@ def test_in_the_warm_start_too():
     net = Recorder(ALL)
     Firm(net, Solver(K=0)).posterior_mean(op, x_t, 0.5, y)
     (inputs,) = net.seen
-    wanted = (op.A_adjoint(y), x_t, x_t, *firm._posterior_mean.measured(op, y, x_t, 0.01))
+    wanted = (op.A_adjoint(y), x_t, x_t, *firm._posterior_mean._context(op, y, x_t, 0.01))
     for got, value in zip(inputs[:5], wanted, strict=True):
         torch.testing.assert_close(got, value)
     assert inputs[6].tolist() == [0, 0]
@@ -152,26 +152,3 @@ def test_wrong_ones_are_refused():
         UNet(3, extra=("previous",), **TINY)(x, x, t)
     with pytest.raises(ValueError, match="PriorUNet sees one image"):
         PriorUNet(3, extra=("previous",), **TINY)(x, t)
-
-
-def test_the_coupling_follows_the_noise_with_the_papers_as_its_floor():
-    net = Recorder(())
-    op, x_t = Identity(), torch.randn(3, 3, 8, 8, dtype=torch.float64)
-    y, sigma, t = torch.randn_like(x_t), torch.tensor([0.05, 0.2, 0.4]), torch.tensor([0.0, 0.5, 0.9])
-    Firm(net, Solver(K=1, rho=0.01, coupling="noise")).posterior_mean(op, x_t, t, y, sigma=sigma)
-    expected = [0.01, 0.04 * 2, min(10.0, 0.16 * (0.81 + 0.01) / 0.01)]  # 0.0025 < 0.01 at t = 0
-    for got, z, b, rho in zip(net.seen[0][0], x_t, y, expected, strict=True):
-        torch.testing.assert_close(got, (b + rho * z) / (1 + rho), rtol=1e-5, atol=1e-6)
-    with pytest.raises(ValueError, match="sigma must be given"):
-        Firm(net, Solver(coupling="noise")).posterior_mean(op, x_t, 0.5, y)
-    with pytest.raises(ValueError, match='coupling must be "constant" or "noise"'):
-        Solver(coupling="free")
-
-
-def test_models_saved_before_the_coupling_load_and_keep_their_fingerprint(tmp_path):
-    net = UNet(3, **TINY)
-    constant, noise = Firm(net), Firm(net, Solver(coupling="noise"))
-    assert constant.fingerprint() != noise.fingerprint()
-    noise.save(tmp_path / "m.safetensors")
-    assert firm.load(tmp_path / "m.safetensors").solver.coupling == "noise"
-    assert firm.load("face-128").solver.coupling == "constant"  # its file does not name it

@@ -264,13 +264,12 @@ def test_a_network_without_a_noise_level_is_recorded_with_and_without_sigma(as_o
         p.data = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.08
     op, y = problem()
     x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
-    for coupling, levels in (("constant", (None, 0.1)), ("noise", (0.1, torch.tensor([0.3, 0.7])))):
-        model = firm.Firm(net, firm.Solver(K=2, coupling=coupling)).eval()
-        quick = firm.fast(model, "float32")
-        for sigma in (*levels, *levels):
-            found = quick.posterior_mean(op, x, 0.8, y, sigma=sigma)
-            torch.testing.assert_close(found, model.posterior_mean(op, x, 0.8, y, sigma=sigma), rtol=1e-4, atol=1e-4)
-    assert len(as_on_a_gpu) == 3
+    model = firm.Firm(net, firm.Solver(K=2)).eval()
+    quick = firm.fast(model, "float32")
+    for sigma in (None, 0.1, None, torch.tensor([0.3, 0.7])):
+        found = quick.posterior_mean(op, x, 0.8, y, sigma=sigma)
+        torch.testing.assert_close(found, model.posterior_mean(op, x, 0.8, y, sigma=sigma), rtol=1e-4, atol=1e-4)
+    assert len(as_on_a_gpu) == 2
 
 
 def test_what_was_recorded_in_inference_mode_serves_outside(model, as_on_a_gpu):
@@ -291,16 +290,6 @@ def test_iterates_are_shown_without_a_recording(model, as_on_a_gpu):
     quick, (op, y), seen = firm.fast(model, "float32"), problem(), []
     quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1, callback=lambda k, x, z: seen.append(k))
     assert seen == [1, 2, 3]
-
-
-def test_a_recorded_model_checks_its_measurements(model, as_on_a_gpu):
-    quick, (op, y) = firm.fast(model, "float32"), problem()
-    y[0, 0, 0, 0] = float("nan")
-    with pytest.raises(ValueError, match="NaN"):
-        quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, y, sigma=0.1)
-    quick.solver = firm.Solver(coupling="noise")
-    with pytest.raises(ValueError, match="rho must be positive and finite"):
-        quick.posterior_mean(op, torch.zeros(2, 3, 32, 32), 0.5, problem()[1], sigma=float("nan"))
 
 
 def test_a_fast_model_can_be_copied(model):

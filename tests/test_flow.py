@@ -49,7 +49,7 @@ class Constant:
     def __init__(self, z):
         self.z = z
 
-    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None):
         return self.z
 
 

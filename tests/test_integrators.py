@@ -43,7 +43,7 @@ def test_a_restored_picture_is_the_sample_of_this_method(place, tmp_path):
         result = restore(place, out, *([] if method == "euler" else ["--integrator", method]))
         assert result.exit_code == 0, result.output
         x = firm.sample(
-            model, problem.op, problem.y, 3, sigma=problem.sigma, method=method,
+            model, problem.op, problem.y, 3, sigma=problem.sigma, integrator=method,
             generator=torch.Generator().manual_seed(7),
         )  # fmt: skip
         pictures.append(np.load(out / "000_restored.npy"))
@@ -83,7 +83,7 @@ def test_rows_of_an_evaluation_are_the_samples_of_this_method(place, tmp_path):
             x = images.batch(range(i, i + 1))
             op, y = task.measure(x, 42, i)
             start = generator_for(42, i, "method")
-            restored = firm.sample(model, op, y, 3, sigma=task.sigma, method=method, generator=start)
+            restored = firm.sample(model, op, y, 3, sigma=task.sigma, integrator=method, generator=start)
             row = rows[label, i]
             assert float(row["psnr"]) == pytest.approx(float(psnr(restored, x)), abs=1e-4)
             assert int(row["nfe"]) == calls

@@ -5,7 +5,7 @@ import safetensors.torch
 import torch
 
 import firm
-from firm._model_file import FORMAT
+from firm._model_file import FORMAT, signed
 from firm.operators import Identity
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
@@ -26,13 +26,13 @@ def saved(tmp_path):
 
 
 def rewrite(path, change):
-    """Save the file again with its metadata changed, and no digest."""
+    """Save the file again with its metadata changed, and the digest of that."""
     with safetensors.safe_open(path, framework="pt") as file:
         about = json.loads(file.metadata()["firm"])
     del about["digest"]
     weights = safetensors.torch.load_file(path)
     change(about, weights)
-    safetensors.torch.save_file(weights, path, metadata={"firm": json.dumps(about)})
+    safetensors.torch.save_file(weights, path, metadata={"firm": signed(json.dumps(about), weights)})
 
 
 def test_saves_and_loads_everything(tmp_path):

@@ -119,7 +119,6 @@ def test_the_batch_order_does_not_change_a_sample():
     [
         ({"K": 0}, "K must be at least 1"),
         ({"beta": 1.5}, r"beta must be in \[0, 1\]"),
-        ({"rho": 0.0}, "rho must be positive"),
         ({"output": "residual"}, '"direct" or "correction"'),
         ({"t": torch.zeros(3)}, r"one per sample, \(2,\), got shape \(3,\)"),
     ],

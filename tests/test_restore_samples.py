@@ -111,7 +111,7 @@ def test_a_repeated_operator_keeps_what_the_solve_asks_of_it():
     op.cg_tol, op.cg_iterations = 0.0, 3
     many = repeated(op, 2)
     assert (many.cg_tol, many.cg_iterations) == (0.0, 3)
-    assert not hasattr(many, "prox_l2")
+    assert not many.closed_form
     assert repeated(op, 1) is op
     closed = repeated(Mask(masks(2)), 2)
     z, y = torch.randn(6, 1, 8, 8), torch.randn(6, 1, 8, 8)
@@ -159,7 +159,9 @@ def small():
     [
         ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
-        ({"seed": 0.5}, "seed must be a whole number, got 0.5"),
+        ({"seed": 0.5}, "seed must be a whole number .*got 0.5"),
+        ({"seed": 2**32}, "got 4294967296"),  # torch keeps 32 bits: these would be the samples of seed 0
+        ({"seed": -1}, "got -1"),
         ({"sigma": "0.1"}, "got '0.1'"),
     ],
 )

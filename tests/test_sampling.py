@@ -24,7 +24,7 @@ class Recorder:
     def __init__(self):
         self.times = []
 
-    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None):
         self.times.append(t)
         return t * x_t / (t**2 + (1 - t) ** 2)
 
@@ -41,22 +41,24 @@ def test_euler_is_algorithm_2_line_by_line():
     torch.testing.assert_close(last, field.posterior_mean(op, torch.zeros(10, 2), 0.0, y))  # N = 1 is the mean
 
 
-@pytest.mark.parametrize("method", ["euler", "midpoint", "heun"])
+@pytest.mark.parametrize("integrator", ["euler", "midpoint", "heun"])
 @pytest.mark.parametrize("N", [1, 2, 7])
-def test_never_evaluates_at_the_end(method, N):
+def test_never_evaluates_at_the_end(integrator, N):
     model = Recorder()
-    x = firm.sample(model, Identity(), torch.zeros(2, 1, 4, 4), N, method=method, generator=generator())
+    x = firm.sample(model, Identity(), torch.zeros(2, 1, 4, 4), N, integrator=integrator, generator=generator())
     assert x.isfinite().all()
     assert max(model.times) < 1
-    assert len(model.times) == {"euler": N, "midpoint": 2 * N, "heun": 2 * N - 1}[method]
+    assert len(model.times) == {"euler": N, "midpoint": 2 * N, "heun": 2 * N - 1}[integrator]
 
 
-@pytest.mark.parametrize(("method", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
-def test_converges_at_its_order(method, order):
+@pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("midpoint", 2), ("heun", 2)])
+def test_converges_at_its_order(integrator, order):
     """The flow of N(0, 1) onto itself is x(1) = x(0): known exactly."""
     x_0 = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     y = torch.zeros_like(x_0)
-    errors = [abs(float(firm.sample(Recorder(), Identity(), y, N, method=method, x_0=x_0)) - 1) for N in (20, 80)]
+    errors = [
+        abs(float(firm.sample(Recorder(), Identity(), y, N, integrator=integrator, x_0=x_0)) - 1) for N in (20, 80)
+    ]
     assert errors[0] / errors[1] > 4**order * 0.75
 
 
@@ -101,7 +103,7 @@ def test_wrong_arguments():
     with pytest.raises(ValueError, match="steps must be a whole number of at least 1"):
         firm.sample(model, Identity(), y, 0)
     with pytest.raises(ValueError, match='"euler", "midpoint" or "heun"'):
-        firm.sample(model, Identity(), y, method="rk4")
+        firm.sample(model, Identity(), y, integrator="rk4")
     with pytest.raises(ValueError, match=r"x_0 has shape \(1, 1, 8, 8\), the images have \(1, 1, 16, 16\)"):
         firm.sample(model, Identity(), y, x_0=torch.zeros(1, 1, 8, 8))
     with pytest.raises(ValueError, match=r"Mask\(16x16\): 256 values of y"):

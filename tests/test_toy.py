@@ -108,7 +108,9 @@ def test_the_velocity_is_the_mean_of_the_path_velocity():
 def test_the_exact_flow_transports_noise_to_the_posterior():
     """Proposition 1 (b): both coordinates, against exact samples (scipy) and the exact marginals."""
     y, n = torch.tensor([1.5, 0.0]), 20_000
-    flow = firm.sample(toy.ExactField(), toy.operator(), y.expand(n, 2), 200, generator=generator(), method="midpoint")
+    flow = firm.sample(
+        toy.ExactField(), toy.operator(), y.expand(n, 2), 200, generator=generator(), integrator="midpoint"
+    )
     exact = toy.sample_posterior(y, n, generator(1))
     for coordinate, limit in ((0, 0.005), (1, 0.03)):
         assert wasserstein_distance(flow[:, coordinate], exact[:, coordinate]) < limit

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+import firm
 from firm.operators import (
     Blur,
     Compose,
@@ -15,15 +16,13 @@ from firm.operators import (
     Stack,
     Subsample,
     as_real,
-    data_consistency,
     dot_test,
     from_functions,
     gaussian_kernel,
     motion_kernel,
     random_mask,
 )
-from firm.operators.compose import group
-from firm.operators.compose import repeated
+from firm.operators.compose import group, repeated
 
 SIZES = [16, 64, 256, 1024]
 
@@ -96,11 +95,11 @@ def test_what_is_not_linear_is_seen_at_every_size(wrong, size):
             dot_test(op, (1, 1, size, size), seed=seed)
 
 
-def test_the_first_solve_refuses_it_in_a_large_image():
+def test_sampling_refuses_it_in_a_large_image():
     x = torch.zeros(1, 1, 512, 512)
     for A, A_adjoint, message in ((half, lambda y: y, "not the adjoint"), (lambda x: half(x) + 1, half, "not linear")):
         with pytest.raises(ValueError, match=message):
-            data_consistency(from_functions(A, A_adjoint), x, x, 0.01)
+            firm.prepare(None, from_functions(A, A_adjoint), x)
 
 
 def right(size):

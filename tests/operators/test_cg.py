@@ -58,7 +58,7 @@ def test_derivatives_are_exact_twice(make):
     inputs = [v.requires_grad_() for v in (z, y, rho)]
 
     def solve(z, y, rho):
-        return data_consistency(op, z, y, rho, check=False)
+        return data_consistency(op, z, y, rho)
 
     assert gradcheck(solve, inputs)
     assert gradgradcheck(solve, inputs)
@@ -146,7 +146,7 @@ class Counted:
 
     def solve(self, z, y, rho=0.01):
         self.calls, self.adjoints = 0, 0
-        return data_consistency(self, z, y, rho, check=False)
+        return data_consistency(self, z, y, rho)
 
 
 def test_starts_from_z():
@@ -187,7 +187,7 @@ def test_a_looser_tolerance_takes_fewer_calls():
             return SPECTRUM.sqrt() * x
 
         op = from_functions(A, lambda y: SPECTRUM.sqrt() * y, cg_tol=tol)
-        x = data_consistency(op, b, b, 1e-3, check=False)
+        x = data_consistency(op, b, b, 1e-3)
         errors.append(relative_error(x, (SPECTRUM.sqrt() + 1e-3) * b / (SPECTRUM + 1e-3)))
     assert 2 * calls.count(1e-2) < calls.count(1e-5)
     assert 2 * calls.count(1e-5) < calls.count(None) < 500
@@ -233,7 +233,7 @@ def test_an_operator_that_returns_nan_is_refused():
     op = from_functions(lambda x: x * float("nan"), lambda y: y)
     z = torch.ones(1, 1, 2, 2)
     with pytest.raises(ValueError, match="A returns NaN"):
-        data_consistency(op, z, z, 0.1, check=False)
+        data_consistency(op, z, z, 0.1)
 
 
 @pytest.mark.parametrize(("tol", "iterations"), [(-1.0, 5), (float("nan"), 5), (1e-3, 0)])

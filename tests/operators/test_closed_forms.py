@@ -93,7 +93,7 @@ def test_first_and_second_derivatives(make):
     inputs = [v.requires_grad_() for v in (z, y, rho)]
 
     def solve(z, y, rho):
-        return data_consistency(op, z, y, rho, check=False)
+        return data_consistency(op, z, y, rho)
 
     assert gradcheck(solve, inputs)
     assert gradgradcheck(solve, inputs)

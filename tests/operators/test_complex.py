@@ -48,7 +48,7 @@ def test_complex_conjugate_gradients_are_differentiable_twice():
     inputs = [v.requires_grad_() for v in (z, op.A(z).detach(), torch.tensor([0.05, 0.7], dtype=torch.float64))]
 
     def solve(z, y, rho):
-        return data_consistency(op, z, y, rho, check=False)
+        return data_consistency(op, z, y, rho)
 
     assert gradcheck(solve, inputs, fast_mode=True)
     assert gradgradcheck(solve, inputs, fast_mode=True)

@@ -160,7 +160,7 @@ def test_what_is_refused():
         from_deepinv(P.Tomography(6, 12, normalize=True, adjoint_via_backprop=False))
     with pytest.raises(ValueError, match="A_adjoint is not the adjoint of A"):
         from_deepinv(P.LinearPhysics(A=lambda x: 2 * x, A_adjoint=lambda y: y))
-    with pytest.raises(ValueError, match="so the physics is not linear"):
+    with pytest.raises(ValueError, match="A is not linear"):
         from_deepinv(P.LinearPhysics(A=lambda x: x + 1, A_adjoint=lambda y: y))
     five = P.LinearPhysics(A=lambda x: x.reshape(-1, 5, 8, 8), A_adjoint=lambda y: y)
     with pytest.raises(ValueError, match=r"pass image_shape=\(C, H, W\)"):

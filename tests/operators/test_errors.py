@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import firm
 from firm.operators import (
     Blur,
     Fourier,
@@ -30,19 +31,11 @@ x = torch.randn(2, 3, 8, 8)
         (Blur(torch.ones(3, 1, 3, 3)), x, r"3 kernels"),
         (Fourier(torch.ones(8, 8)), x[..., :4] + 0j, r"Fourier\(8x8\): y has shape"),
         (Fourier(torch.ones(8, 6)), x + 0j, r"Fourier\(8x6\)"),
-        (Identity(), x[:1], r"Identity\(\): 1 measurements \(1, 3, 8, 8\) for 2 images"),
-        (Identity(), x.log(), r"Identity\(\): \d+ values of y, shape \(2, 3, 8, 8\), are NaN"),
     ],
 )
 def test_wrong_measurements(op, y, message):
     with pytest.raises(ValueError, match=message):
         data_consistency(op, x, y, 0.01)
-
-
-@pytest.mark.parametrize("rho", [0.0, -1.0, float("nan"), torch.tensor([0.1, 0.0])])
-def test_rho_must_be_positive(rho):
-    with pytest.raises(ValueError, match=r"Identity\(\): rho must be positive"):
-        data_consistency(Identity(), x, x, rho)
 
 
 def test_rho_has_one_value_per_sample():
@@ -93,12 +86,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_adjoint_is_refused_at_the_first_solve(wrong):
+def test_a_wrong_adjoint_is_refused(wrong):
     def halve(v):
         return 0.5 * v
 
     op = from_functions(halve, lambda y: wrong(0.5 * y))
-    for call in (lambda: data_consistency(op, x, x, 0.01), lambda: dot_test(op, (2, 3, 8, 8))):
+    for call in (lambda: firm.prepare(None, op, x), lambda: dot_test(op, (2, 3, 8, 8))):
         with pytest.raises(
             ValueError, match=r"FunctionOperator\(halve\): A_adjoint is not the adjoint.*\(2, 3, 8, 8\)"
         ):

@@ -89,7 +89,7 @@ def problem(make, shape, dtype=torch.float64):
 
 @pytest.mark.parametrize("key", ALL)
 def test_has_a_closed_form_where_one_survives(key):
-    assert hasattr(ALL[key][0](), "prox_l2") == (key in CLOSED)
+    assert ALL[key][0]().closed_form == (key in CLOSED)
 
 
 @cases
@@ -100,7 +100,7 @@ def test_equals_a_dense_solve(make, shape, dtype, tol):
         x = data_consistency(op, z, y, rho)
         assert x.dtype == dtype
         error = relative_error(x, dense_solve(copy.deepcopy(op), z, y, rho))
-        assert error < (tol if hasattr(op, "prox_l2") else 10 * tol)  # the residual's 1e-6 times the condition number
+        assert error < (tol if op.closed_form else 10 * tol)  # the residual's 1e-6 times the condition number
 
 
 @cases
@@ -118,7 +118,7 @@ def test_first_and_second_derivatives(make, shape):
     inputs = [v.requires_grad_() for v in (z, y, RHO.clone())]
 
     def solve(z, y, rho):
-        return data_consistency(op, z, y, rho, check=False)
+        return data_consistency(op, z, y, rho)
 
     assert gradcheck(solve, inputs, fast_mode=True)
     assert gradgradcheck(solve, inputs, fast_mode=True)
@@ -150,7 +150,7 @@ def test_fits_into_a_cuda_graph(make, shape, rho):
     z.requires_grad_()
     y.requires_grad_()
     with NothingFromOrToTheCpu():
-        x = data_consistency(op, z, y, rho, check=False)
+        x = data_consistency(op, z, y, rho)
         grad_z, grad_y = torch.autograd.grad(x.square().sum(), (z, y))
     assert relative_error(x.detach(), dense_solve(op, z.detach(), y.detach(), rho)) < 1e-11
     del op.cg_tol, op.cg_iterations
@@ -169,7 +169,7 @@ def test_is_captured_by_a_cuda_graph(key, per_sample):
     rho = RHO.cuda() if per_sample else 0.05
 
     def step():
-        x = data_consistency(op, z, y, rho, check=False)
+        x = data_consistency(op, z, y, rho)
         return x, torch.autograd.grad(x.square().sum(), z)[0]
 
     stream = torch.cuda.Stream()

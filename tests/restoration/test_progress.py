@@ -60,7 +60,7 @@ def test_steps_of_two_evaluations_count_twice(model_file, bars, method):
     model = firm.tiled(firm.load(model_file), 32, 8)
     y = torch.zeros(1, 3, 32, 32)
     with progress.tile_bar(model, (32, 32), 3, [1], method):
-        firm.restore(model, Identity(), y, 3, sigma=0.1, method=method)
+        firm.restore(model, Identity(), y, 3, sigma=0.1, integrator=method)
     K = model.solver.K
     assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[method] * K
     last = {"midpoint": 2, "heun": 1}[method] * K  # Heun ends with an Euler step

@@ -163,7 +163,7 @@ BAD = [
     (["--simulate", "super-resolution", "--scale", "0"], "must be 1 or more, got 0"),
     (["--simulate", "super-resolution", "--scale", str(10**20)], "is larger than the picture's sides"),
     (["--task", "super-resolution", "--scale", "0"], "scale must be from 1 to 8, got 0"),
-    (["--simulate", "denoising", "--seed", str(10**20)], "--seed must be a whole number of 64 bits"),
+    (["--simulate", "denoising", "--seed", str(10**20)], "the seed must be a whole number from 0 to 2^32 - 1"),
     (["--simulate", "denoising", "--set", "b"], "--set takes key=value, got 'b'"),
     (["--task", "denoising", "--max-megapixels", "0.001"], "megapixels, more than the limit of 0.001"),
     (["--task", "denoising", "--max-megapixels", "-1"], "-1"),

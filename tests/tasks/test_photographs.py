@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 import firm
 from firm.operators import gaussian_kernel, motion_kernel
-from firm.operators.cg import waits
+from firm.operators.base import synchronizes
 from firm.operators.testing import dot_test
 from firm.tasks import Rows, Task, built_in
 
@@ -38,7 +38,7 @@ def test_only_pixels_with_known_surroundings_are_measured(name, settings, kernel
                  **({"length": (3, 7)} if "length" in settings else {"blur": (0.5, 2)}))  # fmt: skip
     op = drawn.draw_operator(Rows(3, 0, 3), torch.device("cpu"))
     assert op.boundary == "valid"
-    assert not waits(op)  # a training step with it fits into a CUDA graph
+    assert not synchronizes(op)  # a training step with it fits into a CUDA graph
     kernels = op.kernel
     torch.testing.assert_close(kernels.sum((1, 2, 3)), torch.ones(3))
     assert len({tuple(k.flatten().tolist()) for k in kernels}) == 3

@@ -136,14 +136,14 @@ def test_warm_start_then_the_solver(make, monkeypatch):
 
 
 @pytest.mark.parametrize("objective", ["paper", "balanced"])
-def test_the_loss_has_the_configured_tau_min_and_coupling(objective, make, monkeypatch):
+def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatch):
     """The settings of the run, other than the defaults, reach the velocity, its weight and the solver."""
-    given = ("coupling=noise", "tau_min=0.3", "t_min=0.8", "t_max=0.99", "warm_epochs=0", "task=denoising")
+    given = ("rho=0.03", "tau_min=0.3", "t_min=0.8", "t_max=0.99", "warm_epochs=0", "task=denoising")
     config = make(*given, f"objective={objective}")
     trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
     seen = []
 
-    def posterior_mean(self, op, x_t, t, y, *, sigma=None, check=True):
+    def posterior_mean(self, op, x_t, t, y, *, sigma=None):
         seen.append((x_t, t, self.solver))
         return torch.zeros_like(x_t, requires_grad=True)
 
@@ -156,7 +156,7 @@ def test_the_loss_has_the_configured_tau_min_and_coupling(objective, make, monke
     ((x_1, error, _),) = errors
     tau = (1 - t).clamp(min=0.3)
     assert bool((tau == 0.3).all())
-    assert solver.coupling == "noise"
+    assert solver.rho == 0.03
     torch.testing.assert_close(error, x_1.square().mean((1, 2, 3)) / tau**2)
     if objective == "paper":
         torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())

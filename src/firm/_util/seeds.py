@@ -14,9 +14,11 @@ def require_seed(seed: object, error: type[Exception] = ValueError) -> int:
 
     torch's CPU generator keeps 32 bits of a seed: 2^32 would give the samples of 0, and -1 those of 2^32 - 1.
     """
-    whole = hasattr(seed, "__index__") and 0 <= int(seed) < 2**32  # type: ignore[call-overload]
-    require(whole, f"seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {seed!r}", error)
-    return int(seed)  # type: ignore[call-overload, no-any-return]
+    value = seed.__index__() if hasattr(seed, "__index__") else -1
+    require(
+        0 <= value < 2**32, f"the seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {seed!r}", error
+    )
+    return int(value)
 
 
 def generator_for(seed: int, index: int, purpose: str) -> Generator:

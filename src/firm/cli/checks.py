@@ -12,9 +12,9 @@ import typer
 
 
 def _seed(value: int) -> int:
-    if not -(2**63) <= value < 2**64:  # what torch takes
-        raise typer.BadParameter("a seed must fit into 64 bits")
-    return value
+    from firm._util.seeds import require_seed  # it loads torch
+
+    return require_seed(value, typer.BadParameter)
 
 
 def _seconds(value: float) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from firm._util.custom import code_digest, is_custom
+from firm._util.seeds import require_seed
 from firm.cli.settings import given
 from firm.restoration import Problem, ProblemError, measured_problem, picture_problem, simulated_problem
 from firm.restoration.degraded import check_picture_settings, picture_tasks
@@ -124,8 +125,7 @@ def refuse_mixtures(
         raise typer.BadParameter("--keep-known belongs to --task inpainting: other tasks know no pixel exactly")
     if kernel is not None and task != "deblurring":
         raise typer.BadParameter("--kernel belongs to --task deblurring")
-    if not -(2**63) <= seed < 2**63:
-        raise typer.BadParameter(f"--seed must be a whole number of 64 bits, got {seed}")
+    require_seed(seed, typer.BadParameter)
 
 
 def refuse_others_options(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, PictureError
 from firm.demo.wording import for_visitors
@@ -80,8 +81,7 @@ def check(request: Request, limits: Limits) -> None:
             raise RequestError(f"{what} must be a whole number from 1 to {most}, got {value}")
     if not 1 <= request.strokes <= 100:
         raise RequestError(f"scratches must be from 1 to 100, got {request.strokes}")
-    if not 0 <= request.seed < 2**63:
-        raise RequestError("the seed must be a whole number from 0 to 2^63 - 1")
+    require_seed(request.seed, RequestError)
 
 
 def _within(what: str, value: float | None, low: float, high: float) -> None:

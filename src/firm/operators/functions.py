@@ -71,18 +71,17 @@ class FunctionOperator(Operator):
         """Apply the user's function."""
         if self.image_shape is not None:
             require_shape(self, "x", x, (len(x), *self.image_shape))
-        return self._tensor("A", self._A(x))
+        y = self._A(x)
+        require_tensor(f"{name(self)}: what A returns", y)
+        return y
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the user's adjoint, or the vector-Jacobian product of A."""
         if self._A_adjoint is None:
             return self._vjp(y)
-        return self._tensor("A_adjoint", self._A_adjoint(y))
-
-    def _tensor(self, function: str, value: Tensor) -> Tensor:
-        if not isinstance(value, Tensor):
-            require_tensor(f"{name(self)}: what {function} returns", value)
-        return value
+        x = self._A_adjoint(y)
+        require_tensor(f"{name(self)}: what A_adjoint returns", x)
+        return x
 
     def _vjp(self, y: Tensor) -> Tensor:
         assert self.image_shape is not None

@@ -27,7 +27,7 @@ class Velocity(Objective):
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
-        self.solver = Solver(config.K, config.rho, config.beta, config.output, config.coupling)
+        self.solver = Solver(config.K, config.rho, config.beta, config.output)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Lines 3 to 7 of Algorithm 1; a single call on [A'y, x_t] in the warm start."""
