@@ -64,3 +64,29 @@ def test_the_solve_is_in_float32_inside_autocast(dtype):
             mixed = data_consistency(op, z, y, 0.05)
         assert mixed.dtype == torch.float32
         assert torch.equal(mixed, plain)
+
+
+@pytest.mark.parametrize("K", [0, 1])
+def test_the_users_operator_is_called_in_float32_inside_autocast(K):
+    """Also where the network sees what was measured, in the warm start, and in the backward pass."""
+    M, seen = torch.randn(16, 16, generator=torch.Generator().manual_seed(0)), []
+
+    def A(x):
+        seen.append((x @ M).dtype)
+        return x @ M
+
+    def A_adjoint(y):
+        seen.append((y @ M.T).dtype)
+        return y @ M.T
+
+    class Sees(torch.nn.Module):
+        config = {"extra": ("context",)}  # noqa: RUF012
+
+        def forward(self, x, x_t, measured, where, t):
+            return (x + measured + where).requires_grad_()
+
+    model, x = firm.Firm(Sees(), firm.Solver(K=K)), torch.randn(1, 1, 16, 16).requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        model.posterior_mean(from_functions(A, A_adjoint), x, 0.5, x).sum().backward()
+    assert len(seen) > 4
+    assert set(seen) == {torch.float32}

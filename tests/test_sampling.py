@@ -2,9 +2,10 @@ import gc
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
 
 import firm
-from firm.operators import Identity, Mask, Subsample
+from firm.operators import Blur, Identity, Mask, Subsample, from_functions, gaussian_kernel
 from firm.reproduce import toy_problem as toy
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
@@ -118,3 +119,44 @@ def test_a_model_elsewhere_than_the_measurement_is_told_in_a_sentence(draw):
         draw(tiny_model().to("meta"), Identity(), y)
     with pytest.raises(ValueError, match="measurement is on meta, the model on cpu"):
         draw(tiny_model(), Identity(), y.to("meta"))
+
+
+class Reads(TorchFunctionMode):
+    """Counts what reads a tensor's values, each of which would wait for a GPU."""
+
+    NAMES = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "nonzero", "numpy", "cpu")
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if getattr(function, "__name__", "") in self.NAMES:
+            self.seen.append(function.__name__)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("op", [Mask(torch.ones(16, 16)), Subsample(2), Blur(gaussian_kernel(5, 1.0))], ids=repr)
+def test_a_gpu_is_read_once_after_all_work_is_queued(op, monkeypatch):
+    """Every check of a restoration's values is held back and read together; on the CPU before the work."""
+    monkeypatch.setattr(firm._sampling.Prepared, "deferred", True)
+    model, x = tiny_model(), torch.rand(2, 1, 16, 16)
+    with torch.no_grad(), Reads() as reads:
+        firm.restore(model, op, op.A(x), 2, 3, seed=1, sigma=0.1)
+    assert reads.seen == ["__bool__", "tolist"]  # the first is of sigma, a number of Python
+    calls, y = [], op.A(x)
+    y[0, 0, 1, 1] = float("nan")
+    model.estimator.register_forward_hook(lambda *_: calls.append(1))
+    with pytest.raises(ValueError, match=r"1 values of y, shape .*, are NaN"):
+        firm.restore(model, op, y, sigma=0.1)
+    assert len(calls) == 4
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"1 values of y, shape .*, are NaN"):
+        firm.restore(model, op, y, sigma=0.1)
+    assert len(calls) == 4
+
+
+def test_one_measurement_for_every_image():
+    op = from_functions(lambda x: x.repeat(2, 1, 1, 1), lambda y: y[: len(y) // 2])
+    with pytest.raises(ValueError, match=r"2 measurements \(2, 1, 8, 8\) for 1 images \(1, 1, 8, 8\)"):
+        firm.prepare(None, op, torch.zeros(2, 1, 8, 8))

@@ -76,3 +76,16 @@ def test_a_single_operator_keeps_its_limits_on_conjugate_gradients():
     alone = Compose(Identity(), own)
     assert (alone.cg_tol, alone.cg_iterations) == (1e-3, 7)
     assert (Compose(own, own).cg_tol, Compose(own, own).cg_iterations) == (None, 500)
+
+
+def test_measuring_leaves_an_operator_as_it_was():
+    """Also with measurements of another type in between: a stack finds the shapes of its parts once."""
+    stack = Stack(Subsample(2), Fourier(torch.ones(4, 4)), image_shape=(1, 4, 4))
+    before = dict(vars(stack))
+    y = stack.A(randn(2, 1, 4, 4))
+    assert vars(stack) == before
+    parts = stack.unpack(y)
+    layouts = stack._layouts
+    stack.A(randn(3, 1, 4, 4))
+    assert stack._layouts is layouts
+    assert [p.shape for p in parts] == [(2, 1, 2, 2), (2, 1, 4, 4)]
