@@ -33,13 +33,8 @@ def omega(t: Tensor, tau_min: float = TAU_MIN) -> Tensor:
 
 
 def stratified_times(
-    n: int,
-    *,
-    strata: int = 64,
-    t_min: float = T_MIN,
-    t_max: float = T_MAX,
-    generator: Generator | None = None,
-) -> Tensor:
+    n: int, *, strata: int = 64, t_min: float = T_MIN, t_max: float = T_MAX, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
     """`n` times in [t_min, t_max], each run of `strata` consecutive ones with one in every stratum, shuffled.
 
     Draw the times of many batches at once and slice them, and the strata are covered across batches too.
@@ -59,17 +54,9 @@ Reduction = Literal["mean", "sum"]
 
 
 def velocity_error(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-    reduction: Reduction = "mean",
-) -> Tensor:
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
+) -> Tensor:  # fmt: skip
     """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
 
     See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
@@ -103,18 +90,10 @@ def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min:
 
 
 def velocity_loss(
-    model: PosteriorMean,
-    op: LinearOperator,
-    x_1: Tensor,
-    y: Tensor,
-    x_0: Tensor,
-    t: Tensor,
-    *,
-    sigma: float | Tensor | None = None,
-    tau_min: float = TAU_MIN,
-    weights: Weights = "omega",
+    model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
+    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
     reduction: Reduction = "mean",
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
     Parameters

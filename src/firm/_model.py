@@ -64,15 +64,9 @@ class Firm(nn.Module):
         self.card = dict(card or {})
 
     def posterior_mean(
-        self,
-        op: LinearOperator,
-        x_t: Tensor,
-        t: float | Tensor,
-        y: Tensor,
-        *,
-        sigma: float | Tensor | None = None,
+        self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *, sigma: float | Tensor | None = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
-    ) -> Tensor:
+    ) -> Tensor:  # fmt: skip
         """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0).
 
         `callback` sees the solver's iterates, as that of `firm.posterior_mean`.

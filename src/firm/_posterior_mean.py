@@ -19,33 +19,18 @@ class PosteriorMean(Protocol):
     """What sampling and training ask of a model: an estimate of E[x_1 | x_t, y]."""
 
     def posterior_mean(
-        self,
-        op: LinearOperator,
-        x_t: Tensor,
-        t: float | Tensor,
-        y: Tensor,
-        *,
-        sigma: float | Tensor | None = None,
-    ) -> Tensor:
+        self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *, sigma: float | Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """Estimate the clean images, (B, ...), at state `x_t` and time `t`, a float or (B,)."""
         ...
 
 
 def posterior_mean(
-    estimator: Estimator,
-    op: LinearOperator,
-    x_t: Tensor,
-    t: float | Tensor,
-    y: Tensor,
-    K: int = 5,
-    rho: float | Tensor = 0.01,
-    beta: float = 0.5,
-    *,
-    output: Output = "direct",
-    sigma: float | Tensor | None = None,
-    extra: Sequence[str] = (),
+    estimator: Estimator, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, K: int = 5,
+    rho: float | Tensor = 0.01, beta: float = 0.5, *, output: Output = "direct",
+    sigma: float | Tensor | None = None, extra: Sequence[str] = (),
     callback: Callable[[int, Tensor, Tensor], None] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Estimate E[x_1 | x_t, y] by K steps of half-quadratic splitting (Algorithm 3), differentiable throughout.
 
     Parameters
@@ -88,17 +73,10 @@ def posterior_mean(
 
 
 def flow_only(
-    estimator: Estimator,
-    op: LinearOperator,
-    x_t: Tensor,
-    t: float | Tensor,
-    y: Tensor,
-    *,
-    output: Output = "direct",
-    sigma: float | Tensor | None = None,
-    rho: float | Tensor = 0.01,
+    estimator: Estimator, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *,
+    output: Output = "direct", sigma: float | Tensor | None = None, rho: float | Tensor = 0.01,
     extra: Sequence[str] = (),
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """One network call on [A'y, x_t], no solver: the ablation of Appendix E, and the warm start of training.
 
     `rho` is used for the context only, in networks that see it.
@@ -127,17 +105,9 @@ def vector(value: float | Tensor, x: Tensor) -> Tensor:
 
 
 def _estimate(
-    estimator: Estimator,
-    x: Tensor,
-    x_t: Tensor,
-    t: Tensor,
-    sigma: Tensor | None,
-    output: Output,
-    extra: Sequence[str],
-    z: Tensor,
-    context: Sequence[Tensor],
-    k: int,
-) -> Tensor:
+    estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output,
+    extra: Sequence[str], z: Tensor, context: Sequence[Tensor], k: int,
+) -> Tensor:  # fmt: skip
     """R_theta of equation (78), Appendix B.2; images first, then a number for each sample."""
     require(output in ("direct", "correction"), f'output must be "direct" or "correction", got {output!r}')
     images = [x, x_t, *([z] if "previous" in extra else []), *context]

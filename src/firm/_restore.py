@@ -43,18 +43,10 @@ class Restoration:
 
 
 def restore(
-    model: Firm,
-    op: LinearOperator,
-    y: Tensor,
-    steps: int = 2,
-    samples: int = 1,
-    seed: int = 0,
-    *,
-    sigma: float | Tensor | None = None,
-    integrator: Integrator = "euler",
-    keep: bool = True,
+    model: Firm, op: LinearOperator, y: Tensor, steps: int = 2, samples: int = 1, seed: int = 0, *,
+    sigma: float | Tensor | None = None, integrator: Integrator = "euler", keep: bool = True,
     on_sample: Callable[[int, Tensor], None] | None = None,
-) -> Restoration:
+) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not

@@ -24,17 +24,10 @@ Generators = Generator | Sequence[Generator] | None  # a sequence holds one gene
 
 @torch.no_grad()
 def sample(
-    model: PosteriorMean,
-    op: LinearOperator,
-    y: Tensor,
-    steps: int = 2,
-    *,
-    generator: Generators = None,
-    sigma: float | Tensor | None = None,
-    integrator: Integrator = "euler",
-    x_0: Tensor | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, generator: Generators = None,
+    sigma: float | Tensor | None = None, integrator: Integrator = "euler", x_0: Tensor | None = None,
     callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
-) -> Tensor:
+) -> Tensor:  # fmt: skip
     """Integrate dx/dt = (E[x_1 | x_t, y] - x_t) / (1 - t) from noise at t = 0 to t = 1 (Algorithm 2).
 
     Few steps give the least distortion, more steps sharper samples. No graph is kept.
@@ -79,16 +72,9 @@ def sample(
 
 @torch.no_grad()
 def integrate(
-    model: PosteriorMean,
-    op: LinearOperator,
-    y: Tensor,
-    x: Tensor,
-    steps: int,
-    *,
-    sigma: Tensor | None = None,
-    integrator: Integrator = "euler",
-    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
-) -> Tensor:
+    model: PosteriorMean, op: LinearOperator, y: Tensor, x: Tensor, steps: int, *, sigma: Tensor | None = None,
+    integrator: Integrator = "euler", callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device."""
     require_count("steps", steps)
     known = integrator in get_args(Integrator)

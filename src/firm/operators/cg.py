@@ -70,14 +70,9 @@ class _SelfAdjointSolve(torch.autograd.Function):
 
 
 def conjugate_gradients(
-    M: Callable[[Tensor], Tensor],
-    b: Tensor,
-    *,
-    start: Tensor | None = None,
-    tol: float | None = None,
-    iterations: int = MAX_ITERATIONS,
-    label: str = "conjugate gradients",
-) -> Tensor:
+    M: Callable[[Tensor], Tensor], b: Tensor, *, start: Tensor | None = None, tol: float | None = None,
+    iterations: int = MAX_ITERATIONS, label: str = "conjugate gradients",
+) -> Tensor:  # fmt: skip
     """Solve M x = b for every sample of `b` (B, ...), with M self-adjoint and positive definite in each sample.
 
     A sample whose residual has fallen to ``tol * |b|`` is frozen while the others go on. With ``tol=0`` there is no

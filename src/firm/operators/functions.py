@@ -13,13 +13,9 @@ from firm.operators.checks import name, require_shape, require_tensor, shape
 
 
 def from_functions(
-    A: Callable[[Tensor], Tensor],
-    A_adjoint: Callable[[Tensor], Tensor] | None = None,
-    image_shape: tuple[int, ...] | None = None,
-    *,
-    cg_tol: float | None = None,
-    cg_iterations: int | None = None,
-) -> Operator:
+    A: Callable[[Tensor], Tensor], A_adjoint: Callable[[Tensor], Tensor] | None = None,
+    image_shape: tuple[int, ...] | None = None, *, cg_tol: float | None = None, cg_iterations: int | None = None,
+) -> Operator:  # fmt: skip
     """Make an operator of a linear function and its adjoint; the data-consistency step then uses conjugate gradients.
 
     Both functions take a batch and must treat its samples independently. A wrong adjoint is found, and refused, when

@@ -23,12 +23,9 @@ ADJOINT_ERROR = 1e-4  # transforms in float32 stay below 1e-5; deepinv's adjoint
 
 
 def from_deepinv(
-    physics: Any,
-    *,
-    unit_range: bool | None = None,
-    image_shape: tuple[int, ...] | None = None,
+    physics: Any, *, unit_range: bool | None = None, image_shape: tuple[int, ...] | None = None,
     complex: bool = False,
-) -> DeepinvOperator:
+) -> DeepinvOperator:  # fmt: skip
     """Make a deepinv linear physics an operator, with the maps between its images in [0, 1] and FIRM's in [-1, 1].
 
     Works on a copy, so that what later happens to the physics (``update``, ``A(x, mask=m)``) does not reach the

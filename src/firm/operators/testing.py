@@ -13,14 +13,9 @@ TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyon
 
 
 def dot_test(
-    op: LinearOperator,
-    x_shape: tuple[int, ...],
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    tol: float | None = None,
-    seed: int = 0,
-) -> float:
+    op: LinearOperator, x_shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu", tol: float | None = None, seed: int = 0,
+) -> float:  # fmt: skip
     """Check that A is linear and that A' is its adjoint; return the relative error, raise ValueError above `tol`.
 
     `x_shape` is the shape of a batch, (B, ...). With random a and y, in every sample by itself:
@@ -84,15 +79,9 @@ def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tenso
 
 
 def prox_test(
-    op: LinearOperator,
-    x_shape: tuple[int, ...],
-    rho: float | Tensor = 0.01,
-    *,
-    dtype: torch.dtype = torch.float32,
-    device: torch.device | str = "cpu",
-    tol: float | None = None,
-    seed: int = 0,
-) -> float:
+    op: LinearOperator, x_shape: tuple[int, ...], rho: float | Tensor = 0.01, *, dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu", tol: float | None = None, seed: int = 0,
+) -> float:  # fmt: skip
     """Check that ``data_consistency`` solves (A'A + rho I) x = A'y + rho z; return the relative residual.
 
     Raises ValueError above `tol` (1e-3 in float32, 1e-9 in float64). The error of x is at most |A'A| / rho + 1 times
