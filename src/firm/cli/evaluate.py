@@ -16,7 +16,6 @@ from firm.data.sets import Split
 from firm.metrics import Convention
 
 if TYPE_CHECKING:
-    from firm._model import Firm
     from firm.data import Images
     from firm.evaluation import Methods
 
@@ -102,7 +101,7 @@ def evaluate(
     from firm._util.locks import folder_lock
     from firm._util.text import counted, numbers, settings
     from firm.baselines.methods import Networks
-    from firm.cli.models import range_of, side_for
+    from firm.cli.models import load_model, range_of, side_for
     from firm.evaluation import Evaluation, methods_for
     from firm.evaluation import evaluate as run
     from firm.evaluation.report import comparison, summarize, tables, write_results
@@ -113,8 +112,10 @@ def evaluate(
         classes = task_classes(tasks, given)  # before anything is read
         words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
         networks = Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face")
-        load = _loader(network, r.device, precision, strict=len(words) == 1)
-        chosen = methods_for(words, counts, integrator=integrator, load=load, networks=networks)
+        chosen = methods_for(
+            words, counts, integrator=integrator, networks=networks,
+            load=lambda name: load_model(name, network, r.device, precision, strict=len(words) == 1),
+        )  # fmt: skip
         if integrator != "euler" and not chosen.models:
             raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")
         side = chosen.shared(
@@ -163,21 +164,6 @@ def evaluate(
                 comparison(evaluation, task, chosen.rows, images, folder / f"{task.name}.png", batch_size=batch_size)
         took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
         console.print(f"{took}; results are in {folder}", soft_wrap=True)
-
-
-def _loader(network: str | None, device: Any, precision: Any, strict: bool) -> Any:
-    """How models are loaded; unless `strict`, those that were saved with another class do without the custom one."""
-    from contextlib import suppress
-
-    from firm.cli.models import load_model
-
-    def load(name: str) -> Firm:
-        if network is not None and not strict:
-            with suppress(ValueError):
-                return load_model(name, None, device, precision)
-        return load_model(name, network, device, precision)
-
-    return load
 
 
 def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:

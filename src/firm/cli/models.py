@@ -12,10 +12,18 @@ if TYPE_CHECKING:
     from firm._model import Firm
 
 
-def load_model(name: str, network: str | None, device: torch.device | str, precision: Any) -> Firm:
-    """Load a model and make it fast; `network` is the custom class that it was saved with, ``file.py:Class``."""
+def load_model(
+    name: str, network: str | None, device: torch.device | str, precision: Any, *, strict: bool = True
+) -> Firm:
+    """Load a model and make it fast; `network` is the custom class that it was saved with, ``file.py:Class``.
+
+    Unless `strict`, as for one of several models, those that were saved with another class do without it.
+    """
     from firm import fast
 
+    if network is not None and not strict:
+        with suppress(ValueError):
+            return fast(load_plain(name).to(device), precision)
     return fast(load_plain(name, network).to(device), precision)
 
 

@@ -91,11 +91,13 @@ def user_errors(out: Path | None = None) -> Iterator[None]:
     try:
         with folder_lock(out):
             yield
-    except (ValueError, OSError) as error:
-        raise typer.BadParameter(sentence(error)) from error
-    except (MemoryError, RuntimeError) as error:
+    except Exception as error:
         from firm._util.machine import lacks_memory
 
-        if not lacks_memory(error):
+        if lacks_memory(error):
+            message = "there is not enough memory for this: try smaller images or batches"
+        elif isinstance(error, ValueError | OSError):
+            message = sentence(error)
+        else:
             raise
-        raise typer.BadParameter("there is not enough memory for this: try smaller images or batches") from error
+        raise typer.BadParameter(message) from error

@@ -24,7 +24,7 @@ from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
-METRICS = ("psnr", "ssim", "lpips")
+DIGITS = {"psnr": 2, "ssim": 3, "lpips": 3}  # of the metrics, as they are shown
 TITLE = 26  # letters above a picture
 
 
@@ -36,7 +36,7 @@ def summarize(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
     summary: dict[str, dict[str, dict[str, Any]]] = {}
     for (task, method), group in groups.items():
         values: dict[str, Any] = {"images": len(group)}
-        for metric in METRICS:
+        for metric in DIGITS:
             numbers = [row[metric] for row in group if metric in row]
             if not numbers:
                 continue  # not defined for these images
@@ -64,10 +64,7 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
         for method, v in methods.items():
             table.add_row(
                 method,
-                *(
-                    f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-"
-                    for m, d in zip(METRICS, (2, 3, 3), strict=True)
-                ),
+                *(f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-" for m, d in DIGITS.items()),
                 "-" if v["nfe"] is None else str(v["nfe"]),
                 f"{v['seconds']:.4f}",
                 f"{v['peak_mb']:.0f}",
@@ -122,8 +119,12 @@ def comparison(
             _show(axes[i, 0], truth, Path(evaluation.files[i]).name)
             for axis, method, restored in zip(axes[i, 1:-1], methods, results, strict=True):
                 score = score_image(evaluation, task, method, restored, k)
-                _show(axis, visible(restored.x[k : k + 1], evaluation.images.complex)[0], _in_words(score))
-            errors = _show_error(axes[i, -1], results[-1].x[k], measured.truth[k])
+                words = " / ".join(f"{value:.{DIGITS[key]}f}" for key, value in score.items())
+                _show(axis, visible(restored.x[k : k + 1], evaluation.images.complex)[0], words)
+            error = (results[-1].x[k] - measured.truth[k]).abs().mean(0).cpu()  # over the channels
+            errors = axes[i, -1].imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
+            axes[i, -1].set(xticks=[], yticks=[])
+            axes[i, -1].set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
     seen = measured.y.shape == measured.truth.shape  # else it is shown as A'y
     names = [("measurement" if seen else "A'y") if m.run is degraded else m.label for m in methods]
     for axis, title in zip(axes[0], ["truth", *names, f"|error| of {methods[-1].label}"], strict=True):
@@ -134,20 +135,6 @@ def comparison(
     figure.savefig(picture, dpi=110, format="png")
     plt.close(figure)
     write_atomically(path, picture.getvalue())
-
-
-def _in_words(score: dict[str, float]) -> str:
-    digits = {"psnr": 2, "ssim": 3, "lpips": 3}
-    return " / ".join(f"{value:.{digits[key]}f}" for key, value in score.items())
-
-
-def _show_error(axis: Any, x: torch.Tensor, truth: torch.Tensor) -> Any:
-    """The mean of |x - truth| over the channels; returns what a color bar is made of."""
-    error = (x - truth).abs().mean(0).cpu()
-    shown = axis.imshow(error.numpy(), cmap="magma", vmin=0, vmax=0.3)
-    axis.set(xticks=[], yticks=[])
-    axis.set_xlabel(f"mean {float(error.mean()):.3f}", fontsize=8)
-    return shown
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:
