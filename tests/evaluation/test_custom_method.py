@@ -133,7 +133,7 @@ def test_the_files_that_a_function_is_from(tmp_path):
     assert not set(before) & set(after)
 
 
-def test_functions_of_one_name_are__distinct(pictures, mine, tmp_path):
+def test_functions_of_one_name_are_told_apart(pictures, mine, tmp_path):
     other = tmp_path / "other_file.py"
     other.write_text(CODE + "\n\ndef degraded(op, y, sigma, *, generator):\n    return 0 * y\n")
     names = [f"{mine}:halved", f"{other}:halved", f"{other}:degraded", f"{mine}:halved"]

@@ -129,7 +129,7 @@ BAD = [
     ("deblurring", dict(blur=0.0), "above 0"),
     ("deblurring", dict(blur=11.0), "at most 10"),
     ("deblurring", dict(boundary="circular"), "boundary does not belong to deblurring"),
-    ("motion-deblurring", dict(length=7.0), "needs the length, .* and the angle"),
+    ("motion-deblurring", dict(length=7.0), "needs length .* and angle"),
     ("motion-deblurring", dict(length=0.5, angle=0.0), "length, .* 1 or more and at most 101"),
     ("motion-deblurring", dict(length=5.0, angle=200.0), "angle, .* 0 or more and at most 180"),
     ("demosaicing", dict(pattern="random"), "pattern must be rggb or bggr"),

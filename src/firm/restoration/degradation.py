@@ -59,8 +59,8 @@ def picture_settings(
         values = {names[key]: value for key, value in given.items()}
         values = {key: p.default for key, p in declared.items() if p.default is not None} | values
         if kind.picture_file != "kernel":  # whose settings are estimated
-            needs = " and ".join(f"the {p.name}, the {p.about}," for p in declared.values())
-            require(len(values) == len(declared), f"{task} needs {needs.rstrip(',')}")
+            needs = " and ".join(f"{p.name} ({p.about})" for p in declared.values())
+            require(len(values) == len(declared), f"{task} needs {needs}")
         return {key: p.checked(task, values[key]) for key, p in declared.items() if key in values}
 
 

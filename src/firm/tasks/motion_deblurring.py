@@ -28,7 +28,7 @@ class MotionDeblurring(BaseTask):
         low=1, high=LONGEST, drawn="uniform", picture={},
     )  # fmt: skip
     angle = Parameter(
-        float, "its direction, in degrees from horizontal", 30.0, low=0, high=180, drawn="uniform", picture={}
+        float, "direction of the motion, in degrees from horizontal", 30.0, low=0, high=180, drawn="uniform", picture={}
     )
 
     def build(self, values: Mapping[str, Tensor]) -> Blur:
