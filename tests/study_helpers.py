@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from firm.reproduce.figures import GAP, RED, SIDE, TEXT, pixels
+from firm.reproduce.record import Figure
+from firm.reproduce.settings import Settings
 from PIL import Image
 
 import firm
@@ -15,9 +18,6 @@ from firm.data import load_images
 from firm.data.images import Images
 from firm.metrics import lpips, psnr, ssim
 from firm.networks import PriorUNet
-from firm.reproduce.figures import GAP, RED, SIDE, TEXT, pixels
-from firm.reproduce.record import Figure
-from firm.reproduce.settings import Settings
 
 TOP = TEXT + 2 * GAP  # where the first row of a grid begins
 ROW = SIDE + GAP + TEXT + GAP  # a row with labels

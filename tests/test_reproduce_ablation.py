@@ -5,12 +5,12 @@ import json
 
 import pytest
 import torch
-from helpers import save_celeba
-
-import firm
 from firm.reproduce import ablation, collapse, published
 from firm.reproduce.ablation import BLUR, RANDOM, Variant
 from firm.reproduce.settings import Settings
+from helpers import save_celeba
+
+import firm
 
 TINY = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
 

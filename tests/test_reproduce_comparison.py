@@ -7,6 +7,11 @@ from dataclasses import asdict
 
 import pytest
 import torch
+from firm.reproduce import cost, published
+from firm.reproduce.comparison import TABLES
+from firm.reproduce.rows import beside, notes
+from firm.reproduce.settings import AFHQ, CELEBA, Settings
+from firm.reproduce.tables import markdown, read_table
 from helpers import save_celeba, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
@@ -17,11 +22,6 @@ from firm._util import locks
 from firm.cli import app
 from firm.evaluation.methods import NamedMethod
 from firm.networks import PriorUNet
-from firm.reproduce import cost, published
-from firm.reproduce.comparison import TABLES
-from firm.reproduce.rows import beside, notes
-from firm.reproduce.settings import AFHQ, CELEBA, Settings
-from firm.reproduce.tables import markdown, read_table
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()

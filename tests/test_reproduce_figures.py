@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers import rand
-from PIL import Image
-
 from firm.reproduce import figures, pictures
 from firm.reproduce.figures import GAP, RED, SIDE, TEXT, Panel, error_map, grid, label_points, magma, pixels, save_grid
+from helpers import rand
+from PIL import Image
 
 TOP = TEXT + 2 * GAP
 

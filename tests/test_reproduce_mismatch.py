@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-
 from firm.reproduce import mismatch, published
+
 from firm.tasks import Task
 from study_helpers import (
     METRICS,

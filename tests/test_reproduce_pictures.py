@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
+from firm.reproduce.figures import GAP, SIDE, TEXT
+from firm.reproduce.settings import CELEBA
 from helpers import call, rand, says
 
 from firm._util.seeds import generator_for
 from firm.baselines.methods import Networks, baseline_methods
 from firm.data import cat, portrait
-from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
-from firm.reproduce.figures import GAP, SIDE, TEXT
-from firm.reproduce.settings import CELEBA
 from firm.tasks import Task, tables
 from study_helpers import (
     NAMED,

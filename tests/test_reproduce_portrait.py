@@ -4,13 +4,13 @@ import json
 
 import pytest
 import torch
+from firm.reproduce.portrait import study
+from firm.reproduce.settings import Settings
 from PIL import Image
 
 import firm
 from firm._model import find
 from firm.data import portrait
-from firm.reproduce.portrait import study
-from firm.reproduce.settings import Settings
 from firm.tasks import tables
 
 

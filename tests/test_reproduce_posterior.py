@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 import torch
+from firm.reproduce import calibration, posterior, toy, trajectory
+from firm.reproduce.settings import SEED, Settings
 from helpers import call, says
 from PIL import Image
 
 import firm
 from firm._util.seeds import generator_for
 from firm.data import load_images, portrait
-from firm.reproduce import calibration, posterior, toy, trajectory
-from firm.reproduce.settings import SEED, Settings
 from firm.restoration.calibration import load
 
 

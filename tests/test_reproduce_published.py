@@ -5,9 +5,9 @@ import runpy
 from pathlib import Path
 
 import pytest
-
 from firm.reproduce import published
 from firm.reproduce.published import COST, DAMPING, DEPTH, FOURIER, MISSING, NOISE, SOLVER
+
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()

@@ -9,9 +9,6 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from helpers import call, says
-from PIL import Image
-
 from firm.reproduce import report
 from firm.reproduce.catalog import STUDIES, Study
 from firm.reproduce.record import Clock, Figure, record
@@ -19,6 +16,8 @@ from firm.reproduce.report import write_report
 from firm.reproduce.report_parts import embedded, table_html
 from firm.reproduce.settings import Settings
 from firm.reproduce.tables import Column, Line, Table, metric_columns
+from helpers import call, says
+from PIL import Image
 
 EVIL = '<script>alert("x")</script>&'
 TABLE = Table(

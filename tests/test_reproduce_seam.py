@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 import torch
 import typer
-from helpers import call, says
-from typer.testing import CliRunner
-
-from firm._util.locks import LockedError
-from firm.cli import app
-from firm.cli import reproduce as command
 from firm.reproduce import catalog, listing, running
 from firm.reproduce.catalog import LAYOUTS, STUDIES, Study, find
 from firm.reproduce.listing import minutes, overview, read_record
 from firm.reproduce.record import Clock, Figure, record
 from firm.reproduce.settings import AFHQ, CELEBA, Settings
 from firm.reproduce.tables import Column, Line, Table, markdown, read_table
+from helpers import call, says
+from typer.testing import CliRunner
+
+from firm._util.locks import LockedError
+from firm.cli import app
+from firm.cli import reproduce as command
 
 NAMES = [study.name for study in STUDIES]
 

@@ -1,11 +1,11 @@
 """The number of steps N: what is asked for, and a small run checked by hand."""
 
 import pytest
+from firm.reproduce import evaluations, steps
+from firm.reproduce.settings import CELEBA
 from helpers import call, says
 
 from firm.data import cat, portrait
-from firm.reproduce import evaluations, steps
-from firm.reproduce.settings import CELEBA
 from firm.tasks import Task, tables
 from study_helpers import (
     by_hand,

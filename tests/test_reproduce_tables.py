@@ -4,8 +4,6 @@ import json
 from io import StringIO
 
 import pytest
-from rich.console import Console
-
 from firm.reproduce.tables import (
     Column,
     Line,
@@ -19,6 +17,8 @@ from firm.reproduce.tables import (
     terminal,
     text,
 )
+from rich.console import Console
+
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()

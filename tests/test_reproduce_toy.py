@@ -4,12 +4,12 @@ import json
 
 import pytest
 import torch
+from firm.reproduce import toy as experiment
+from firm.reproduce.settings import Settings
 from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
-from firm.reproduce import toy as experiment
-from firm.reproduce.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@ import gc
 
 import pytest
 import torch
+from firm.reproduce import toy_problem as toy
 
 import firm
 from firm.operators import Identity, Mask, Subsample
-from firm.reproduce import toy_problem as toy
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
 

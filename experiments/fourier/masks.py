@@ -1,6 +1,6 @@
 """How much of the result is the mask: cats zero-filled with forty masks of 56 lines, and FIRM with some of them.
 
-    python experiments/fourier/masks.py --data AFHQ [--limit 100]
+    python -m experiments.fourier.masks --data AFHQ [--limit 100]
 
 The paper does not say which lines it keeps; its zero-filled cats have 25.62 dB. FIRM restores with the protocol's mask
 and with the three whose zero-filled cats come nearest to that. Writes masks.json beside this file.
@@ -18,6 +18,7 @@ import typer
 from torch import Generator, Tensor
 from tqdm import tqdm
 
+from experiments.published import FOURIER
 from firm import fast, load, sample
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
@@ -25,7 +26,6 @@ from firm._util.seeds import generator_for
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.operators import Fourier, cartesian_mask
-from firm.reproduce.published import FOURIER
 
 HERE, SIDE, LINES, SIGMA = Path(__file__).parent, 256, 56, 0.002
 PROTOCOL, SEEDS = 42, range(40)

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from firm.operators import Blur
 
-ITERATIONS = 10  # more change restored images by less than 0.1 dB (experiments/motion_blur)
+ITERATIONS = 10  # more change restored images by less than 0.1 dB (experiments/notes/motion_blur)
 
 
 def valid_blur(kernel: Tensor) -> Blur:

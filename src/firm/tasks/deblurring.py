@@ -49,7 +49,7 @@ class Deblurring(BaseTask):
         """The measured part of a larger picture, by a Gaussian or by a kernel of the user's, (h, w).
 
         What lies around a photograph is unknown: continued by its mirror image, with the paper's periodic boundary, it
-        was restored less well (experiments/real_measurements).
+        was restored less well (experiments/notes/real_measurements).
         """
         blur, kernel = settings.get("blur"), settings.get("kernel")
         if kernel is not None:
