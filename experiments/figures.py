@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
@@ -30,6 +29,9 @@ class Panel:
     image: Tensor | None
     label: str = ""  # below it, or in the empty place
     zoomed: bool = True  # where the grid has zooms
+
+
+Rows = Sequence[tuple[str, Sequence[Panel]]]  # their names and panels
 
 
 def save(figure: Any, path: Path) -> None:
@@ -67,26 +69,19 @@ def label_points(axis: Any, points: Sequence[tuple[str, float, float, str]]) -> 
         taken.append(note.get_window_extent())
 
 
-def save_grid(
-    path: Path,
-    heads: Sequence[str],
-    rows: Sequence[tuple[str, Sequence[Panel]]],
-    zoom: bool = False,
-    top: float = TOP,
-) -> None:
-    """Write a grid of panels as PNG: `heads` over the columns, the name of every row on its left.
-
-    Maps have the colors of one scale from 0 to `top`, which is shown on the right.
-    """
+def save_grid(path: Path, heads: Sequence[str], rows: Rows, zoom: bool = False, top: float = TOP) -> None:
+    """Write a `grid` as PNG."""
     picture = io.BytesIO()
     grid(heads, rows, zoom, top).save(picture, "PNG")
     write_atomically(path, picture.getvalue())
 
 
-def grid(
-    heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Panel]]], zoom: bool = False, top: float = TOP
-) -> Image.Image:
-    """The grid itself. With `zoom` a square of every panel stands enlarged below it, framed in both."""
+def grid(heads: Sequence[str], rows: Rows, zoom: bool = False, top: float = TOP) -> Image.Image:
+    """A grid of panels: `heads` over the columns, the name of every row on its left.
+
+    With `zoom` a square of every panel stands enlarged below it, framed in both. Maps have the colors of one scale from
+    0 to `top`, which is shown on the right.
+    """
     left = TEXT + 2 * GAP if any(name for name, _ in rows) else GAP
     right = left + len(heads) * (SIDE + GAP)
     maps = any(panel.image is not None and panel.image.ndim == 2 for _, row in rows for panel in row)
@@ -126,7 +121,7 @@ def _draw(out: Image.Image, panel: Panel, x: int, y: int, zoom: bool, top: float
     _write(out, panel.label, x, below + GAP // 2)
 
 
-def pixels(image: Tensor, top: float = TOP) -> NDArray[np.uint8]:
+def pixels(image: Tensor, top: float = TOP) -> Any:
     """Colors (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of a map (H, W), magma from 0 to `top`."""
     image = image.detach().cpu().float()
     if image.ndim == 2:
@@ -135,20 +130,14 @@ def pixels(image: Tensor, top: float = TOP) -> NDArray[np.uint8]:
     return np.ascontiguousarray(shown.expand(3, -1, -1).permute(1, 2, 0).numpy())
 
 
-def magma(values: NDArray[np.floating]) -> NDArray[np.uint8]:
+def magma(values: Any) -> Any:
     """Colors (..., 3) of numbers from 0 (black) over violet to 1 (pale yellow)."""
     from matplotlib import colormaps
 
-    colors: NDArray[np.uint8] = colormaps["magma"](values, bytes=True)[..., :3]
-    return np.ascontiguousarray(colors)
+    return np.ascontiguousarray(colormaps["magma"](values, bytes=True)[..., :3])
 
 
-def error_map(x: Tensor, truth: Tensor) -> Tensor:
-    """|x - truth| for pixels in [0, 1], averaged over the channels: (..., C, H, W) in [-1, 1] to (..., H, W)."""
-    return (x - truth).abs().mean(-3) / 2
-
-
-def _enlarged(found: NDArray[np.uint8]) -> Image.Image:
+def _enlarged(found: Any) -> Image.Image:
     """To a panel's size, each pixel to a square."""
     return Image.fromarray(np.ascontiguousarray(found)).resize((SIDE, SIDE), Image.Resampling.NEAREST)
 

@@ -7,9 +7,34 @@ from firm.tasks import tables
 METRICS = ("psnr", "ssim", "lpips")
 Number = float | tuple[float, float]  # a mean, or a mean and its standard deviation
 Scores = dict[str, dict[str, dict[str, Number]]]  # method -> task -> metric
+# The methods of Tables 11 and 12.
+_LARGE = "Degraded OT-ODE PnP-Flow1 PnP-Flow5 Flower1-OT Flower5-OT FIRM_N=2 FIRM_N=4 FIRM_N=10 FIRM_N=25"
+
+
+def _by_method(text: str) -> Scores:
+    found: Scores = {}
+    for line in text.strip().splitlines():
+        label, *cells = line.split()
+        rows = zip(tables(), zip(*[iter(cells)] * 3, strict=True), strict=True)
+        found[label.replace("_", " ")] = {
+            task: dict(zip(METRICS, map(float, values), strict=True)) for task, values in rows if "-" not in values
+        }
+    return found
+
+
+def _by_metric(text: str) -> Scores:
+    labels = [label.replace("_", " ") for label in _LARGE.split()]
+    found: Scores = {label: {task: {} for task in tables()} for label in labels}
+    places = [(task, metric) for task in tables() for metric in METRICS]
+    for (task, metric), line in zip(places, text.strip().splitlines(), strict=True):
+        for label, cell in zip(labels, line.split(), strict=True):
+            mean, deviation = cell.split("±")
+            found[label][task][metric] = (float(mean), float(deviation))
+    return found
+
 
 # Table 1, CelebA, 100 test images: PSNR, SSIM, LPIPS in the order of the five tasks; - where a method does not apply.
-_CELEBA = """
+CELEBA = _by_method("""
 Degraded    20.00 .348 .371   27.81 .740 .125   10.25 .183 .827   11.95 .196 1.041  22.26 .743 .213
 PnP-GS      32.54 .908 .035   33.97 .924 .041   31.23 .890 .065   29.20 .875 .069   - - -
 PnP-HQS     32.17 .897 .044   34.87 .946 .033   32.33 .911 .075   32.81 .945 .023   - - -
@@ -27,10 +52,10 @@ FIRM_N=2    33.67 .932 .034   36.04 .957 .029   34.39 .949 .028   35.03 .963 .01
 FIRM_N=4    33.24 .928 .034   35.78 .956 .028   33.96 .946 .026   34.67 .962 .016   32.57 .958 .021
 FIRM_N=10   32.26 .914 .032   35.03 .950 .023   33.13 .937 .022   33.98 .956 .014   31.85 .953 .020
 FIRM_N=25   31.56 .901 .028   31.46 .848 .026   30.39 .837 .029   33.42 .951 .013   31.33 .947 .020
-"""
+""")
 
 # Table 2, AFHQ-Cat, 100 test images, the same.
-_AFHQ = """
+AFHQ = _by_method("""
 Degraded    20.00 .293 .529   24.38 .529 .436   11.59 .212 .867   13.23 .213 1.082   21.52 .727 .215
 PnP-GS      33.00 .895 .078   28.39 .787 .387   24.44 .639 .411   29.82 .844 .143   - - -
 PnP-HQS     32.69 .896 .108   29.34 .793 .362   26.58 .724 .441   33.07 .916 .051   - - -
@@ -48,11 +73,10 @@ FIRM_N=2    33.31 .904 .081   29.89 .809 .229   29.10 .816 .167   34.71 .936 .04
 FIRM_N=4    32.93 .898 .079   29.42 .796 .188   28.50 .801 .141   34.30 .932 .039   28.65 .921 .052
 FIRM_N=10   31.96 .879 .072   28.72 .775 .145   27.75 .777 .115   33.53 .922 .033   27.94 .916 .047
 FIRM_N=25   29.69 .776 .081   28.16 .754 .119   26.54 .676 .121   32.91 .912 .030   26.76 .819 .077
-"""
+""")
 
 # Tables 11 and 12, with standard deviations: for each task PSNR, SSIM, LPIPS of these methods.
-_LARGE = "Degraded OT-ODE PnP-Flow1 PnP-Flow5 Flower1-OT Flower5-OT FIRM_N=2 FIRM_N=4 FIRM_N=10 FIRM_N=25"
-_CELEBA_1000 = """
+CELEBA_1000 = _by_metric("""
 20.00±.03 30.48±1.13 31.79±1.21 32.27±1.25 32.25±1.19 33.10±1.21 33.68±1.18 33.25±1.20 32.27±1.23 31.58±1.22
 .351±.058 .856±.029 .903±.028 .909±.028 .912±.024 .924±.021 .931±.019 .927±.020 .914±.023 .901±.025
 .367±.087 .033±.014 .044±.020 .056±.024 .033±.014 .038±.016 .034±.013 .034±.013 .031±.012 .028±.010
@@ -68,8 +92,8 @@ _CELEBA_1000 = """
 22.29±1.49 29.68±2.56 30.44±2.42 30.99±2.49 31.19±2.63 31.81±2.69 33.28±2.44 32.63±2.50 31.95±2.52 31.45±2.48
 .745±.038 .921±.021 .934±.017 .940±.016 .946±.013 .953±.012 .961±.012 .959±.013 .955±.013 .949±.014
 .211±.035 .035±.017 .036±.018 .042±.020 .021±.014 .022±.015 .022±.012 .021±.011 .020±.010 .019±.010
-"""
-_AFHQ_400 = """
+""")
+AFHQ_400 = _by_metric("""
 20.00±.01 30.07±1.53 31.22±1.60 31.47±1.63 31.70±1.60 32.35±1.56 32.90±1.55 32.50±1.58 31.51±1.63 29.39±1.15
 .311±.072 .813±.032 .861±.034 .862±.035 .876±.029 .888±.027 .901±.022 .894±.024 .874±.028 .776±.026
 .511±.114 .079±.021 .142±.037 .176±.044 .113±.033 .127±.036 .082±.026 .080±.024 .072±.023 .078±.022
@@ -85,7 +109,7 @@ _AFHQ_400 = """
 21.82±2.03 24.76±2.73 26.57±3.23 27.19±3.26 26.79±3.51 27.47±3.46 28.94±2.53 28.29±2.47 27.60±2.42 26.52±1.99
 .743±.038 .873±.021 .895±.020 .900±.020 .915±.014 .923±.014 .925±.012 .922±.012 .916±.013 .825±.022
 .201±.040 .091±.026 .110±.027 .127±.029 .065±.020 .067±.019 .059±.015 .051±.013 .045±.012 .071±.022
-"""
+""")
 
 # Table 3, CelebA deblurring, batch 1, one RTX A6000: seconds, peak memory in MB, NFE (none for D-Flow).
 COST: dict[str, tuple[float, float, int | None]] = {
@@ -135,45 +159,3 @@ FOURIER = {
     "Degraded": (25.62, 0.725, 0.343), "Flower1-OT": (31.17, 0.870, 0.062), "FIRM N=2": (32.06, 0.892, 0.074),
     "FIRM N=4": (31.71, 0.885, 0.064), "FIRM N=10": (31.06, 0.869, 0.054),
 }  # fmt: skip
-
-
-def celeba() -> Scores:
-    """Table 1."""
-    return _by_method(_CELEBA)
-
-
-def afhq() -> Scores:
-    """Table 2."""
-    return _by_method(_AFHQ)
-
-
-def celeba_1000() -> Scores:
-    """Table 11, of 1000 faces."""
-    return _by_metric(_CELEBA_1000)
-
-
-def afhq_400() -> Scores:
-    """Table 12, of 400 cats."""
-    return _by_metric(_AFHQ_400)
-
-
-def _by_method(text: str) -> Scores:
-    found: Scores = {}
-    for line in text.strip().splitlines():
-        label, *cells = line.split()
-        rows = zip(tables(), zip(*[iter(cells)] * 3, strict=True), strict=True)
-        found[label.replace("_", " ")] = {
-            task: dict(zip(METRICS, map(float, values), strict=True)) for task, values in rows if "-" not in values
-        }
-    return found
-
-
-def _by_metric(text: str) -> Scores:
-    labels = [label.replace("_", " ") for label in _LARGE.split()]
-    found: Scores = {label: {task: {} for task in tables()} for label in labels}
-    places = [(task, metric) for task in tables() for metric in METRICS]
-    for (task, metric), line in zip(places, text.strip().splitlines(), strict=True):
-        for label, cell in zip(labels, line.split(), strict=True):
-            mean, deviation = cell.split("±")
-            found[label][task][metric] = (float(mean), float(deviation))
-    return found

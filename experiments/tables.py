@@ -51,8 +51,7 @@ class Table:
 
 def read_table(found: dict[str, Any]) -> Table:
     """A table out of results.json."""
-    columns = [Column(**column) for column in found["columns"]]
-    return Table(found["title"], columns, [Line(**line) for line in found["lines"]])
+    return Table(found["title"], [Column(**c) for c in found["columns"]], [Line(**line) for line in found["lines"]])
 
 
 METRICS = (
@@ -69,13 +68,9 @@ def metric_columns(groups: Sequence[str]) -> list[Column]:
 
 def text(value: Value | None, digits: int) -> str:
     """A value as it is printed."""
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    if isinstance(value, tuple | list):
-        return f"{value[0]:.{digits}f}±{value[1]:.{digits}f}"
-    return f"{value:.{digits}f}"
+    if value is None or isinstance(value, str):
+        return "-" if value is None else value
+    return "±".join(f"{v:.{digits}f}" for v in (value if isinstance(value, tuple | list) else [value]))
 
 
 def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
@@ -83,17 +78,13 @@ def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
 
     A number that stands alone has none.
     """
-    if not column.better:
-        return {}
     found: dict[str, float] = {}
-    for line in table.lines:
+    for line in table.lines if column.better else ():
         value = getattr(line, whose).get(column.key)
         if isinstance(value, int | float | tuple | list):
             found[line.label] = round(value if isinstance(value, int | float) else value[0], column.shown(whose))
-    if len(found) < 2:
-        return {}
     ordered = sorted(set(found.values()), reverse=column.better == "high")
-    return {label: ordered.index(value) for label, value in found.items()}
+    return {label: ordered.index(value) for label, value in found.items()} if len(found) > 1 else {}
 
 
 def cells(table: Table, line: Line, whose: Whose, mark: Mark) -> list[str]:
@@ -123,28 +114,24 @@ def markdown(table: Table) -> str:
     def mark(shown: str, place: int) -> str:
         return {0: f"**{shown}**", 1: f"*{shown}*"}.get(place, shown)
 
+    def piped(parts: Sequence[str]) -> str:
+        return "| " + " | ".join(part.replace("|", r"\|") for part in parts) + " |"
+
     heads = []
     for name, members in groups(table):
         titles = " / ".join(table.columns[i].title for i in members)
         heads.append(f"{name}: {titles}" if name else titles)
-    any_paper = any(line.paper for line in table.lines)
-    lines = [_piped(["", *([""] if any_paper else []), *heads])]
-    lines.append("|---" * (len(heads) + 1 + any_paper) + "|")
+    whose_column = [""] if any(line.paper for line in table.lines) else []
+    lines = [piped(["", *whose_column, *heads]), "|---" * (len(heads) + 1 + len(whose_column)) + "|"]
     for line in table.lines:
         for whose in ("ours", "paper"):
-            if not getattr(line, whose):
-                continue
-            found = cells(table, line, whose, mark)
-            joined = [[found[i] for i in members] for _, members in groups(table)]
-            shown = ["-" if set(part) == {"-"} else " / ".join(part) for part in joined]
-            first = [line.label if whose == "ours" or not line.ours else "", *([whose] if any_paper else [])]
-            lines.append(_piped([*first, *shown]))
+            if getattr(line, whose):
+                found = cells(table, line, whose, mark)
+                joined = [[found[i] for i in members] for _, members in groups(table)]
+                shown = ["-" if set(part) == {"-"} else " / ".join(part) for part in joined]
+                label = line.label if whose == "ours" or not line.ours else ""
+                lines.append(piped([label, *(whose for _ in whose_column), *shown]))
     return "\n".join(lines) + "\n"
-
-
-def _piped(parts: Sequence[str]) -> str:
-    """A line of a Markdown table."""
-    return "| " + " | ".join(part.replace("|", r"\|") for part in parts) + " |"
 
 
 def latex(table: Table) -> str:
@@ -171,24 +158,19 @@ def latex(table: Table) -> str:
     return "\n".join([*out, r"\bottomrule", r"\end{tabular}", ""])
 
 
-ESCAPES = {letter: f"\\{letter}" for letter in "%_&#"} | {"^": r"\^{}", "±": r"$\pm$", "|": "$|$", "<": "$<$"}
-
-
 def _escaped(shown: str) -> str:
-    for letter, instead in ESCAPES.items():
-        shown = shown.replace(letter, instead)
-    return shown
+    signs = {letter: f"\\{letter}" for letter in "%_&#"} | {"^": r"\^{}", "±": r"$\pm$", "|": "$|$", "<": "$<$"}
+    return "".join(signs.get(letter, letter) for letter in shown)
 
 
-def terminal(table: Table, keys: Sequence[str] = ()) -> RichTable:
-    """The columns `keys` (default: the first of every group), the paper's values in brackets."""
-    wanted = [c for c in table.columns if c.key in keys] or [table.columns[members[0]] for _, members in groups(table)]
+def terminal(table: Table) -> RichTable:
+    """The first column of every group, the paper's values in brackets."""
+    wanted = [table.columns[members[0]] for _, members in groups(table)]
     title = f"{table.title}: ours (paper)" if any(line.paper for line in table.lines) else table.title
     out = RichTable(title=escape(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     out.add_column("", no_wrap=True)
     for column in wanted:
-        shown = " ".join(part for part in (column.group, column.title) if part)
-        out.add_column(escape(shown), justify="right")
+        out.add_column(escape(f"{column.group} {column.title}".strip()), justify="right")
     for line in table.lines:
         row = []
         for column in wanted:

@@ -2,7 +2,7 @@ import gc
 
 import pytest
 import torch
-from firm.reproduce import toy_problem as toy
+from experiments.toy import problem as toy
 
 import firm
 from firm.operators import Identity, Mask, Subsample

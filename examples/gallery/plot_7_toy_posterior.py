@@ -11,7 +11,7 @@ cores).
 
 import matplotlib.pyplot as plt
 import torch
-from firm.reproduce import toy_problem as toy
+from experiments.toy import problem as toy
 
 import firm
 

@@ -37,7 +37,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     clock, images = shared.Clock(), faces(settings)
     steps = (1, 2, 4) if settings.quick else STEPS
     found = {label: evaluated(settings, variant, images, steps) for label, variant in VARIANTS.items()}
-    paper = {N: published.celeba().get(f"FIRM N={N}", {}).get(BLUR, {}) for N in steps}
+    paper = {N: published.CELEBA.get(f"FIRM N={N}", {}).get(BLUR, {}) for N in steps}
     lines = [Line(label, _by_steps(rows)) for label, rows in found.items()]
     lines.append(Line("FIRM in the paper's table", {}, _by_steps(paper)))
     curves = {label: curve for label in found if (curve := _over_time(settings, VARIANTS[label], images)) is not None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +19,17 @@ class Comparison:
 
     subject: Subject
     images: int
-    paper: Callable[[], published.Scores]
+    paper: published.Scores
     methods: str
     deviations: bool = False
     quick: tuple[int, ...] = (2, 10)  # FIRM's N
 
 
 TABLES = {
-    "celeba": Comparison(CELEBA, 100, published.celeba, "all"),
-    "celeba-1000": Comparison(CELEBA, 1000, published.celeba_1000, LARGE_METHODS, deviations=True),
-    "afhq": Comparison(AFHQ, 100, published.afhq, "all", quick=(2, 4)),
-    "afhq-400": Comparison(AFHQ, 400, published.afhq_400, LARGE_METHODS, deviations=True, quick=(2, 4)),
+    "celeba": Comparison(CELEBA, 100, published.CELEBA, "all"),
+    "celeba-1000": Comparison(CELEBA, 1000, published.CELEBA_1000, LARGE_METHODS, deviations=True),
+    "afhq": Comparison(AFHQ, 100, published.AFHQ, "all", quick=(2, 4)),
+    "afhq-400": Comparison(AFHQ, 400, published.AFHQ_400, LARGE_METHODS, deviations=True, quick=(2, 4)),
 }
 
 
@@ -44,7 +43,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     rows = shared.methods(settings, subject, names, steps, tasks)
     images = shared.test_images(settings, subject, settings.images(chosen.images))
     summary = shared.scores(settings, subject, tasks, rows, images)
-    table = shared.beside(shared.of(images, subject), summary, rows, chosen.paper(), chosen.deviations)
+    table = shared.beside(shared.of(images, subject), summary, rows, chosen.paper, chosen.deviations)
     return shared.record(
         settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
         notes=[*shared.differences(settings, subject), *missing], numbers={"summary": summary},

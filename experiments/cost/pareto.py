@@ -9,7 +9,7 @@ from typing import Any
 from experiments import shared
 from experiments.catalog import RESULTS, read_record
 from experiments.figures import label_points, save
-from experiments.published import COST, celeba
+from experiments.published import CELEBA, COST
 from firm._util.checks import require
 from firm.tasks import tables
 
@@ -39,7 +39,7 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
     require(quality["model"] == cost["model"], f"{models}: run one of them again")
     require(seconds, f"{folders[1]} has no times of the mode fast: run `firm reproduce cost` with --modes fast")
     theirs = {method: values[0] for method, values in COST.items()}
-    paper = {m: {task: float(scores["psnr"]) for task, scores in row.items()} for m, row in celeba().items()}
+    paper = {m: {task: float(scores["psnr"]) for task, scores in row.items()} for m, row in CELEBA.items()}
     figure, axes = plt.subplots(1, 2, figsize=(11, 4.6), layout="constrained")
     figure.suptitle(f"filled: ours, {machine}; hollow: the paper, RTX A6000", fontsize=10)
     for axis, mean in zip(axes, (False, True), strict=True):

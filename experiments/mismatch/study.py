@@ -83,7 +83,7 @@ def table(title: str, found: Found, labels: Sequence[str], places: Mapping[str, 
 def in_paper(label: str, missing: float, sigma: float) -> tuple[float, ...]:
     """PSNR, SSIM and LPIPS as published; empty where they are not."""
     if (missing, sigma) == (MISSING, SIGMA):
-        return tuple(published.celeba().get(label, {}).get(TASK, {}).values())
+        return tuple(published.CELEBA.get(label, {}).get(TASK, {}).values())
     if missing == MISSING:
         return published.NOISE.get(label, {}).get(sigma, ())
     return published.MISSING[missing] if label == "FIRM N=2" else ()

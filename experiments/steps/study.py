@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +23,15 @@ class Part:
     """One of the two data sets: what is published of it, the tasks whose pictures the paper shows, and less of both."""
 
     subject: Subject
-    paper: Callable[[], published.Scores]
+    paper: published.Scores
     shown: tuple[str, ...]
     quick_images: int
     quick_tasks: tuple[str, ...]
 
 
 PARTS = (
-    Part(CELEBA, published.celeba, ("deblurring", "super-resolution", "random-inpainting"), 10, tuple(tables())),
-    Part(AFHQ, published.afhq, ("deblurring",), 3, ("deblurring",)),
+    Part(CELEBA, published.CELEBA, ("deblurring", "super-resolution", "random-inpainting"), 10, tuple(tables())),
+    Part(AFHQ, published.AFHQ, ("deblurring",), 3, ("deblurring",)),
 )
 
 
@@ -46,7 +46,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         tasks = [Task(task, subject.size) for task in (part.quick_tasks if settings.quick else tables())]
         images = shared.test_images(settings, subject, settings.images(IMAGES, part.quick_images))
         summary = shared.scores(settings, subject, tasks, ours, images)
-        found.append(shared.beside(shared.of(images, subject), summary, ours, part.paper()))
+        found.append(shared.beside(shared.of(images, subject), summary, ours, part.paper))
         figures.append(draw_curves(out, part, summary, steps, shared.counted(len(images))))
         figures += draw_pictures(settings, name, part, images, [degraded, *ours])
         said += [*shared.differences(settings, subject)[:1], *trade_off(part, summary, steps)]
@@ -69,7 +69,7 @@ def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
         return [sum(many[task][metric] < few[task][metric] for task in few) for metric in ("psnr", "lpips")]
 
     ours = falling(*({t: row[f"FIRM N={N}"] for t, row in summary.items()} for N in (first, last)))
-    paper = falling(*(part.paper()[f"FIRM N={N}"] for N in (2, 25)))
+    paper = falling(*(part.paper[f"FIRM N={N}"] for N in (2, 25)))
     return [
         f"{part.subject.title}, from N = {first} to {last}: PSNR falls in {ours[0]} and LPIPS in {ours[1]} of "
         f"{len(summary)} tasks (the paper, from N = 2 to 25: in {paper[0]} and {paper[1]} of 5)"
@@ -95,7 +95,7 @@ def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], c
     import matplotlib.pyplot as plt
 
     figure, (both, *single) = plt.subplots(1, 3, figsize=(15, 4.8), layout="constrained")
-    paper, published_steps = part.paper(), (2, 4, 10, 25)
+    paper, published_steps = part.paper, (2, 4, 10, 25)
     labels: list[tuple[str, Any, Any, str]] = []
     for number, (task, found) in enumerate(summary.items()):
         theirs = {f"FIRM N={N}": paper[f"FIRM N={N}"][task] for N in published_steps}

@@ -70,7 +70,7 @@ def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
 
 
 def _level(quality: int | None, task: str) -> float:
-    """The noise level that treats the blocks best, as measured in experiments/notes/jpeg; those that are seen are strong."""
+    """The noise level that treats the blocks best (experiments/notes/jpeg); those that are seen are strong."""
     if quality is not None and quality >= 70:
         return 0.05
     return 0.2 if task == "deblurring" and (quality is None or quality < 50) else 0.1

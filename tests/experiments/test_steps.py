@@ -2,7 +2,7 @@
 
 import pytest
 from firm.reproduce import evaluations, steps
-from firm.reproduce.settings import CELEBA
+from experiments.shared import CELEBA
 from helpers import call, says
 
 from firm.data import cat, portrait

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from firm.reproduce import published
-from firm.reproduce.published import COST, DAMPING, DEPTH, FOURIER, MISSING, NOISE, SOLVER
+from experiments.published import COST, DAMPING, DEPTH, FOURIER, MISSING, NOISE, SOLVER
 
 from firm.tasks import tables
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 import typer
 from firm.reproduce import catalog, listing, running
-from firm.reproduce.catalog import LAYOUTS, STUDIES, Study, find
-from firm.reproduce.listing import minutes, overview, read_record
-from firm.reproduce.record import Clock, Figure, record
-from firm.reproduce.settings import AFHQ, CELEBA, Settings
-from firm.reproduce.tables import Column, Line, Table, markdown, read_table
+from experiments.catalog import LAYOUTS, STUDIES, Study, find
+from experiments.catalog import minutes, overview, read_record
+from experiments.shared import Clock, Figure, record
+from experiments.shared import AFHQ, CELEBA, Settings
+from experiments.tables import Column, Line, Table, markdown, read_table
 from helpers import call, says
 from typer.testing import CliRunner
 

@@ -8,10 +8,10 @@ from dataclasses import asdict
 import pytest
 import torch
 from firm.reproduce import cost, published
-from firm.reproduce.comparison import TABLES
-from firm.reproduce.rows import beside, notes
-from firm.reproduce.settings import AFHQ, CELEBA, Settings
-from firm.reproduce.tables import markdown, read_table
+from experiments.celeba.study import TABLES
+from experiments.shared import beside, notes
+from experiments.shared import AFHQ, CELEBA, Settings
+from experiments.tables import markdown, read_table
 from helpers import save_celeba, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner

@@ -6,8 +6,8 @@ import json
 import pytest
 import torch
 from firm.reproduce import ablation, collapse, published
-from firm.reproduce.ablation import BLUR, RANDOM, Variant
-from firm.reproduce.settings import Settings
+from experiments.ablations.study import BLUR, RANDOM, Variant
+from experiments.shared import Settings
 from helpers import save_celeba
 
 import firm

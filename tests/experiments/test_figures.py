@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from firm.reproduce import figures, pictures
-from firm.reproduce.figures import GAP, RED, SIDE, TEXT, Panel, error_map, grid, label_points, magma, pixels, save_grid
+from experiments.figures import GAP, RED, SIDE, TEXT, Panel, error_map, grid, label_points, magma, pixels, save_grid
 from helpers import rand
 from PIL import Image
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from firm.reproduce.portrait import study
-from firm.reproduce.settings import Settings
+from experiments.portrait.study import study
+from experiments.shared import Settings
 from PIL import Image
 
 import firm
@@ -15,7 +15,7 @@ from firm.tasks import tables
 
 
 def test_every_task_is_restored(tmp_path):
-    study(Settings(tmp_path, own={"N": 1, "samples": 2, "seed": 0}), "portrait")
+    study(Settings(tmp_path, extra={"N": 1, "samples": 2, "seed": 0}), "portrait")
     results = json.loads((tmp_path / "portrait" / "results.json").read_text())
     assert (results["seed"], results["model"], results["numbers"]["samples"]) == (0, "face-128", 2)
     assert results["figures"][0]["free"] is True

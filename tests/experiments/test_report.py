@@ -10,12 +10,12 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from firm.reproduce import report
-from firm.reproduce.catalog import STUDIES, Study
-from firm.reproduce.record import Clock, Figure, record
-from firm.reproduce.report import write_report
-from firm.reproduce.report_parts import embedded, table_html
-from firm.reproduce.settings import Settings
-from firm.reproduce.tables import Column, Line, Table, metric_columns
+from experiments.catalog import STUDIES, Study
+from experiments.shared import Clock, Figure, record
+from experiments.report import write_report
+from experiments.report import embedded, table_html
+from experiments.shared import Settings
+from experiments.tables import Column, Line, Table, metric_columns
 from helpers import call, says
 from PIL import Image
 

@@ -4,7 +4,7 @@ import json
 from io import StringIO
 
 import pytest
-from firm.reproduce.tables import (
+from experiments.tables import (
     Column,
     Line,
     Table,

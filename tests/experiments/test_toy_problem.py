@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from firm.reproduce import toy_problem as toy
+from experiments.toy import problem as toy
 from scipy.stats import wasserstein_distance
 
 import firm

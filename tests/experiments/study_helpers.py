@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from firm.reproduce.figures import GAP, RED, SIDE, TEXT, pixels
-from firm.reproduce.record import Figure
-from firm.reproduce.settings import Settings
+from experiments.figures import GAP, RED, SIDE, TEXT, pixels
+from experiments.shared import Figure
+from experiments.shared import Settings
 from PIL import Image
 
 import firm

@@ -4,8 +4,8 @@ import json
 
 import pytest
 import torch
-from firm.reproduce import toy as experiment
-from firm.reproduce.settings import Settings
+from experiments.toy import study as experiment
+from experiments.shared import Settings
 from typer.testing import CliRunner
 
 import firm

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from firm.reproduce import calibration, posterior, toy, trajectory
-from firm.reproduce.settings import SEED, Settings
+from experiments.shared import SEED, Settings
 from helpers import call, says
 from PIL import Image
 
@@ -78,7 +78,7 @@ def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
     monkeypatch.setattr(posterior, "firm_model", lambda *_: model)
     drawn = [drawn_by_hand(), drawn_by_hand()]
     monkeypatch.setattr(posterior, "draw", lambda *_: drawn[0])
-    settings = Settings(out=tmp_path, celeba=root, limit=2, steps=(2, 25), own={"S": 2}, device=torch.device("cpu"))
+    settings = Settings(out=tmp_path, celeba=root, limit=2, steps=(2, 25), extra={"S": 2}, device=torch.device("cpu"))
     posterior.study(settings, "posterior")
     assert set(written) == {"faces.png", "faces-zoom.png", "portrait.png", "portrait-zoom.png"}
     largest = float(drawn[0].samples[25].std(0).max())

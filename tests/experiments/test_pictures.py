@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
-from firm.reproduce.figures import GAP, SIDE, TEXT
-from firm.reproduce.settings import CELEBA
+from experiments.figures import GAP, SIDE, TEXT
+from experiments.shared import CELEBA
 from helpers import call, rand, says
 
 from firm._util.seeds import generator_for
