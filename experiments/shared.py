@@ -79,7 +79,7 @@ class Settings:
     @classmethod
     def typed(cls, given: dict[str, Any]) -> Settings:
         """The settings that the options of the command line ask for."""
-        values = {**given, "device": choose_device(given["device"]), "celeba": given.get("data")}
+        values = {**given, "device": choose_device(given["device"])}
         for key in ("steps", "batches"):
             if values.get(key) is not None:
                 values[key] = numbers(values[key], f"--{key}")

@@ -1,6 +1,7 @@
 """The package's shape: names that do not fight, and nothing that imports upwards (docs: the design)."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,15 @@ def test_nothing_imports_upwards():
                 wrong.append(f"{path.relative_to(ROOT)} imports {module}.{name}")
     assert seen > 300
     assert not wrong
+
+
+def test_the_studies_stand_on_the_package_and_not_the_other_way_round():
+    """Only ``firm reproduce`` knows where they are, and loads them by their path."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"^\s*(from|import) experiments\b", text, re.MULTILINE), path
+        assert path == ROOT / "cli" / "reproduce.py" or '"experiments' not in text, path
+    assert 'packages = ["src/firm"]' in (ROOT.parents[1] / "pyproject.toml").read_text()  # of the wheel
 
 
 def test_training_stands_on_evaluation_and_not_the_other_way_round():

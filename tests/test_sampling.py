@@ -2,9 +2,9 @@ import gc
 
 import pytest
 import torch
-from experiments.toy import problem as toy
 
 import firm
+from experiments.toy import problem as toy
 from firm.operators import Identity, Mask, Subsample
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())

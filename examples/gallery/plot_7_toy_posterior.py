@@ -11,9 +11,9 @@ cores).
 
 import matplotlib.pyplot as plt
 import torch
-from experiments.toy import problem as toy
 
 import firm
+from experiments.toy import problem as toy
 
 model, op = firm.load("toy"), toy.operator()
 y = torch.tensor([1.5, 0.0])  # u was measured as 1.5

@@ -26,13 +26,13 @@ def operator() -> Mask:
 
 
 def sample_prior(n: int, generator: Generator | None = None) -> Tensor:
-    """`n` points of the mixture, (n, 2)."""
+    """Draw `n` points of the mixture, (n, 2)."""
     component = torch.randint(len(MEANS), (n,), generator=generator)
     return MEANS[component] + STD * torch.randn(n, 2, generator=generator)
 
 
 def measure(x: Tensor, generator: Generator | None = None) -> Tensor:
-    """y = A x + noise, (n, 2); the second entry is noise alone."""
+    """Draw y = A x + noise, (n, 2); the second entry is noise alone."""
     return operator().A(x) + SIGMA * torch.randn(x.shape, generator=generator).to(x)
 
 
@@ -46,8 +46,7 @@ class ExactField:
 
     def components(self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor) -> tuple[Tensor, ...]:
         """Weights (B, 4), means (B, 4, 2) and variances (B, 1, 2) of p(x_1 | x_t, y)."""
-        t = per_sample(t, x_t)
-        mu = MEANS.to(x_t)
+        t, mu = per_sample(t, x_t), MEANS.to(x_t)
         AtA = op.A_adjoint(op.A(torch.ones_like(x_t)))  # the diagonal of A'A
         P = (1 / STD**2 + t**2 / (1 - t) ** 2 + AtA / SIGMA**2)[:, None]
         h = t / (1 - t) ** 2 * x_t + op.A_adjoint(y) / SIGMA**2
@@ -66,8 +65,7 @@ class ExactField:
         """Cov(x_1 | x_t, y), (B, 2, 2)."""
         weight, m, variance = self.components(op, x_t, t, y)
         centered = m - (weight[..., None] * m).sum(1, keepdim=True)
-        between = torch.einsum("bj,bjk,bjl->bkl", weight, centered, centered)
-        return between + torch.diag_embed(variance[:, 0])
+        return torch.einsum("bj,bjk,bjl->bkl", weight, centered, centered) + torch.diag_embed(variance[:, 0])
 
     def velocity(self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor) -> Tensor:
         """The exact velocity (equation (14))."""
@@ -81,7 +79,7 @@ def posterior(y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def sample_posterior(y: Tensor, n: int, generator: Generator | None = None) -> Tensor:
-    """`n` exact samples of p(x | y), (n, 2)."""
+    """Draw `n` exact samples of p(x | y), (n, 2)."""
     weight, m, std = posterior(y)
     component = torch.multinomial(weight, n, replacement=True, generator=generator)
     return m[component] + std * torch.randn(n, 2, generator=generator).to(y)
@@ -102,7 +100,6 @@ def marginal_cdf(values: Tensor, y: Tensor, coordinate: int) -> Tensor:
 
 def wasserstein(samples: Tensor, y: Tensor, coordinate: int) -> float:
     """W1 between samples (n,) of one coordinate and its exact marginal: the area between the two CDFs."""
-    ordered = samples.double().sort().values
     grid = torch.linspace(-6, 6, 24_001, dtype=torch.float64)
-    empirical = torch.searchsorted(ordered, grid, right=True) / len(ordered)
+    empirical = torch.searchsorted(samples.double().sort().values, grid, right=True) / len(samples)
     return float(torch.trapezoid((empirical - marginal_cdf(grid, y.double(), coordinate)).abs(), grid))

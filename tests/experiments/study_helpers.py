@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from experiments.figures import GAP, RED, SIDE, TEXT, pixels
-from experiments.shared import Figure
-from experiments.shared import Settings
 from PIL import Image
 
 import firm
+from experiments import shared
+from experiments.figures import GAP, RED, SIDE, TEXT, pixels
+from experiments.shared import Figure, Settings
 from firm._model import save_network
 from firm._util.seeds import generator_for
 from firm.data import load_images
@@ -121,8 +121,8 @@ def note_what_is_asked(monkeypatch: pytest.MonkeyPatch, module) -> tuple[list, l
         drawn.append((task, [row.label for row in rows], index))
         return [None] * (len(rows) + 1)
 
-    for name, instead in (("test_images", test_images), ("scores", scores), ("panels", panels)):
-        monkeypatch.setattr(module, name, instead, raising=name != "scores")
+    for instead in (test_images, scores, panels):
+        monkeypatch.setattr(shared, instead.__name__, instead)
     monkeypatch.setattr(module, "save_grid", lambda *_, **__: None)
     monkeypatch.setattr(module, "draw_curves", lambda *_: Figure("curves.png", "curves", free=True), raising=False)
     return evaluated, drawn

@@ -5,12 +5,14 @@ import json
 
 import pytest
 import torch
-from firm.reproduce import ablation, collapse, published
-from experiments.ablations.study import BLUR, RANDOM, Variant
-from experiments.shared import Settings
 from helpers import save_celeba
 
 import firm
+from experiments import published
+from experiments.ablations import collapse
+from experiments.ablations import study as ablation
+from experiments.ablations.study import BLUR, RANDOM, Variant
+from experiments.shared import Settings
 
 TINY = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
 

@@ -7,16 +7,16 @@ from dataclasses import asdict
 
 import pytest
 import torch
-from firm.reproduce import cost, published
-from experiments.celeba.study import TABLES
-from experiments.shared import beside, notes
-from experiments.shared import AFHQ, CELEBA, Settings
-from experiments.tables import markdown, read_table
 from helpers import save_celeba, save_pictures, says
 from PIL import Image
 from typer.testing import CliRunner
 
 import firm
+from experiments import published
+from experiments.celeba.study import TABLES
+from experiments.cost import study as cost
+from experiments.shared import AFHQ, CELEBA, Settings, beside, differences
+from experiments.tables import markdown, read_table
 from firm._model import save_network
 from firm._util import locks
 from firm.cli import app
@@ -34,7 +34,7 @@ def test_a_comparison_has_ours_beside_the_papers():
     rows = [NamedMethod(label, None) for label in ("degraded", "FIRM N=2", "FIRM N=3")]
     numbers = dict(psnr=1.0, psnr_std=0.1, ssim=2.0, ssim_std=0.2, lpips=3.0, lpips_std=0.3)
     summary = {DENOISING: {"degraded": numbers, "FIRM N=2": numbers, "FIRM N=3": numbers}, BOX: {"FIRM N=2": numbers}}
-    table = beside("title", summary, rows, published.celeba())
+    table = beside("title", summary, rows, published.CELEBA)
     assert [line.label for line in table.lines] == ["Degraded", "FIRM N=2", "FIRM N=3"]
     assert table.lines[0].ours == {"denoising psnr": 1.0, "denoising ssim": 2.0, "denoising lpips": 3.0}
     assert table.lines[1].ours["box-inpainting psnr"] == 1.0
@@ -42,7 +42,7 @@ def test_a_comparison_has_ours_beside_the_papers():
     assert table.lines[0].paper["denoising lpips"] == 0.371
     assert table.lines[2].paper == {}
     assert [column.group for column in table.columns] == [DENOISING] * 3 + [BOX] * 3
-    large = beside("title", summary, rows, published.celeba_1000(), deviations=True)
+    large = beside("title", summary, rows, published.CELEBA_1000, deviations=True)
     assert large.lines[1].ours["denoising lpips"] == (3.0, 0.3)
     assert large.lines[1].paper["denoising lpips"] == (0.034, 0.013)
 
@@ -128,7 +128,7 @@ def test_celeba_writes_the_table(root, table):
     assert done["PnP-Flow1"] == list(tables())
     summary = table["numbers"]["summary"]
     assert lines["FIRM N=2"]["ours"]["box-inpainting psnr"] == summary[BOX]["FIRM N=2"]["psnr"]
-    assert lines["PnP-Flow1"]["paper"]["box-inpainting ssim"] == published.celeba()["PnP-Flow1"][BOX]["ssim"]
+    assert lines["PnP-Flow1"]["paper"]["box-inpainting ssim"] == published.CELEBA["PnP-Flow1"][BOX]["ssim"]
     text = (root / "out" / "celeba" / "table.md").read_text()
     assert text == markdown(read_table(written))
     assert [line.split("|")[1].strip() for line in text.splitlines()[2:] if "| ours |" in line] == labels
@@ -176,7 +176,7 @@ def test_cats_are_beside_the_papers_cats(root):
     folder = root / "afhq" / "test" / "cat"
     folder.mkdir(parents=True)
     save_pictures(folder, 2, (300, 300))
-    for name, published_row in (("afhq", published.afhq()), ("afhq-400", published.afhq_400())):
+    for name, published_row in (("afhq", published.AFHQ), ("afhq-400", published.AFHQ_400)):
         words = ["--afhq", str(root / "afhq"), "--model", str(root / "tiny.safetensors"), "--out", str(root / "cats")]
         done = CliRunner().invoke(app, ["reproduce", name, *words, "--methods", "", "--steps", "2", *QUICK])
         assert done.exit_code == 0, done.output
@@ -191,7 +191,7 @@ def test_cats_are_beside_the_papers_cats(root):
 
 def test_the_notes_name_the_model_given():
     """The bundled ones' size would say nothing of another."""
-    bundled, other = (notes(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
+    bundled, other = (differences(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
     assert "8 M parameters" in bundled
     assert "34.5 M" in bundled
     assert "mine.safetensors" in other
@@ -300,7 +300,7 @@ def test_what_is_missing_is_said_before_any_work(root, tmp_path):
         assert result.exit_code == 2
         assert says(result.output, "face-denoiser.safetensors: no such weights")
         result = CliRunner().invoke(app, [*there, "--methods", "flow"])
-        assert says(result.output, "no baseline flow; there are all, pnp-flow, flower, pnp-gs")
+        assert says(result.output, "flow: no such file, and no model of this name")
         result = CliRunner().invoke(app, ["reproduce", command, *arguments, "--data", str(tmp_path / "no")])
         assert result.exit_code == 2
         assert says(result.output, "img_align_celeba")

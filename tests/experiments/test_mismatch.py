@@ -2,9 +2,6 @@
 
 import numpy as np
 import pytest
-from firm.reproduce import mismatch, published
-
-from firm.tasks import Task
 from study_helpers import (
     METRICS,
     ROW,
@@ -20,6 +17,10 @@ from study_helpers import (
     settings,
     shows,
 )
+
+from experiments import published
+from experiments.mismatch import study as mismatch
+from firm.tasks import Task
 
 RANDOM = "random-inpainting"
 SIX = {(0.7, 0.005), (0.7, 0.01), (0.7, 0.02), (0.5, 0.01), (0.6, 0.01), (0.8, 0.01)}

@@ -6,15 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from firm.reproduce import errors, evaluations, fourier, pictures, qualitative
-from experiments.figures import GAP, SIDE, TEXT
-from experiments.shared import CELEBA
 from helpers import call, rand, says
-
-from firm._util.seeds import generator_for
-from firm.baselines.methods import Networks, baseline_methods
-from firm.data import cat, portrait
-from firm.tasks import Task, tables
 from study_helpers import (
     NAMED,
     TOP,
@@ -31,6 +23,17 @@ from study_helpers import (
     shows,
 )
 
+from experiments import shared
+from experiments.errors import study as errors
+from experiments.figures import GAP, SIDE, TEXT
+from experiments.fourier import study as fourier
+from experiments.qualitative import study as qualitative
+from experiments.shared import CELEBA
+from firm._util.seeds import generator_for
+from firm.baselines.methods import Networks, baseline_methods
+from firm.data import cat, portrait
+from firm.tasks import Task, tables
+
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 WHITE = (255, 255, 255)
 
@@ -46,17 +49,17 @@ def root(tmp_path_factory):
 def test_a_panel_has_the_scores_of_its_image(root):
     """Of the second test image, by FIRM N=1; ISTA-Net does not do denoising."""
     given = settings(root, "run")
-    rows = evaluations.methods(given, CELEBA, "ista-net", (1,))
-    images = evaluations.test_images(given, CELEBA, 2)
-    truth, measured, absent, restored = pictures.panels(given, images, Task(DENOISING), rows, 1)
+    rows = shared.methods(given, CELEBA, ["ista-net"], (1,))
+    images = shared.test_images(given, CELEBA, 2)
+    truth, measured, absent, restored = shared.panels(given, images, Task(DENOISING), rows, 1)
     x_1, x = by_hand(root, Task(DENOISING), 1, 1)
     assert torch.equal(truth.image, x_1[0])
     assert torch.equal(measured.image, Task(DENOISING).measure(x_1, 42, 1)[1][0])
     torch.testing.assert_close(restored.image, x[0])
     assert restored.label == "{:.2f} / {:.3f} / {:.3f}".format(*scored(x_1, x))
     assert (absent.image, absent.label) == (None, "does not apply")
-    assert pictures.heads(rows) == ["truth", "measurement", "ISTA-Net", "FIRM N=1"]
-    *_, restored = pictures.panels(given, images, Task(DENOISING), rows, 1, ("lpips", "psnr"))
+    assert shared.heads(rows) == ["truth", "measurement", "ISTA-Net", "FIRM N=1"]
+    *_, restored = shared.panels(given, images, Task(DENOISING), rows, 1, ("lpips", "psnr"))
     assert restored.label == "{2:.3f} / {0:.2f}".format(*scored(x_1, x))
 
 
@@ -141,7 +144,7 @@ def test_errors_ask_for_the_papers_columns(root, monkeypatch):
         return {task.name: {row.label: 0.1 for row in rows} for task in tasks}, []
 
     monkeypatch.setattr(errors, "absolute_errors", nothing)
-    monkeypatch.setattr(errors, "test_images", lambda given, subject, count: range(count))
+    monkeypatch.setattr(shared, "test_images", lambda given, subject, count: range(count))
     errors.study(settings(root, "asked"), "errors")
     errors.study(settings(root, "asked", quick=True), "errors")
     full = ["degraded", "PnP-Flow5", "Flower5-OT", *labels(2, 25)]
@@ -175,8 +178,8 @@ def test_errors_by_hand(root, monkeypatch):
 
 def test_errors_and_psnr_stand_below_the_maps(root):
     given = settings(root, "run")
-    rows = evaluations.methods(given, CELEBA, "", (1,))
-    _, grid = errors.absolute_errors(given, evaluations.test_images(given, CELEBA, 1), [Task(RANDOM)], rows)
+    rows = shared.methods(given, CELEBA, [], (1,))
+    _, grid = errors.absolute_errors(given, shared.test_images(given, CELEBA, 1), [Task(RANDOM)], rows)
     (_, restored), (_, maps) = grid
     truth, x = by_hand(root, Task(RANDOM), 1)
     assert maps[2].label == f"{float((x - truth).abs().mean()) / 2:.4f} / {scored(truth, x)[0]:.2f}"
@@ -247,24 +250,24 @@ def test_fourier_by_hand(root):
 )
 def test_a_command_takes_its_options_and_no_others(root, tmp_path, monkeypatch, name, sets):
     seen = []
-    monkeypatch.setattr(f"firm.reproduce.{name}.study", lambda given, study: seen.append((given, study)))
+    monkeypatch.setattr(f"experiments.{name}.study.study", lambda given, study: seen.append((given, study)))
     data = {"celeba": ("--data", root / "celeba"), "afhq": ("--afhq", root / "afhq")}
     given = [part for dataset in sets for part in data[dataset]]
     options = ["--methods", "flower", "--steps", "3,1", "--weights", root, "--model", "photo", "--precision", "bf16"]
-    more = [] if name == "qualitative" else ["--limit", 7, "--batch", 9]
+    more = [] if name == "qualitative" else ["--limit", 7, "--batch-size", 9]
     result = call("reproduce", name, *given, *options, *more, "--quick", "--out", tmp_path)
     assert result.exit_code == 0, result.output
     ((found, study),) = seen
     assert (study, found.methods, list(found.steps), found.weights) == (name, "flower", [3, 1], root)
     assert (found.model, found.precision, found.quick) == ("photo", "bf16", True)
-    assert (found.limit, found.batch) == ((None, 50) if name == "qualitative" else (7, 9))
+    assert (found.limit, found.batch_size) == ((None, 50) if name == "qualitative" else (7, 9))
     lacking = call("reproduce", name, *options, "--out", tmp_path)
     assert lacking.exit_code == 2
-    assert any(says(lacking.output, f"Missing option '{data[dataset][0]}'") for dataset in sets)
+    assert any(says(lacking.output, f"{data[dataset][0]} DIR: a folder") for dataset in sets)
 
 
 def test_what_is_missing_is_said_before_any_work(root, tmp_path, monkeypatch):
-    for module in (pictures, errors):
+    for module in (shared, errors):
         monkeypatch.setattr(module, "restore_chunk", lambda *_: pytest.fail("restored"))
     for module, name in ((qualitative, "qualitative"), (errors, "errors"), (fourier, "fourier")):
         given = settings(root, "nothing", methods="flower1", weights=tmp_path)

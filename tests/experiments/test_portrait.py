@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from experiments.portrait.study import study
-from experiments.shared import Settings
 from PIL import Image
 
 import firm
+from experiments.portrait.study import study
+from experiments.shared import Settings
 from firm._model import find
 from firm.data import portrait
 from firm.tasks import tables

@@ -7,12 +7,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from firm.reproduce import calibration, posterior, toy, trajectory
-from experiments.shared import SEED, Settings
 from helpers import call, says
 from PIL import Image
 
 import firm
+from experiments import shared
+from experiments.calibration import study as calibration
+from experiments.posterior import study as posterior
+from experiments.shared import SEED, Settings
+from experiments.toy import study as toy
+from experiments.trajectory import study as trajectory
 from firm._util.seeds import generator_for
 from firm.data import load_images, portrait
 from firm.restoration.calibration import load
@@ -75,7 +79,7 @@ def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
         written[path.name] = top, heads, rows
 
     monkeypatch.setattr(posterior, "save_grid", keep)
-    monkeypatch.setattr(posterior, "firm_model", lambda *_: model)
+    monkeypatch.setattr(shared, "firm_model", lambda *_: model)
     drawn = [drawn_by_hand(), drawn_by_hand()]
     monkeypatch.setattr(posterior, "draw", lambda *_: drawn[0])
     settings = Settings(out=tmp_path, celeba=root, limit=2, steps=(2, 25), extra={"S": 2}, device=torch.device("cpu"))
@@ -193,7 +197,7 @@ def test_the_rows_of_a_trajectory():
     steps = [trajectory.Step(0.0, plain(0.1), [plain(0.2), plain(0.3)], [plain(0.4), plain(0.5)])]
     names, rows = zip(*trajectory.panels([*steps, *steps], plain(0.0), plain(0.9)), strict=True)
     assert names == ("t = 0: x^k", "t = 0: z^k") * 2
-    assert len(trajectory.heads(2)) == len(rows[0]) == len(rows[1])
+    assert len(rows[0]) == len(rows[1]) == 4
     assert [float(p.image[0, 0, 0]) for p in rows[0]] == pytest.approx([0.0, 0.9, 0.2, 0.3])
     assert rows[1][0].image is None
     assert [float(p.image[0, 0, 0]) for p in rows[1][1:]] == pytest.approx([0.1, 0.4, 0.5])

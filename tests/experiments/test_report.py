@@ -9,15 +9,14 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from firm.reproduce import report
-from experiments.catalog import STUDIES, Study
-from experiments.shared import Clock, Figure, record
-from experiments.report import write_report
-from experiments.report import embedded, table_html
-from experiments.shared import Settings
-from experiments.tables import Column, Line, Table, metric_columns
 from helpers import call, says
 from PIL import Image
+
+from experiments import report
+from experiments.catalog import STUDIES, Study
+from experiments.report import embedded, table_html, write_report
+from experiments.shared import Clock, Figure, Settings, record
+from experiments.tables import Column, Line, Table, metric_columns
 
 EVIL = '<script>alert("x")</script>&'
 TABLE = Table(

@@ -1,12 +1,9 @@
 """The number of steps N: what is asked for, and a small run checked by hand."""
 
-import pytest
-from firm.reproduce import evaluations, steps
-from experiments.shared import CELEBA
-from helpers import call, says
+from dataclasses import replace
 
-from firm.data import cat, portrait
-from firm.tasks import Task, tables
+import pytest
+from helpers import call, says
 from study_helpers import (
     by_hand,
     figures,
@@ -20,6 +17,12 @@ from study_helpers import (
     settings,
     shows,
 )
+
+from experiments import shared
+from experiments.shared import CELEBA
+from experiments.steps import study as steps
+from firm.data import cat, portrait
+from firm.tasks import Task, tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 OF_FACES = (DEBLURRING, SUPER, RANDOM)
@@ -100,8 +103,8 @@ def test_psnr_and_lpips_stand_below(root, monkeypatch):
     rows = []
     monkeypatch.setattr(steps, "save_grid", lambda path, heads, grid, zoom: rows.append((heads, *grid[0][1])))
     given = settings(root, "run")
-    images, methods = evaluations.test_images(given, CELEBA, 1), evaluations.methods(given, CELEBA, "", (1,))
-    steps.draw_pictures(given, "steps", CELEBA, images, [DEBLURRING], methods)
+    images, methods = shared.test_images(given, CELEBA, 1), shared.methods(given, CELEBA, [], (1,))
+    steps.draw_pictures(given, "steps", replace(steps.PARTS[0], shown=(DEBLURRING,)), images, methods)
     ((heads, *_, last),) = rows
     assert heads == ["truth", "measurement", "FIRM N=1"]
     assert last.label == "{0:.2f} / {2:.3f}".format(*scored(*by_hand(root, Task(DEBLURRING), 1)))
@@ -143,16 +146,16 @@ def test_it_counts_the_tasks_that_fall():
 def test_its_rows_are_shared_with_the_tables(found, root, monkeypatch):
     monkeypatch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
     given = settings(root, "run", limit=1)
-    rows = evaluations.methods(given, CELEBA, "", (2,))[1:]
-    images = evaluations.test_images(given, CELEBA, 1)
-    summary = evaluations.scores(given, CELEBA, [Task(BOX), Task(DEBLURRING)], rows, images)
+    rows = shared.methods(given, CELEBA, [], (2,))[1:]
+    images = shared.test_images(given, CELEBA, 1)
+    summary = shared.scores(given, CELEBA, [Task(BOX), Task(DEBLURRING)], rows, images)
     assert list(summary) == [BOX, DEBLURRING]  # as asked for, not as computed
     assert summary[BOX]["FIRM N=2"]["psnr"] == found["numbers"]["summary"]["celeba"][BOX]["FIRM N=2"]["psnr"]
 
 
 def test_the_command_needs_both_data_sets_and_its_models(root, tmp_path):
     common = ["--data", root / "celeba", "--out", tmp_path / "out", "--limit", 1, "--steps", "1"]
-    assert says(call("reproduce", "steps", *common).output, "Missing option '--afhq'")
+    assert says(call("reproduce", "steps", *common).output, "steps needs AFHQ, --afhq DIR")
     missing = call("reproduce", "steps", *common, "--afhq", root / "afhq", "--model", tmp_path / "no.safetensors")
     assert missing.exit_code == 2
     assert says(missing.output, "no.safetensors")

@@ -4,11 +4,11 @@ import json
 
 import pytest
 import torch
-from experiments.toy import study as experiment
-from experiments.shared import Settings
 from typer.testing import CliRunner
 
 import firm
+from experiments.shared import Settings
+from experiments.toy import study as experiment
 from firm.cli import app
 
 

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from experiments.toy import problem as toy
 from scipy.stats import wasserstein_distance
 
 import firm
+from experiments.toy import problem as toy
 
 FIELD, OP = toy.ExactField(), toy.operator().double()
 Y = torch.tensor([1.3, 0.4], dtype=torch.float64)

@@ -1,7 +1,4 @@
-"""``firm reproduce``: every table and figure of the paper with one command each, all of them, or a report of them.
-
-The studies are no part of the package: they lie in the checkout's folder ``experiments``, beside ``src``.
-"""
+"""``firm reproduce``: every table and figure of the paper with one command each, from a checkout's ``experiments``."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from firm.cli.choices import Precision
 
 STUDIES = Path(__file__).parents[3] / "experiments"
 OPTIONS: dict[str, tuple[Any, Any]] = {  # of all commands: type, help and checks, and default
-    "data": (Annotated[Path | None, typer.Option(help="CelebA: img_align_celeba and list_eval_partition.txt.")], None),
+    "celeba": (Annotated[Path | None, typer.Option("--data", help="CelebA: img_align_celeba, its partition.")], None),
     "afhq": (Annotated[Path | None, typer.Option(help="Folder of AFHQ: train/cat, val/cat, test/cat.")], None),
     "out": (Annotated[Path, typer.Option("--out", "-o", help="Each study writes to OUT/NAME.")], Path("outputs")),
     "quick": (Annotated[bool, typer.Option("--quick", help="Ten images, bundled models, nothing is trained.")], False),
@@ -41,7 +38,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {  # of all commands: type, help and check
     "samples": (Annotated[int, typer.Option(min=2, help="Posterior samples of a measurement.")], 8),
     "S": (Annotated[int | None, typer.Option("--samples", min=2, help="Posterior samples of a measurement.")], None),
     "page": (Annotated[Path | None, typer.Option(help="The page (default: OUT/report.html).")], None),
-    "free_only": (Annotated[bool, typer.Option("--free-only", help="Leave out pictures of data sets.")], False),
+    "free_only": (Annotated[bool, typer.Option("--free-only", help="Leave out the data sets' pictures.")], False),
 }  # fmt: skip
 
 app = typer.Typer(add_completion=False, help="Reproduce a table or figure of the paper.", no_args_is_help=True)
@@ -68,18 +65,16 @@ if (STUDIES / "catalog.py").is_file():
         found: Any = spec_from_file_location("experiments", STUDIES / "__init__.py")
         sys.modules["experiments"] = module_from_spec(found)
     common = ["out", "quick", "device"]
+    every = [*common, "celeba", "afhq", "batch_size", "precision", "weights"]
     _add("list", "Every table and figure: what it needs, how long it takes, whether it has been run here.", ["out"])
-    _add("all", "Run all, one after the other, and build the report; what has been run is continued, not repeated.",
-         [*common, "data", "afhq", "batch_size", "precision", "weights"])  # fmt: skip
-    _add("report", "One page of all that has been run: our tables beside the paper's, figures, machine, commands.",
-         ["out", "page", "free_only"])  # fmt: skip
+    _add("all", "Run all, one after the other, and build the report; what was run is continued, not repeated.", every)
+    _add("report", "One page of all that was run: tables beside the paper's, figures.", ["out", "page", "free_only"])
     for study in import_module("experiments.catalog").STUDIES:
-        data = {"celeba": "data", "afhq": "afhq"}
-        _add(study.name, f"{study.paper[0].upper()}{study.paper[1:]}: {study.title}.",
-             [*common, *study.options, *(data[name] for name in study.data)])  # fmt: skip
+        about = f"{study.paper[0].upper()}{study.paper[1:]}: {study.title}."
+        _add(study.name, about, [*common, *study.data, *study.options])
 else:
 
-    @app.callback(invoke_without_command=True, context_settings={"ignore_unknown_options": True})
+    @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
     def absent() -> None:
-        """Reproduce a table or figure of the paper, in a checkout of the repository."""
-        raise typer.BadParameter("the studies come with a checkout of the repository: run this command there")
+        """Reproduce a table or figure of the paper; the studies come with a checkout of the repository."""
+        raise typer.BadParameter("the studies come with a checkout of the repository, and none lie beside this package")
