@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers import save_celeba, save_pictures
 from PIL import Image
 
 import firm
@@ -27,15 +28,11 @@ METRICS = ("psnr", "ssim", "lpips")
 
 def make_data(root: Path) -> Path:
     """Two data sets of two test pictures, a small model without training, and a prior for faces and for cats."""
-    faces, cats, weights = root / "celeba" / "img_align_celeba", root / "afhq" / "test" / "cat", root / "weights"
-    for folder in (faces, cats, weights):
-        folder.mkdir(parents=True)
-    generator = np.random.default_rng(0)
-    for i in range(2):
-        for path, size in ((faces / f"{i:06d}.jpg", (178, 218)), (cats / f"{i}.png", (256, 256))):
-            coarse = Image.fromarray(generator.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-            coarse.resize(size, Image.Resampling.BICUBIC).save(path)
-    (root / "celeba" / "list_eval_partition.txt").write_text("".join(f"{i:06d}.jpg 2\n" for i in range(2)))
+    save_celeba(root / "celeba")
+    cats, weights = root / "afhq" / "test" / "cat", root / "weights"
+    cats.mkdir(parents=True)
+    weights.mkdir()
+    save_pictures(cats, 2, (256, 256))
     torch.manual_seed(0)
     shape = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
     prior, net = PriorUNet(3, **shape), firm.UNet(3, **shape)

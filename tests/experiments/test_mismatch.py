@@ -9,7 +9,6 @@ from study_helpers import (
     by_hand,
     figures,
     line,
-    make_data,
     note_what_is_asked,
     numbers,
     panel,
@@ -24,11 +23,6 @@ from firm.tasks import Task
 
 RANDOM = "random-inpainting"
 SIX = {(0.7, 0.005), (0.7, 0.01), (0.7, 0.02), (0.5, 0.01), (0.6, 0.01), (0.8, 0.01)}
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("mismatch"))
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,6 @@ from study_helpers import (
     figures,
     labels,
     line,
-    make_data,
     note_what_is_asked,
     numbers,
     panel,
@@ -36,11 +35,6 @@ from firm.tasks import Task, tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 WHITE = (255, 255, 255)
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("pictures"))
 
 
 # One image as the tables restore it

@@ -4,11 +4,9 @@ import itertools
 import json
 import math
 
-import numpy as np
 import pytest
 import torch
-from helpers import call, says
-from PIL import Image
+from helpers import call, save_celeba, says
 
 import firm
 from experiments import shared
@@ -19,27 +17,6 @@ from experiments.toy import study as toy
 from experiments.trajectory import study as trajectory
 from firm._util.seeds import generator_for
 from firm.data import load_images, portrait
-from firm.restoration.calibration import load
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """A folder in CelebA's layout, and a tiny model."""
-    root = tmp_path_factory.mktemp("posterior")
-    faces = root / "img_align_celeba"
-    faces.mkdir()
-    generator, kinds = np.random.default_rng(0), [0, 1, 1, 2, 2, 2]  # one for training, two to validate, three to test
-    for i in range(len(kinds)):
-        coarse = Image.fromarray(generator.integers(0, 256, (5, 4, 3), dtype=np.uint8))
-        coarse.resize((178, 218), Image.Resampling.BICUBIC).save(faces / f"{i:06d}.jpg")
-    split = [f"{i:06d}.jpg {kind}" for i, kind in enumerate(kinds)]
-    (root / "list_eval_partition.txt").write_text("\n".join(split) + "\n")
-    torch.manual_seed(0)
-    net = firm.UNet(3, side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8, noise_level=True)
-    for p in net.parameters():
-        p.data = 0.1 * torch.randn(p.shape)
-    firm.Firm(net, firm.Solver(K=2)).save(root / "tiny.safetensors")
-    return root
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +25,15 @@ def model(root):
 
 
 def reproduce(root, name, *more):
-    common = ["--data", root, "--model", root / "tiny.safetensors", "--out", root, "--quick", "--precision", "float32"]
+    common = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--out", root, "--quick"]
+    common += ["--precision", "float32"]
     result = call("reproduce", name, *common, *more)
     assert result.exit_code == 0, result.output
     return json.loads((root / name / "results.json").read_text())
 
 
 def face(root, index=0):
-    return load_images("celeba", root, "test", size=128).batch(range(index, index + 1))
+    return load_images("celeba", root / "celeba", "test", size=128).batch(range(index, index + 1))
 
 
 def drawn_by_hand():
@@ -82,7 +60,9 @@ def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
     monkeypatch.setattr(shared, "firm_model", lambda *_: model)
     drawn = [drawn_by_hand(), drawn_by_hand()]
     monkeypatch.setattr(posterior, "draw", lambda *_: drawn[0])
-    settings = Settings(out=tmp_path, celeba=root, limit=2, steps=(2, 25), extra={"S": 2}, device=torch.device("cpu"))
+    settings = Settings(
+        out=tmp_path, celeba=root / "celeba", limit=2, steps=(2, 25), extra={"S": 2}, device=torch.device("cpu")
+    )
     posterior.study(settings, "posterior")
     assert set(written) == {"faces.png", "faces-zoom.png", "portrait.png", "portrait-zoom.png"}
     largest = float(drawn[0].samples[25].std(0).max())
@@ -221,7 +201,9 @@ def test_the_study_of_the_trajectory(root, model):
 
 def test_a_model_without_the_solver_has_no_trajectory(root, model):
     firm.Firm(model.estimator, firm.Solver(K=0)).save(root / "flow.safetensors")
-    result = call("reproduce", "trajectory", "--data", root, "--model", root / "flow.safetensors", "--out", root / "no")
+    result = call(
+        "reproduce", "trajectory", "--data", root / "celeba", "--model", root / "flow.safetensors", "--out", root / "no"
+    )
     assert result.exit_code == 2
     assert says(result.output, "a model without the solver (K = 0) has no iterates to show")
 
@@ -320,14 +302,16 @@ def test_the_study_of_calibration(root, model, monkeypatch):
 
 
 def test_too_few_samples_for_an_interval(root):
-    common = ["--data", root, "--model", root / "tiny.safetensors", "--out", root / "no"]
+    common = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--out", root / "no"]
     result = call("reproduce", "calibration", *common, "--samples", 10)
     assert result.exit_code == 2
     assert says(result.output, "--samples 10: a 90 % interval needs 19 samples or more")
 
 
 def test_calibrate_takes_the_validation_pictures(root, tmp_path):
-    arguments = ["--dataset", "celeba", "--data", root, "--tasks", "denoising", "--steps", 1, "--samples", 2]
+    save_celeba(tmp_path)
+    (tmp_path / "list_eval_partition.txt").write_text("".join(f"{i:06d}.jpg {k}\n" for i, k in enumerate((0, 1, 1, 2))))
+    arguments = ["--dataset", "celeba", "--data", tmp_path, "--tasks", "denoising", "--steps", 1, "--samples", 2]
     result = call("calibrate", root / "tiny.safetensors", *arguments, "--out", tmp_path / "c.json")
     assert result.exit_code == 0, result.output
-    assert load(tmp_path / "c.json").images == 2
+    assert firm.restoration.calibration.load(tmp_path / "c.json").images == 2

@@ -4,19 +4,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import call, says
-from study_helpers import (
-    by_hand,
-    figures,
-    labels,
-    line,
-    make_data,
-    note_what_is_asked,
-    numbers,
-    panel,
-    scored,
-    settings,
-    shows,
-)
+from study_helpers import by_hand, figures, labels, line, note_what_is_asked, numbers, panel, scored, settings, shows
 
 from experiments import shared
 from experiments.shared import CELEBA
@@ -26,11 +14,6 @@ from firm.tasks import Task, tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 OF_FACES = (DEBLURRING, SUPER, RANDOM)
-
-
-@pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_data(tmp_path_factory.mktemp("steps"))
 
 
 @pytest.fixture(scope="module")

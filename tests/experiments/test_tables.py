@@ -90,15 +90,8 @@ def test_places_of_pairs_are_those_of_their_means_and_text_has_none():
     assert places(DEVIATIONS, column(DEVIATIONS, "psnr"), "paper") == {"a": 1, "b": 0, "only theirs": 2}
     assert places(DEVIATIONS, column(DEVIATIONS, "mb"), "ours") == {"a": 0, "b": 0}
     assert places(DEVIATIONS, column(DEVIATIONS, "how"), "ours") == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "shown"),
-    [(None, 2, "-"), ("text", 2, "text"), (1.005, 1, "1.0"), (331.4, 0, "331"), ((1.25, 0.5), 3, "1.250±0.500"),
-     ([2.0, 1.0], 1, "2.0±1.0"), (7, 2, "7.00")],
-)  # fmt: skip
-def test_values_as_text(value, digits, shown):
-    assert text(value, digits) == shown
+    values = {None: "-", "": "", "text": "text", 331.4: "331.40", (1.25, 0.5): "1.25±0.50", 7: "7.00"}
+    assert {value: text(value, 2) for value in values} == values
 
 
 def test_markdown():
