@@ -3,8 +3,6 @@
 This file loads no torch, so that ``firm reproduce list`` is there at once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the studies' figures share: a grid of pictures pixel by pixel, with zooms and colored maps, and their files."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass

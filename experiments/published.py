@@ -1,7 +1,5 @@
 """The paper's numbers, as printed: what our tables stand beside."""
 
-from __future__ import annotations
-
 from firm.tasks import tables
 
 METRICS = ("psnr", "ssim", "lpips")

@@ -1,7 +1,5 @@
 """``firm reproduce report``: one page of all studies that have been run, which needs no other file and no network."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """What the studies share: their settings, rows, scores and panels, and the record that each of them leaves."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
@@ -77,7 +75,7 @@ class Settings:
     extra: Mapping[str, Any] = field(default_factory=dict)  # options that only one study has
 
     @classmethod
-    def typed(cls, given: dict[str, Any]) -> Settings:
+    def typed(cls, given: dict[str, Any]) -> "Settings":
         """The settings that the options of the command line ask for."""
         values = {**given, "device": choose_device(given["device"])}
         for key in ("steps", "batches"):

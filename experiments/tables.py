@@ -1,7 +1,5 @@
 """A table with our numbers beside the paper's: Markdown, LaTeX, terminal; best and second of a column marked."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal

@@ -5,8 +5,6 @@ well), and evaluated for several N. The error of its posterior mean is measured 
 t = 0 only, N = 25 all times up to 0.96.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

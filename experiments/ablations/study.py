@@ -4,8 +4,6 @@ Each row is a small network of its own, all trained for the same number of steps
 rows and the gaps between them are what to look at. A network that several studies need is trained once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

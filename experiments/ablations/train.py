@@ -6,8 +6,6 @@
 Small networks leave a large GPU idle between their kernels, so several at once take less time than one after the other.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial

@@ -3,8 +3,6 @@
 Samples of the true posterior cover it exactly as often as their intervals say. Beyond the paper.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

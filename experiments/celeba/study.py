@@ -1,7 +1,5 @@
 """The paper's comparison: every method in every task, ours beside the published; Tables 1 and 2, and the large ones."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The paper's figure of quality against time: up and to the left is better."""
 
-from __future__ import annotations
-
 import statistics
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The paper's Table 3: seconds per image, peak memory and network calls of every method, CelebA deblurring."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import json

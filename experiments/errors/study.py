@@ -1,7 +1,5 @@
 """Where the restorations are wrong: error maps in the five tasks on CelebA, and the mean absolute error as a table."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from typing import Any

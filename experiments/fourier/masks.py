@@ -6,8 +6,6 @@ The paper does not say which lines it keeps; its zero-filled cats have 25.62 dB.
 and with the three whose zero-filled cats come nearest to that. Writes masks.json beside this file.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from statistics import fmean

@@ -1,7 +1,5 @@
 """Compressed sensing in k-space on AFHQ-Cat: 21.88 % of the Fourier transform's lines (Appendix E)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Other noise and other masks than the paper trained for: random inpainting on CelebA, without training again."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """The bundled portrait in the five tasks: measured, restored with `face-128`, and how sure the model is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from experiments import shared

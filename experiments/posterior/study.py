@@ -3,8 +3,6 @@
 Only the source draw x_0 is varied. What the measurement leaves open differs between the samples, and nothing else.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """All methods side by side, one image a task: the paper's figures "Qualitative reconstructions"."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The number of Euler steps N: few favor PSNR, many LPIPS. The paper's figures of the trade-off, and over N."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

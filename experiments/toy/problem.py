@@ -4,8 +4,6 @@ x = (u, v) follows four equally likely Gaussians at (+-1.5, +-1.5); only u is me
 the posterior mean in the empty valley between them. Everything FIRM approximates is exact here.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -4,8 +4,6 @@ Trains the estimator `firm.networks.MLP` with the loss of Algorithm 1, samples i
 beside the paper's and those of the exact velocity field.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

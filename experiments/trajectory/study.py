@@ -1,7 +1,5 @@
 """The paper's figure of the solver's way: its iterates x^k and z^k in every Euler step, for a face with a hole."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

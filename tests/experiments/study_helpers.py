@@ -29,18 +29,16 @@ METRICS = ("psnr", "ssim", "lpips")
 def make_data(root: Path) -> Path:
     """Two data sets of two test pictures, a small model without training, and a prior for faces and for cats."""
     save_celeba(root / "celeba")
-    cats, weights = root / "afhq" / "test" / "cat", root / "weights"
-    cats.mkdir(parents=True)
-    weights.mkdir()
-    save_pictures(cats, 2, (256, 256))
+    for folder in (root / "afhq" / "test" / "cat", root / "weights"):
+        folder.mkdir(parents=True)
+    save_pictures(root / "afhq" / "test" / "cat", 2, (256, 256))
     torch.manual_seed(0)
     shape = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)
     prior, net = PriorUNet(3, **shape), firm.UNet(3, **shape)
     for p in (*prior.parameters(), *net.parameters()):
         p.data = 0.1 * torch.randn(p.shape)
-    for images in ("face", "cat"):
-        for name in ("prior", "denoiser"):
-            save_network(weights / f"{images}-{name}.safetensors", prior, "prior", {})
+    for name in ("face-prior", "face-denoiser", "cat-prior", "cat-denoiser"):
+        save_network(root / "weights" / f"{name}.safetensors", prior, "prior", {})
     card = {"trained_for": [{"name": "random-inpainting", "missing": [0.25, 0.85], "sigma": [0.002, 0.05]}]}
     firm.Firm(net, firm.Solver(K=2, output="correction"), card).save(root / "tiny.safetensors")
     return root
@@ -111,8 +109,7 @@ def note_what_is_asked(monkeypatch: pytest.MonkeyPatch, module) -> tuple[list, l
 
     def scores(settings, subject, tasks, rows, images, variant=""):
         evaluated.append((subject.dataset, len(images), [row.label for row in rows], tasks, variant))
-        made_up = {"psnr": 30.0, "ssim": 0.9, "lpips": 0.1}
-        return {task.name: {row.label: made_up for row in rows} for task in tasks}
+        return {task.name: {row.label: {"psnr": 30.0, "ssim": 0.9, "lpips": 0.1} for row in rows} for task in tasks}
 
     def panels(settings, images, task, rows, index=0, **_):
         drawn.append((task, [row.label for row in rows], index))

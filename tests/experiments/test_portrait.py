@@ -42,9 +42,8 @@ def test_the_model_is_as_small_as_promised():
     model = firm.load("face-128")
     assert sum(p.numel() for p in model.estimator.parameters()) <= 10_000_000
     assert find("face-128").stat().st_size < 20 * 2**20
-    card = model.card
-    assert {"data", "notice", "recipe", "minutes", "metrics", "limits", "trained_for"} <= card.keys()
-    assert {entry["name"] for entry in card["trained_for"]} >= {*tables(), "fourier"}
+    assert {"data", "notice", "recipe", "minutes", "metrics", "limits", "trained_for"} <= model.card.keys()
+    assert {entry["name"] for entry in model.card["trained_for"]} >= {*tables(), "fourier"}
 
 
 @pytest.mark.parametrize(("missing", "sigma"), [(0.5, 0.01), (0.8, 0.01), (0.7, 0.02)])

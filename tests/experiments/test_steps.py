@@ -23,25 +23,19 @@ def found(root):
         return steps.study(settings(root, "run", steps=(2, 1), limit=1), "steps")
 
 
-def test_it_asks_for_the_papers_numbers(root, monkeypatch):
+def test_it_asks_for_the_papers_numbers_and_for_less_when_quick(root, monkeypatch):
     evaluated, drawn = note_what_is_asked(monkeypatch, steps)
+    faces, cats = ([Task(task, size) for task in tables()] for size in (128, 256))
     steps.study(settings(root, "asked"), "steps")
-    rows, tasks = (
-        labels(1, 2, 4, 10, 25, 50, 100),
-        {size: [Task(task, size) for task in tables()] for size in (128, 256)},
-    )
-    assert evaluated == [("celeba", 100, rows, tasks[128], ""), ("afhq", 100, rows, tasks[256], "")]
+    rows = labels(1, 2, 4, 10, 25, 50, 100)
+    assert evaluated == [("celeba", 100, rows, faces, ""), ("afhq", 100, rows, cats, "")]
     of_faces = [(Task(kind, 128), ["degraded", *rows], 0) for kind in OF_FACES]
     of_both = [*of_faces, (Task(DEBLURRING, 256), ["degraded", *rows], 0)]
     assert drawn == [*of_both, *of_both]  # the last: the portrait and the cat
-
-
-def test_it_asks_for_less_when_quick(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, steps)
+    evaluated.clear(), drawn.clear()
     results = steps.study(settings(root, "asked", quick=True), "steps")
     rows = labels(1, 2, 4, 10)
-    tasks = [Task(task, 128) for task in tables()]
-    assert evaluated == [("celeba", 10, rows, tasks, ""), ("afhq", 3, rows, [Task(DEBLURRING, 256)], "")]
+    assert evaluated == [("celeba", 10, rows, faces, ""), ("afhq", 3, rows, [Task(DEBLURRING, 256)], "")]
     assert len(drawn) == 4
     assert not any(file.startswith(("portrait", "cat-")) for file in figures(results))
 

@@ -7,8 +7,6 @@ to 480x312 for x3. With --classical, BM3D (`pip install bm3d`) and biharmonic in
 are measured beside.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

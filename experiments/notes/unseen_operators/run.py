@@ -5,8 +5,6 @@
 Test faces of 128x128 pixels, N = 2, noise of the level given for each. Writes results.json beside this file.
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from pathlib import Path
