@@ -4,8 +4,9 @@ This file loads no torch, so that ``firm reproduce list`` is there at once.
 """
 
 import json
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,8 @@ class Study:
     def run(self, settings: Any) -> dict[str, Any]:
         """Run it with `experiments.shared.Settings`, alone in its folder."""
         with folder_lock(settings.folder(self.name)):
-            results: dict[str, Any] = import_module(f"experiments.{self.file}").study(settings, self.name)
-        return results
+            study = import_module(f"experiments.{self.file}").study
+            return study(replace(settings, started=time.perf_counter()), self.name)
 
 
 ROWS = ("methods", "steps", "limit", "model", "weights", "batch_size", "precision")

@@ -73,6 +73,7 @@ class Settings:
     device: torch.device = field(default_factory=default_device)
     command: str = ""  # as it was typed
     extra: Mapping[str, Any] = field(default_factory=dict)  # options that only one study has
+    started: float = field(default_factory=time.perf_counter)  # when the study began
 
     @classmethod
     def typed(cls, given: dict[str, Any]) -> "Settings":
@@ -93,6 +94,10 @@ class Settings:
     def folder(self, study: str) -> Path:
         """Where a study writes."""
         return self.out / study
+
+    def seconds(self) -> float:
+        """Seconds since the study began, to a tenth."""
+        return round(time.perf_counter() - self.started, 1)
 
     def images(self, full: int, quick: int = QUICK_IMAGES) -> int:
         """How many test images: what was given, fewer where it is to be quick, else the study's own number."""
@@ -252,21 +257,9 @@ class Figure:
     free: bool = False
 
 
-class Clock:
-    """Seconds since a study began."""
-
-    def __init__(self) -> None:
-        self.start = time.perf_counter()
-
-    def seconds(self) -> float:
-        """So far, to a tenth."""
-        return round(time.perf_counter() - self.start, 1)
-
-
 def record(
     settings: Settings,
     study: str,
-    clock: Clock,
     *,
     images: int | None = None,
     model: str | None = None,
@@ -285,7 +278,7 @@ def record(
     out = settings.folder(study)
     results: dict[str, Any] = {
         "study": study, "command": settings.command, "quick": settings.quick if quick is None else quick,
-        "images": images, "model": model, "seed": seed, "seconds": clock.seconds(),
+        "images": images, "model": model, "seed": seed, "seconds": settings.seconds(),
         "machine": describe_machine(settings.device), "tables": [asdict(table) for table in tables],
         "figures": [asdict(figure) for figure in figures], "notes": list(notes), "numbers": numbers or {},
     }  # fmt: skip
@@ -300,5 +293,5 @@ def record(
     for note in notes:
         console.print(f"* {note}", markup=False)
     kinds = [*(["table.md, table.tex"] if tables else []), *[figure.file for figure in figures], RESULTS]
-    console.print(f"{study}: {clock.seconds():.0f} s; {', '.join(kinds)} in {out}", markup=False)
+    console.print(f"{study}: {settings.seconds():.0f} s; {', '.join(kinds)} in {out}", markup=False)
     return results

@@ -32,7 +32,7 @@ VARIANTS = {
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Train what is not there yet (with --quick: nothing), evaluate, draw the error over time."""
-    clock, images = shared.Clock(), faces(settings)
+    images = faces(settings)
     steps = (1, 2, 4) if settings.quick else STEPS
     found = {label: evaluated(settings, variant, images, steps) for label, variant in VARIANTS.items()}
     paper = {N: published.CELEBA.get(f"FIRM N={N}", {}).get(BLUR, {}) for N in steps}
@@ -45,7 +45,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         figures.append(Figure("times.png", "error of the posterior mean at every time of the flow", free=True))
     columns = metric_columns([f"N = {N}" for N in steps])
     return shared.record(
-        settings, name, clock, images=len(images), model="one network a row", figures=figures,
+        settings, name, images=len(images), model="one network a row", figures=figures,
         notes=[SMALL, *(untrained(settings, VARIANTS.values()) or [_losses(found)])],
         tables=[Table("deblurring with other weights of the times", columns, lines)],
         numbers={"times": TIMES, "root mean square error": curves},

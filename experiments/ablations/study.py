@@ -65,11 +65,11 @@ SOLVER = {task: (flow_only(task), Variant(task)) for task in published.SOLVER}
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Train what is not there yet (with --quick: nothing), evaluate, and put the rows beside the paper's."""
-    clock, images = shared.Clock(), faces(settings)
+    images = faces(settings)
     make = {"ablation-k": depth, "ablation-beta": damping, "ablation-solver": solver}[name]
     table, variants, said = make(settings, images)
     return shared.record(
-        settings, name, clock, images=len(images), model="one network a row", tables=[table],
+        settings, name, images=len(images), model="one network a row", tables=[table],
         notes=[SMALL, *(untrained(settings, variants) or [said])],
     )  # fmt: skip
 

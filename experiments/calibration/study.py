@@ -89,7 +89,7 @@ def shown_levels(samples: int) -> list[float]:
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Sample every face, count, and write the table and two figures; an option of its own: `S`, the samples."""
-    clock, quick = shared.Clock(), settings.quick
+    quick = settings.quick
     S = settings.extra.get("S", QUICK_SAMPLES if quick else SAMPLES)
     require(0.9 in shown_levels(S), f"--samples {S}: a 90 % interval needs 19 samples or more")
     steps = settings.steps or (QUICK_STEPS if quick else STEPS)
@@ -108,7 +108,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         Figure("error.png", "error against predicted standard deviation; calibrated samples lie on the line", True),
     ]
     return shared.record(
-        settings, name, clock, images=len(images), model=settings.model or CELEBA.model, figures=figures,
+        settings, name, images=len(images), model=settings.model or CELEBA.model, figures=figures,
         tables=[table(found, S), toy_table(distances)], notes=[sentence(t, r, S) for t, r in required.items()],
         numbers={"samples": S, "calibration": found, "requirement": required, "toy": distances},
     )  # fmt: skip

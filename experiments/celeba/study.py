@@ -33,7 +33,7 @@ TABLES = {
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Evaluate what is not there yet; write and print the table."""
-    clock, chosen = shared.Clock(), TABLES[name]
+    chosen = TABLES[name]
     subject = chosen.subject
     steps = settings.steps or (chosen.quick if settings.quick else STEPS)
     names, missing = shared.baselines(settings, subject, chosen.methods)
@@ -43,6 +43,6 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     summary = shared.scores(settings, subject, tasks, rows, images)
     table = shared.beside(shared.of(images, subject), summary, rows, chosen.paper, chosen.deviations)
     return shared.record(
-        settings, name, clock, images=len(images), model=settings.model or subject.model, tables=[table],
+        settings, name, images=len(images), model=settings.model or subject.model, tables=[table],
         notes=[*shared.differences(settings, subject), *missing], numbers={"summary": summary},
     )  # fmt: skip

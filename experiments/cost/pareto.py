@@ -22,7 +22,7 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
     """
     import matplotlib.pyplot as plt
 
-    clock, folders = shared.Clock(), (settings.folder("celeba"), settings.folder("cost"))
+    folders = (settings.folder("celeba"), settings.folder("cost"))
     quality, cost = (read_record(folder) for folder in folders)
     for folder, found in zip(folders, (quality, cost), strict=True):
         first = "run `firm reproduce celeba` and `firm reproduce cost` first"
@@ -59,7 +59,7 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
     quick = settings.quick or quality["quick"] or cost["quick"]  # as quick as what it is drawn from
     title = "PSNR over seconds per image; up and to the left is better"
     return shared.record(
-        replace(settings, quick=quick), name, clock, images=quality["images"], model=quality["model"],
+        replace(settings, quick=quick), name, images=quality["images"], model=quality["model"],
         figures=[shared.Figure("pareto.png", title, free=True)],
         numbers={"seconds": seconds, "psnr": ours, "from": [quality["command"], cost["command"]]},
     )  # fmt: skip

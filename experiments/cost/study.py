@@ -39,7 +39,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     Options of its own: `images` timed one by one, `batches` to try for the most images per second, `modes`, and `skip`,
     rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
     """
-    clock, task, device = shared.Clock(), Task("deblurring", CELEBA.size), settings.device
+    task, device = Task("deblurring", CELEBA.size), settings.device
     quick, extra = settings.quick, settings.extra
     count, batches = extra.get("images", 3 if quick else 10), extra.get("batches", () if quick else (10, 100))
     modes, skip = extra.get("modes", ("fast",) if quick else MODES), extra.get("skip", ("d-flow",))
@@ -74,7 +74,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     if device.type == "cpu":
         notes.append("peak MB on a CPU is that of the whole process so far, so a row is never below the one before")
     return shared.record(
-        settings, name, clock, images=count, model=model, tables=[table(rows, device)], numbers={"rows": rows},
+        settings, name, images=count, model=model, tables=[table(rows, device)], numbers={"rows": rows},
         notes=notes,
     )  # fmt: skip
 

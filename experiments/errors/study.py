@@ -25,7 +25,7 @@ Mae = dict[str, dict[str, float]]  # task -> method -> mean absolute error, for 
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Draw one test image and the bundled portrait; make a table of the mean absolute error."""
-    clock, quick, out = shared.Clock(), settings.quick, settings.folder(name)
+    quick, out = settings.quick, settings.folder(name)
     names, missing = shared.baselines(settings, CELEBA, METHODS, QUICK_METHODS)
     tasks = [Task(task, CELEBA.size) for task in tables()]
     rows = shared.methods(settings, CELEBA, names, settings.steps or (QUICK_STEPS if quick else STEPS), tasks)
@@ -36,7 +36,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     save_grid(out / "portrait-errors.png", shared.heads(rows), shown_free)
     what = "restorations and their errors in five tasks, magma from 0 to 0.1; below: mean absolute error / PSNR"
     return shared.record(
-        settings, name, clock, images=len(images), model=settings.model or CELEBA.model,
+        settings, name, images=len(images), model=settings.model or CELEBA.model,
         tables=[table(found, f"mean absolute error, pixels in [0, 1], {shared.of(images, CELEBA)}")],
         figures=[Figure("errors.png", f"CelebA: {what}"), Figure("portrait-errors.png", what, free=True)],
         notes=[*lowest(found), *shared.differences(settings, CELEBA), *missing],

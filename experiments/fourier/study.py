@@ -17,7 +17,7 @@ LEFT_OUT = "Flower1-OT, 100 network calls an image, is left out with --quick"  #
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Make the table, and a figure of the first test image with the sampling mask; the same figure of the cat."""
-    clock, steps = shared.Clock(), settings.steps or (QUICK_STEPS if settings.quick else STEPS)
+    steps = settings.steps or (QUICK_STEPS if settings.quick else STEPS)
     short = settings.quick and settings.methods is None
     names, missing = ([], [LEFT_OUT]) if short else shared.baselines(settings, AFHQ, "flower1")
     task = Task("fourier", AFHQ.size)  # 56 of 256 lines, noise 0.002: the paper's
@@ -39,6 +39,6 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         row = [*shared.panels(settings, shown, task, drawn), last]
         save_grid(settings.folder(name) / figure.file, [*above, "sampling mask"], [("", row)], zoom=True)
     return shared.record(
-        settings, name, clock, images=len(images), model=settings.model or AFHQ.model, tables=[table], figures=figures,
+        settings, name, images=len(images), model=settings.model or AFHQ.model, tables=[table], figures=figures,
         notes=[*shared.differences(settings, AFHQ), *missing], numbers={"summary": summary},
     )  # fmt: skip

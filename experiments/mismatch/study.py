@@ -24,7 +24,7 @@ Found = dict[At, dict[str, dict[str, Any]]]  # where -> method -> metric
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Make two tables, over the noise and over the share of missing pixels, and the figure of the second."""
-    clock, steps = shared.Clock(), settings.steps or (2,)
+    steps = settings.steps or (2,)
     short = settings.quick and settings.methods is None
     names, missing = ([], [LEFT_OUT]) if short else shared.baselines(settings, CELEBA, "flower5")
     degraded, *rows = shared.methods(settings, CELEBA, names, steps, [task_at(MISSING, SIGMA)])
@@ -53,7 +53,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     title = f"{ours.label} where 50 to 80 % of the pixels are missing, CelebA; below: PSNR / SSIM / LPIPS"
     notes = [*observed(found, ours.label), *trained_on(settings), *shared.differences(settings, CELEBA), *missing]
     return shared.record(
-        settings, name, clock, images=len(images), model=settings.model or CELEBA.model, tables=tables,
+        settings, name, images=len(images), model=settings.model or CELEBA.model, tables=tables,
         figures=[Figure("mismatch.png", title)], notes=notes,
         numbers={f"missing {missing:g}, noise {sigma:g}": row for (missing, sigma), row in found.items()},
     )  # fmt: skip

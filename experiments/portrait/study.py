@@ -23,7 +23,7 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
 
     Options of its own: `N`, `samples` and `seed`.
     """
-    clock, device = shared.Clock(), settings.device
+    device = settings.device
     steps, samples, seed = (settings.extra.get(key, usual) for key, usual in (("N", 2), ("samples", 8), ("seed", 0)))
     model_name = settings.model or shared.CELEBA.model
     model, truth = fast(load(model_name).to(device)), portrait().to(device)
@@ -48,7 +48,7 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
     write_side_by_side(settings.folder(name) / "portrait.png", rows)
     title = "truth, measurement, restoration, mean and standard deviation of the bundled portrait"
     return shared.record(
-        settings, name, clock, images=1, model=model_name, numbers={"N": steps, "samples": samples, **numbers},
+        settings, name, images=1, model=model_name, numbers={"N": steps, "samples": samples, **numbers},
         tables=[Table(f"{model_name}, N = {steps}, one portrait", COLUMNS, lines)],
         figures=[shared.Figure("portrait.png", title, free=True)], seed=seed, quick=False,
     )  # fmt: skip

@@ -48,7 +48,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
     An option of its own: `S`, the number of samples.
     """
-    clock, S = shared.Clock(), settings.extra.get("S", SAMPLES)
+    S = settings.extra.get("S", SAMPLES)
     model, steps = shared.firm_model(settings, CELEBA), settings.steps or (QUICK_STEPS if settings.quick else STEPS)
     faces = shared.test_images(settings, CELEBA, settings.images(FACES, 1))
     pictures = [faces.batch(range(i, i + 1)) for i in range(len(faces))]
@@ -63,7 +63,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
             figures.append(Figure(f"{who}{end}.png", f"{title}, the hole alone" if zoomed else title, free))
     each = {"faces": [measure(one) for one in found], "portrait": [measure(person)]}
     return shared.record(
-        settings, name, clock, images=len(found), model=settings.model or CELEBA.model, figures=figures,
+        settings, name, images=len(found), model=settings.model or CELEBA.model, figures=figures,
         tables=[summary(each, steps, S)], notes=["the paper shows this figure without numbers; its faces are others"],
         numbers={"samples": S, "N": list(steps), **each},
     )  # fmt: skip

@@ -29,7 +29,7 @@ PARTS = (
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Draw a figure for each data set, whose k-th task shows the k-th test image, and the same of free pictures."""
-    clock, figures, said, ready = shared.Clock(), list[Figure](), list[str](), []
+    figures, said, ready = list[Figure](), list[str](), []
     for part in PARTS:
         faces = part.subject is CELEBA  # what is asked for must be there for faces; cats have fewer networks
         names, missing = shared.baselines(settings, part.subject, "all", part.quick, must=faces)
@@ -50,4 +50,4 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         save_grid(settings.folder(name) / file, shared.heads(rows), grid, zoom=True)
         figures.append(Figure(file, f"all methods on {whose}; below: PSNR / SSIM / LPIPS", free))
     model = settings.model or ", ".join(part.subject.model for part in PARTS)
-    return shared.record(settings, name, clock, model=model, figures=figures, notes=list(dict.fromkeys(said)))
+    return shared.record(settings, name, model=model, figures=figures, notes=list(dict.fromkeys(said)))

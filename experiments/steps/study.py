@@ -35,7 +35,7 @@ PARTS = (
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Make for both data sets a table of every N and task, its curves, and pictures of one image over N."""
-    clock, out = shared.Clock(), settings.folder(name)
+    out = settings.folder(name)
     steps = settings.steps or (QUICK_STEPS if settings.quick else STEPS)
     rows = [shared.methods(settings, part.subject, [], steps) for part in PARTS]  # a missing model is said first
     found, figures, said, summaries = [], list[Figure](), list[str](), dict[str, Summary]()
@@ -52,7 +52,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     for part, used in zip(PARTS, rows, strict=True) if not settings.quick else ():
         figures += draw_pictures(settings, name, part, shared.free_images(part.subject), used, free=True)
     return shared.record(
-        settings, name, clock, model=settings.model or ", ".join(part.subject.model for part in PARTS),
+        settings, name, model=settings.model or ", ".join(part.subject.model for part in PARTS),
         tables=found, figures=figures, notes=said, numbers={"steps": list(steps), "summary": summaries},
     )  # fmt: skip
 

@@ -40,11 +40,11 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
     Options of its own: `seed`, and `training` steps.
     """
-    clock, quick, extra = shared.Clock(), settings.quick, settings.extra
+    quick, extra = settings.quick, settings.extra
     require(not (quick and "training" in extra), "--quick trains nothing: leave out --training, or --quick")
     seed, steps, out = extra.get("seed", 0), extra.get("training", STEPS), settings.folder(name)
     model = (load("toy") if quick else train(seed, steps, settings.device)).cpu()
-    trained = clock.seconds()
+    trained = settings.seconds()
     learned, exact = sweep(model, seed), sweep(toy.ExactField(), seed)
     rows = {
         "learned": {N: summary(x, 1.5) for N, x in learned.items()},
@@ -65,7 +65,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         Figure("steps.png", "distance to the posterior against N, and the marginals", free=True),
     ]
     return shared.record(
-        settings, name, clock, model="toy", tables=[table(rows)], figures=figures, numbers=numbers, seed=seed,
+        settings, name, model="toy", tables=[table(rows)], figures=figures, numbers=numbers, seed=seed,
         notes=["the exact velocity field takes the same steps: what it misses as well is due to them, not to learning"],
     )  # fmt: skip
 

@@ -60,7 +60,7 @@ def trajectory(
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Follow one test face and the bundled portrait, with N = 2 Euler steps; an option of its own: `N`."""
-    clock, N = shared.Clock(), settings.extra.get("N", 2)
+    N = settings.extra.get("N", 2)
     model, device = shared.firm_model(settings, CELEBA), settings.device
     K = model.solver.K
     require(K > 0, f"{settings.model}: a model without the solver (K = 0) has no iterates to show")
@@ -83,7 +83,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
                 lines.append(Line(f"{who}, t = {step.t:g}, {v}^k", ours))
     columns = [Column(str(k), f"k = {k}") for k in range(1, K + 1)]
     return shared.record(
-        settings, name, clock, images=1, model=settings.model or CELEBA.model, figures=figures, numbers=numbers,
+        settings, name, images=1, model=settings.model or CELEBA.model, figures=figures, numbers=numbers,
         tables=[Table(f"PSNR of the solver's iterates, N = {N}", columns, lines)], quick=False,
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from PIL import Image
 from experiments import report
 from experiments.catalog import STUDIES
 from experiments.report import embedded, table_html, write_report
-from experiments.shared import Clock, Figure, Settings, record
+from experiments.shared import Figure, Settings, record
 from experiments.tables import Column, Line, Table, metric_columns
 
 EVIL = '<script>alert("x")</script>&'
@@ -70,11 +70,11 @@ def out(tmp_path):
     picture(tmp_path / full / "closed.png")
     picture(tmp_path / full / "open.png", side=30)
     record(
-        Settings(tmp_path, command=f"firm reproduce {full} --data {EVIL}"), full, Clock(), images=12, model=f"m{EVIL}",
+        Settings(tmp_path, command=f"firm reproduce {full} --data {EVIL}"), full, images=12, model=f"m{EVIL}",
         tables=[TABLE], figures=[Figure("closed.png", f"faces {EVIL}"), Figure("open.png", "a curve", free=True)],
         notes=[f"other images {EVIL}", "see `docs`"], seed=17,
     )  # fmt: skip
-    record(Settings(tmp_path, quick=True, command="firm reproduce quick"), quick, Clock())
+    record(Settings(tmp_path, quick=True, command="firm reproduce quick"), quick)
     (tmp_path / damaged).mkdir()
     (tmp_path / damaged / "results.json").write_text("{")
     return tmp_path
@@ -130,7 +130,7 @@ def test_all_studies_are_in_the_contents(out, tmp_path, monkeypatch):
             assert f"<code>{escape(' '.join(words))}</code>" in item
     assert list(sections(text)) == [study.name for study in STUDIES[:2]]
     monkeypatch.chdir(tmp_path)
-    record(Settings(), STUDIES[0].name, Clock())
+    record(Settings(), STUDIES[0].name)
     result = call("reproduce", "report")
     assert says(result.output, f"the report of 1 of {len(STUDIES)} studies is outputs/report.html")
     toy = "firm reproduce toy"  # the usual folder needs no --out
@@ -306,7 +306,7 @@ def test_the_page_in_chromium(out, browser, width, scheme):
         for i in range(3)
     ])  # fmt: skip
     picture(out / STUDIES[3].name / "large.png", side=900)
-    record(Settings(out, command="firm reproduce " + "x" * 300), STUDIES[3].name, Clock(), tables=[wide],
+    record(Settings(out, command="firm reproduce " + "x" * 300), STUDIES[3].name, tables=[wide],
            figures=[Figure("large.png", "large", free=True)])  # fmt: skip
     file = write_report(out, out / "page.html")
     context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)

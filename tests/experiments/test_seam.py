@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from experiments import catalog
 from experiments.catalog import LAYOUTS, STUDIES, Study, minutes, overview, read_record
-from experiments.shared import AFHQ, CELEBA, Clock, Figure, Settings, record
+from experiments.shared import AFHQ, CELEBA, Figure, Settings, record
 from experiments.tables import Column, Line, Table, markdown, read_table
 from firm._util.locks import LockedError
 from firm.cli import app
@@ -77,7 +77,7 @@ def small(monkeypatch):
         seen[name] = settings
         if name == "second":
             raise ValueError("no such [thing]")
-        return record(settings, name, Clock(), tables=[TABLE], notes=["a [note]"])
+        return record(settings, name, tables=[TABLE], notes=["a [note]"])
 
     options = ("steps", "limit", "batches", "modes", "seed")
     studies = tuple(Study(name, "Table 9", f"the {name}", "none", 1, 2, (), options) for name in THREE)
@@ -124,7 +124,7 @@ def test_settings():
 def test_a_record_has_everything(tmp_path, capsys):
     settings = Settings(tmp_path, quick=True, command="firm reproduce x", device=torch.device("cpu"))
     figures = [Figure("a.png", "closed"), Figure("b.png", "open", free=True)]
-    found = record(settings, "x", Clock(), images=3, model="m", tables=[TABLE], figures=figures,
+    found = record(settings, "x", images=3, model="m", tables=[TABLE], figures=figures,
                    notes=["it [differs]"], numbers={"n": [1]}, seed=5)  # fmt: skip
     folder = tmp_path / "x"
     assert sorted(p.name for p in folder.iterdir()) == ["results.json", "table.md", "table.tex"]
@@ -140,17 +140,17 @@ def test_a_record_has_everything(tmp_path, capsys):
     files = f"table.md, table.tex, a.png, b.png, results.json in {folder}"
     for said in ("numbers: ours (paper)", "* it [differs]", files):
         assert says(printed, said)
-    record(settings, "two", Clock(), tables=[TABLE, replace(TABLE, title="more")])
+    record(settings, "two", tables=[TABLE, replace(TABLE, title="more")])
     text = f"**numbers**\n\n{markdown(TABLE)}\n**more**\n\n{markdown(TABLE)}"
     assert (tmp_path / "two" / "table.md").read_text() == text
     assert (tmp_path / "two" / "table.tex").read_text().count(r"\begin{tabular}") == 2
-    record(settings, "none", Clock())
+    record(settings, "none")
     assert [p.name for p in (tmp_path / "none").iterdir()] == ["results.json"]
 
 
 def test_a_damaged_record_is_an_error_that_says_what_to_do(tmp_path):
     assert read_record(tmp_path) is None
-    record(Settings(tmp_path), "x", Clock(), tables=[TABLE])
+    record(Settings(tmp_path), "x", tables=[TABLE])
     path = tmp_path / "x" / "results.json"
     good = json.loads(path.read_text())
     wrong = {"seconds": "x", "quick": "yes", "machine": [], "tables": {}, "notes": "x", "figures": 1}
@@ -237,7 +237,7 @@ def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, cap
 
 def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):
     for name, change in zip(NAMES[:3], ({"quick": True}, {"seconds": 7200}, {"quick": "damaged"}), strict=True):
-        record(Settings(tmp_path), name, Clock())
+        record(Settings(tmp_path), name)
         path = tmp_path / name / "results.json"
         path.write_text(json.dumps(json.loads(path.read_text()) | change))
     lines, _ = listed(tmp_path, 120, capsys, monkeypatch)
@@ -247,7 +247,7 @@ def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):
 
 def test_the_list_is_there_at_once(tmp_path):
     """It loads no torch, nor do the report and the help of these commands."""
-    record(Settings(tmp_path), "toy", Clock())
+    record(Settings(tmp_path), "toy")
     program = (
         "import sys\nfrom firm.cli import app\n"
         "try:\n    app(sys.argv[1:])\nfinally:\n    print('torch' if 'torch' in sys.modules else 'light')"

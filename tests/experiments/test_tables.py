@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from experiments.tables import (
+from experiments.tables import (  # fmt: skip
     Column,
     Line,
     Table,
@@ -57,16 +57,16 @@ DEVIATIONS = Table(
 )
 
 
-def column(table, key):
-    return next(c for c in table.columns if c.key == key)
+def printed(table):
+    console = Console(width=140, file=StringIO())
+    console.print(terminal(table))
+    return console.file.getvalue()
 
 
 def test_the_columns_of_the_metrics():
-    assert [c.key for c in TABLE.columns[:4]] == [
-        "denoising psnr", "denoising ssim", "denoising lpips", "deblurring psnr",
-    ]  # fmt: skip
-    assert [(c.title, c.digits, c.better) for c in TABLE.columns[:3]] == [
-        ("PSNR", 2, "high"), ("SSIM", 3, "high"), ("LPIPS", 3, "low"),
+    assert [(c.key, c.title, c.digits, c.better) for c in TABLE.columns[:3]] == [
+        ("denoising psnr", "PSNR", 2, "high"), ("denoising ssim", "SSIM", 3, "high"),
+        ("denoising lpips", "LPIPS", 3, "low"),
     ]  # fmt: skip
     assert metric_columns([""])[0].key == "psnr"
     assert groups(TABLE) == [(DENOISING, [0, 1, 2]), (DEBLURRING, [3, 4, 5]), (BOX, [6, 7, 8])]
@@ -74,8 +74,10 @@ def test_the_columns_of_the_metrics():
 
 
 def test_places_are_those_of_the_printed_numbers():
-    def found(key, whose="ours"):
-        return places(TABLE, column(TABLE, key), whose)
+    """Of pairs, those of their means; text has none."""
+
+    def found(key, whose="ours", table=TABLE):
+        return places(table, next(c for c in table.columns if c.key == key), whose)
 
     assert found("denoising psnr") == {"Degraded": 2, "PnP-HQS": 0, "Flower1-OT": 0, "FIRM N=2": 1}
     assert found("denoising ssim") == {"Degraded": 2, "PnP-HQS": 1, "Flower1-OT": 1, "FIRM N=2": 0}
@@ -83,13 +85,10 @@ def test_places_are_those_of_the_printed_numbers():
     assert found("deblurring lpips") == {"Degraded": 2, "Flower1-OT": 0, "FIRM N=2": 1}
     assert found("deblurring psnr", "paper") == {}  # ranked apart from ours, and alone
     assert found("box-inpainting psnr") == {}
-
-
-def test_places_of_pairs_are_those_of_their_means_and_text_has_none():
-    assert places(DEVIATIONS, column(DEVIATIONS, "psnr"), "ours") == {"a": 0, "b": 0, "c": 1}
-    assert places(DEVIATIONS, column(DEVIATIONS, "psnr"), "paper") == {"a": 1, "b": 0, "only theirs": 2}
-    assert places(DEVIATIONS, column(DEVIATIONS, "mb"), "ours") == {"a": 0, "b": 0}
-    assert places(DEVIATIONS, column(DEVIATIONS, "how"), "ours") == {}
+    assert found("psnr", table=DEVIATIONS) == {"a": 0, "b": 0, "c": 1}
+    assert found("psnr", "paper", DEVIATIONS) == {"a": 1, "b": 0, "only theirs": 2}
+    assert found("mb", table=DEVIATIONS) == {"a": 0, "b": 0}
+    assert found("how", table=DEVIATIONS) == {}
     values = {None: "-", "": "", "text": "text", 331.4: "331.40", (1.25, 0.5): "1.25±0.50", 7: "7.00"}
     assert {value: text(value, 2) for value in values} == values
 
@@ -104,9 +103,6 @@ def test_markdown():
         "|  | paper | - | 34.95 / 0.947 / 0.025 | - |",
         "| FIRM N=2 | ours | *31.50* / **0.950** / *0.040* | **36.00** / **0.950** / *0.030* | - |",
     ]
-
-
-def test_markdown_with_deviations_and_lines_that_only_one_side_has():
     assert markdown(DEVIATIONS).splitlines() == [
         "|  |  | PSNR | how | peak MB |",
         "|---|---|---|---|---|",
@@ -117,17 +113,13 @@ def test_markdown_with_deviations_and_lines_that_only_one_side_has():
         "| c | ours | *29.00±9.00* | - | - |",
         "| only theirs | paper | 12.00±0.10 | - | - |",
     ]
-
-
-def test_markdown_without_the_papers_numbers_has_no_column_for_whose_they_are():
-    table = Table("", [Column("x", "x")], [Line("a", {"x": 1.0})])
-    assert markdown(table).splitlines() == ["|  | x |", "|---|---|", "| a | 1.00 |"]
+    without = Table("", [Column("x", "x")], [Line("a", {"x": 1.0})])  # whose the numbers are needs no column
+    assert markdown(without).splitlines() == ["|  | x |", "|---|---|", "| a | 1.00 |"]
 
 
 def test_the_paper_may_print_other_digits_than_we():
-    table = Table("", [Column("s", "s", digits=4, better="low", paper_digits=2)], [
-        Line("a", {"s": 0.12345}, {"s": 6.37}), Line("b", {"s": 0.12349}, {"s": 6.374}),
-    ])  # fmt: skip
+    column = Column("s", "s", digits=4, better="low", paper_digits=2)
+    table = Table("", [column], [Line("a", {"s": 0.12345}, {"s": 6.37}), Line("b", {"s": 0.12349}, {"s": 6.374})])
     assert markdown(table).splitlines()[2:] == [
         "| a | ours | **0.1235** |", "|  | paper | **6.37** |", "| b | ours | **0.1235** |", "|  | paper | **6.37** |",
     ]  # fmt: skip
@@ -139,69 +131,47 @@ def test_latex():
     assert found.count(r"\begin{tabular}{l *{9}{c}}") == found.count(r"\end{tabular}") == 1
     assert found.count("{") == found.count("}")
     rows = [line.removesuffix(r" \\").split(" & ") for line in found.splitlines() if line.endswith(r"\\")]
-    assert rows[0] == ["& " + rows[0][0].removeprefix("& "), *rows[0][1:]]  # the first cell is empty
-    assert [cell.removeprefix("& ") for cell in rows[0]] == [
-        rf"\multicolumn{{3}}{{c}}{{{task}}}" for task in (DENOISING, DEBLURRING, BOX)
-    ]
-    assert [cell.removeprefix("& ") for cell in rows[1]] == ["PSNR", "SSIM", "LPIPS"] * 3
+    heads = [[cell.removeprefix("& ") for cell in row] for row in rows[:2]]  # the first cell is empty
+    assert heads[0] == [rf"\multicolumn{{3}}{{c}}{{{task}}}" for task in (DENOISING, DEBLURRING, BOX)]
+    assert heads[1] == ["PSNR", "SSIM", "LPIPS"] * 3
     assert all(len(row) == 10 for row in rows[2:])
     by_name = {row[0]: row[1:] for row in rows[2:]}
     flower = [r"\textbf{32.00}", r"\underline{0.900}", r"\textbf{0.030}"]
     flower += [r"\underline{35.00}", r"\underline{0.940}", r"\textbf{0.020}"]
     assert by_name["Flower1-OT"] == [*flower, "-", "-", "-"]
     assert by_name["PnP-HQS"] == [*flower[:3], *["-"] * 6]
-    assert by_name["Degraded"][:3] == ["20.00", "0.300", "0.500"]
     theirs = ["-", "-", "-", "34.95", "0.947", "0.025"]
     assert by_name[r"\color{gray}\quad published"][:6] == [r"\color{gray}" + cell for cell in theirs]
 
 
-def test_latex_of_signs_that_mean_something_to_it():
+def test_signs_that_mean_something():
     lines = latex(DEVIATIONS).splitlines()
     assert r"a & \textbf{30.00$\pm$1.25} & 50 \% of x\_1 & \textbf{331} \\" in lines
-    assert (
-        r"\color{gray}only theirs (published) & \color{gray}12.00$\pm$0.10 & \color{gray}- & \color{gray}- \\" in lines
-    )
+    theirs = r"\color{gray}only theirs (published) & \color{gray}12.00$\pm$0.10 & \color{gray}- & \color{gray}- \\"
+    assert theirs in lines
     assert not [line for line in lines if "multicolumn" in line]  # there are no groups
-
-
-def printed(table):
-    console = Console(width=140, file=StringIO())
-    console.print(terminal(table))
-    return console.file.getvalue()
-
-
-def test_signs_that_mean_something_to_a_table():
     found = Table(
         "t", [Column("a", "mass in |v| < 0.75")], [Line("face, x^k & z_k", {"a": 0.5}), Line("100 %", {"a": 1.0})]
     )
     head, rule, *below = markdown(found).splitlines()
     assert head == r"|  | mass in \|v\| < 0.75 |"
     assert rule.count("|") == head.replace(r"\|", "").count("|") == below[0].count("|")
-    text = latex(found)
-    assert r"face, x\^{}k \& z\_k & 0.50 \\" in text
-    assert r"mass in $|$v$|$ $<$ 0.75" in text
-    assert r"100 \% & 1.00 \\" in text
+    for shown in (r"face, x\^{}k \& z\_k & 0.50 \\", r"mass in $|$v$|$ $<$ 0.75", r"100 \% & 1.00 \\"):
+        assert shown in latex(found)
+    brackets = printed(Table("with [network]", [Column("x", "[x]")], [Line("[bold]", {"x": "[dim]"})]))
+    assert all(word in brackets for word in ("with [network]", "[x]", "[bold]", "[dim]"))
 
 
 def test_the_terminal_has_the_first_of_every_group_and_the_papers_in_brackets():
-    lines = printed(TABLE).splitlines()
-    assert lines[0].strip() == "three tasks: ours (paper)"
-    (line,) = [line for line in lines if "Flower1-OT" in line]
+    shown = printed(TABLE)
+    assert shown.splitlines()[0].strip() == "three tasks: ours (paper)"
+    (line,) = [line for line in shown.splitlines() if "Flower1-OT" in line]
     assert line.split() == ["Flower1-OT", "32.00", "35.00", "(34.95)", "-"]
-    assert "denoising PSNR" in printed(TABLE)
-    assert "SSIM" not in printed(TABLE)
-
-
-def test_the_terminal_shows_brackets_as_they_are():
-    table = Table("with [network]", [Column("x", "[x]")], [Line("[bold]", {"x": "[dim]"})])
-    for word in ("with [network]", "[x]", "[bold]", "[dim]"):
-        assert word in printed(table)
+    assert ("denoising PSNR" in shown, "SSIM" in shown) == (True, False)
 
 
 @pytest.mark.parametrize("table", [TABLE, DEVIATIONS])
 def test_a_table_comes_back_out_of_json(table):
     back = read_table(json.loads(json.dumps(asdict(table))))
-    assert markdown(back) == markdown(table)
-    assert latex(back) == latex(table)
-    assert back.title == table.title
+    assert (markdown(back), latex(back), back.title) == (markdown(table), latex(table), table.title)
     assert back.columns == list(table.columns)
