@@ -17,7 +17,7 @@ test-gpu: $(READY)
 
 # The pages in the system's chromium (on Debian: apt-get install chromium fonts-dejavu-core).
 test-browser: .venv/.browser
-	$(BIN)/python -m pytest -n 0 -rs tests/demo tests/test_reproduce_report.py
+	$(BIN)/python -m pytest -n 0 -rs tests/demo tests/experiments/test_report.py
 
 .venv/.browser: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev,demo,browser]" -c constraints.txt

@@ -142,7 +142,7 @@ def test_links_lead_somewhere(page):
 def test_every_page_is_in_the_index():
     listed = re.findall(r"^(\S+)$", "\n".join(blocks(DOCS / "index.md", "{toctree}")), re.MULTILINE)
     assert {p.stem for p in PAGES} - {"index"} <= set(listed)
-    assert {f"results/{p.parent.name}" for p in (ROOT / "experiments").glob("*/README.md")} <= set(listed)
+    assert {f"results/{p.parent.name}" for p in (ROOT / "experiments").rglob("*/README.md")} <= set(listed)
 
 
 def test_the_messages_of_the_faq_exist():

@@ -1,6 +1,7 @@
 """The package's shape: names that do not fight, and nothing that imports upwards (docs: the design)."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,7 +23,7 @@ ORDER = [
     {"data"},
     {"metrics"},
     {"training", "restoration", "evaluation", "baselines"},
-    {"bench", "reproduce"},
+    {"bench"},
     {"cli", "demo"},
     {"__init__", "__main__"},
 ]
@@ -90,11 +91,20 @@ def test_nothing_imports_upwards():
     assert not wrong
 
 
+def test_the_studies_stand_on_the_package_and_not_the_other_way_round():
+    """Only ``firm reproduce`` knows where they are, and loads them by their path."""
+    for path in ROOT.rglob("*.py"):
+        text = path.read_text()
+        assert not re.search(r"^\s*(from|import) experiments\b", text, re.MULTILINE), path
+        assert path == ROOT / "cli" / "reproduce.py" or '"experiments' not in text, path
+    assert 'packages = ["src/firm"]' in (ROOT.parents[1] / "pyproject.toml").read_text()  # of the wheel
+
+
 def test_training_stands_on_evaluation_and_not_the_other_way_round():
     for lower in ("evaluation", "restoration"):
         for path in (ROOT / lower).rglob("*.py"):
             found = {m.split(".")[1] for m, _ in imported(ast.parse(path.read_text())) if "." in m}
-            assert not found & {"training", "bench", "reproduce", "cli"}
+            assert not found & {"training", "bench", "cli"}
 
 
 def test_everything_is_there_after_import_firm_alone():

@@ -5,8 +5,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 import firm
+from experiments.toy import problem as toy
 from firm.operators import Blur, Identity, Mask, Subsample, from_functions, gaussian_kernel
-from firm.reproduce import toy_problem as toy
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
 

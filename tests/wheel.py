@@ -109,8 +109,8 @@ def main() -> None:
     assert row["psnr"] > 33, row
     assert (out / "astronaut_restored.png").is_file()
     print(f"on the command line: {row['psnr']:.2f} dB; {run(folder / 'env' / 'bin' / 'firm', '--version').strip()}")
-    run(python, "-m", "firm", "reproduce", "toy", "--quick", cwd=folder)
-    print(run(python, "-m", "firm", "reproduce", "report", cwd=folder).strip())
+    refused = subprocess.run([python, "-m", "firm", "reproduce", "toy"], cwd=folder, capture_output=True, text=True)
+    assert (refused.returncode, "come with a checkout" in refused.stderr) == (2, True), refused.stderr
     (folder / "train.yaml").write_text(TRAIN)
     run(
         python,

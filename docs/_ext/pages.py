@@ -16,8 +16,8 @@ from sphinx.errors import ExtensionError
 DOCS = Path(__file__).parents[1]
 ROOT = DOCS.parent
 MOUNTED = {  # file of the repository: page of the site
-    **{f"experiments/{p.name}/README.md": f"results/{p.name}.md" for p in sorted((ROOT / "experiments").iterdir())
-       if (p / "README.md").is_file()},
+    **{str(p.relative_to(ROOT)): f"results/{p.parent.name}.md"  # of the paper's studies, and of the notes
+       for p in sorted((ROOT / "experiments").rglob("*/README.md"))},
     "weights/README.md": "results/baseline-weights.md",
     "CHANGELOG.md": "results/changelog.md",
     "CONTRIBUTING.md": "results/contributing.md",

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import firm
-from firm.reproduce import toy_problem as toy
+from experiments.toy import problem as toy
 
 model, op = firm.load("toy"), toy.operator()
 y = torch.tensor([1.5, 0.0])  # u was measured as 1.5

@@ -1,12 +1,10 @@
 """How much of the result is the mask: cats zero-filled with forty masks of 56 lines, and FIRM with some of them.
 
-    python experiments/fourier/masks.py --data AFHQ [--limit 100]
+    python -m experiments.fourier.masks --data AFHQ [--limit 100]
 
 The paper does not say which lines it keeps; its zero-filled cats have 25.62 dB. FIRM restores with the protocol's mask
 and with the three whose zero-filled cats come nearest to that. Writes masks.json beside this file.
 """
-
-from __future__ import annotations
 
 import json
 from pathlib import Path
@@ -18,6 +16,7 @@ import typer
 from torch import Generator, Tensor
 from tqdm import tqdm
 
+from experiments.published import FOURIER
 from firm import fast, load, sample
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
@@ -25,9 +24,8 @@ from firm._util.seeds import generator_for
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.operators import Fourier, cartesian_mask
-from firm.reproduce.published import FOURIER
 
-HERE, SIDE, LINES, SIGMA = Path(__file__).parent, 256, 56, 0.002
+OUT, SIDE, LINES, SIGMA = Path(__file__).with_name("masks.json"), 256, 56, 0.002
 PROTOCOL, SEEDS = 42, range(40)
 
 
@@ -41,35 +39,29 @@ def main(
     data: Annotated[Path, typer.Option(help="Folder of AFHQ.")],
     model: Annotated[str, typer.Option(help="A bundled model or a file.")] = "cat-256",
     limit: Annotated[int, typer.Option(min=1, help="Test cats.")] = 100,
-    out: Annotated[Path, typer.Option(help="File for the numbers.")] = HERE / "masks.json",
+    out: Annotated[Path, typer.Option(help="File for the numbers.")] = OUT,
 ) -> None:
     """Zero-filled with every mask, restored with four."""
-    cats = load_images("afhq", data, "test", size=SIDE, limit=limit)
-    count = len(cats)
-    zero_filled: dict[int, float] = {}
+    images = load_images("afhq", data, "test", size=SIDE, limit=limit)
+    cats = [images.batch(range(i, i + 1)) for i in range(len(images))]
     ops = {s: Fourier(cartesian_mask((SIDE, SIDE), LINES, Generator().manual_seed(s))) for s in (PROTOCOL, *SEEDS)}
-    for seed, op in tqdm(ops.items(), unit="mask"):
-        pictures = (cats.batch(range(i, i + 1)) for i in range(count))
-        zero_filled[seed] = fmean(float(psnr(op.A_adjoint(measured(op, x, i)), x)) for i, x in enumerate(pictures))
-    paper = FOURIER["Degraded"][0]
+    zero_filled = {
+        seed: fmean(float(psnr(op.A_adjoint(measured(op, x, i)), x)) for i, x in enumerate(cats))
+        for seed, op in tqdm(ops.items(), unit="mask")
+    }
+    paper, quick, restored = FOURIER["Degraded"][0], fast(load(model)), dict[int, float]()
     alike = sorted(SEEDS, key=lambda seed: abs(zero_filled[seed] - paper))[:3]
-    quick, restored = fast(load(model)), dict[int, float]()
     for seed in (PROTOCOL, *alike):
         each = []
-        for i in tqdm(range(count), desc=f"mask {seed}", unit="cat"):
-            x = cats.batch(range(i, i + 1))
-            y = measured(ops[seed], x, i)
-            x_hat = sample(quick, ops[seed], y, 2, sigma=SIGMA, generator=generator_for(PROTOCOL, i, "method"))
-            each.append(float(psnr(x_hat, x)))
+        for i, x in enumerate(tqdm(cats, desc=f"mask {seed}", unit="cat")):
+            y, start = measured(ops[seed], x, i), generator_for(PROTOCOL, i, "method")
+            each.append(float(psnr(sample(quick, ops[seed], y, 2, sigma=SIGMA, generator=start), x)))
         restored[seed] = fmean(each)
-    numbers = {"cats": count, "model": model, "machine": describe_machine(), "paper": paper, "alike": alike}
+        print(f"mask of seed {seed}: zero-filled {zero_filled[seed]:.2f} dB, FIRM at N = 2 {restored[seed]:.2f} dB")
+    numbers = {"cats": len(cats), "model": model, "machine": describe_machine(), "paper": paper, "alike": alike}
     for name, found in (("zero-filled", zero_filled), ("FIRM N=2", restored)):
         numbers[name] = {seed: round(value, 3) for seed, value in found.items()}
     write_atomically(out, json.dumps(numbers, indent=1) + "\n")
-    others = [value for seed, value in zero_filled.items() if seed != PROTOCOL]
-    print(f"zero-filled: {zero_filled[PROTOCOL]:.2f} dB, with other masks {min(others):.2f} to {max(others):.2f}")
-    for seed, value in restored.items():
-        print(f"mask of seed {seed}: zero-filled {zero_filled[seed]:.2f} dB, FIRM at N = 2 {value:.2f} dB")
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ def test_what_a_card_says_of_images(tmp_path):
 
 def test_memory_that_runs_out_and_mistakes_of_ours(monkeypatch, tmp_path):
     def fail(error):
-        monkeypatch.setattr("firm.reproduce.toy.study", lambda *_, **__: (_ for _ in ()).throw(error))
+        monkeypatch.setattr("experiments.toy.study.study", lambda *_, **__: (_ for _ in ()).throw(error))
         return CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "o")])
 
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):

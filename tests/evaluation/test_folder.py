@@ -53,25 +53,6 @@ def test_names_of_folders():
     assert len(folder_name("m" * 250, "0123456789abcdef", {})) == 69
 
 
-def test_the_experiment_of_the_bundled_model_keeps_other_models_apart(tmp_path):
-    import importlib.util
-    from pathlib import Path
-
-    path = Path(__file__).parents[2] / "experiments" / "face_128" / "run.py"
-    spec = importlib.util.spec_from_file_location("face_128_run", path)
-    experiment = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(experiment)
-    chosen = []
-    for seed in (0, 1):
-        save_model(tmp_path / str(seed) / "model.safetensors", seed)
-        model = firm.load(tmp_path / str(seed) / "model.safetensors")
-        chosen += experiment.folders(str(tmp_path / str(seed) / "model.safetensors"), model, None, None)
-    assert chosen[0] == chosen[1] != chosen[2] == chosen[3]
-    assert chosen[0].parent == Path("outputs/face_128")
-    out, work = experiment.folders("face-128", model, None, None)
-    assert (out, work.parent) == (path.parent, Path("outputs/face_128"))
-
-
 # Damage
 
 

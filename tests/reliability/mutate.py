@@ -50,7 +50,7 @@ def main(words: list[str]) -> int:
 
 def _copy(folder: Path) -> None:
     """What the tests need of the checkout."""
-    for name in ("src", "tests", "configs", "docs", "examples", "experiments", "baselines"):
+    for name in ("src", "tests", "configs", "docs", "examples", "experiments", "weights"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "Makefile", "constraints.txt"):
         shutil.copy(ROOT / name, folder / name)
@@ -58,7 +58,7 @@ def _copy(folder: Path) -> None:
 
 def _try(copy: Path, mutation: Mutation) -> str:
     """Apply the mutation, see whether a test notices, and put the file back."""
-    path = copy / "src" / "firm" / mutation.file
+    path = copy / mutation.file if mutation.file.startswith("experiments/") else copy / "src" / "firm" / mutation.file
     text = path.read_text()
     if text.count(mutation.old) != 1:
         return "no longer in the code"

@@ -120,5 +120,5 @@ def test_png_that_never_was_a_jpeg(tmp_path):
      (None, "denoising", "0.1")],
 )  # fmt: skip
 def test_the_note_names_the_level_that_was_best(quality, task, level):
-    """As experiments/jpeg measured it; blocks that are seen in a picture of another format are strong."""
+    """As experiments/notes/jpeg measured it; blocks that are seen in a picture of another format are strong."""
     assert f"--sigma {level} " in jpeg_note(quality, True, task)

@@ -55,7 +55,7 @@ def test_in_the_middle_of_a_command(tmp_path):
 
 
 def test_within_another_program(monkeypatch, tmp_path):
-    monkeypatch.setattr("firm.reproduce.toy.study", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("experiments.toy.study.study", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     before = signal.getsignal(signal.SIGINT)
     result = CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path)])
     assert result.exit_code == 130

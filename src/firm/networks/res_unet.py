@@ -1,7 +1,7 @@
 """A leaner estimator than the paper's U-Net: residual blocks without GroupNorm, from single pixels up.
 
 Beyond the paper. Its layout is that of DRUNet (Zhang et al., 2021), with the inputs of our estimators. GroupNorm takes
-almost as much time on a GPU as the convolutions, and folded pixels cost detail: experiments/face_128 has trials.
+almost as much time on a GPU as the convolutions, and folded pixels cost detail: experiments/notes/face_128 has trials.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Deblurring(BaseTask):
         """The measured part of a larger picture, by a Gaussian or by the kernel that was `given`.
 
         What lies around a photograph is unknown: continued by its mirror image, with the paper's periodic boundary, it
-        was restored less well (experiments/real_measurements).
+        was restored less well (experiments/notes/real_measurements).
         """
         if given is None:
             kernel = gaussian_kernel(2 * math.ceil(4 * settings["blur"]) + 1, settings["blur"])

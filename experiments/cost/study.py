@@ -1,0 +1,163 @@
+"""The paper's Table 3: seconds per image, peak memory and network calls of every method, CelebA deblurring."""
+
+import contextlib
+import gc
+import json
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from experiments import shared
+from experiments.published import COST
+from experiments.shared import CELEBA, SEED, Settings
+from experiments.tables import Column, Line, Table
+from firm import fast, load
+from firm._util.checks import require
+from firm._util.files import write_atomically
+from firm._util.machine import peak_megabytes, wait
+from firm._util.seeds import generator_for
+from firm._util.terminal import progress_bar
+from firm.acceleration.graphs import eagerly
+from firm.baselines.catalog import BASELINES, Calls, baseline_names
+from firm.baselines.weights import Networks, baseline_methods
+from firm.data.images import Images
+from firm.evaluation import NamedMethod, firm_method
+from firm.tasks import BaseTask, Task
+
+MODES = ("plain", "fast")  # eager float32, as published code runs; and made fast: CUDA graphs, bfloat16 where allowed
+STEPS = (2, 4, 10, 25)
+QUICK_METHODS = "pnp-hqs,pnp-flow1"
+
+
+def study(settings: Settings, name: str) -> dict[str, Any]:
+    """Measure each method by itself on the device; the rows so far are written after every one.
+
+    Options of its own: `images` timed one by one, `batches` to try for the most images per second, `modes`, and `skip`,
+    rows that are not measured in the mode "plain" (D-Flow takes minutes an image there).
+    """
+    task, device = Task("deblurring", CELEBA.size), settings.device
+    quick, extra = settings.quick, settings.extra
+    count, batches = extra.get("images", 3 if quick else 10), extra.get("batches", () if quick else (10, 100))
+    modes, skip = extra.get("modes", ("fast",) if quick else MODES), extra.get("skip", ("d-flow",))
+    skipped = baseline_names(",".join(skip)) if skip else []
+    wrong = [mode for mode in modes if mode not in MODES]
+    require(not wrong, f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
+    chosen, missing = shared.baselines(settings, CELEBA, "all", QUICK_METHODS)
+    names = baseline_names(",".join(chosen)) if chosen else []
+    for method in baseline_methods(",".join(chosen), Networks("cpu", "float32", settings.weights)) if chosen else ():
+        method.on(task)  # loads the networks: what is missing is said before any work
+    pictures = shared.test_images(settings, CELEBA, max([count, *batches]))
+    count = min(count, len(pictures))
+    model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
+    work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in modes for N in settings.steps or STEPS]
+    work += [(mode, row, 0) for mode in modes for row in names if mode == "fast" or row not in skipped]
+    for mode, row, N in progress_bar(work, unit="row"):
+        with eagerly() if mode == "plain" else contextlib.nullcontext():
+            method, calls = _prepare(settings, mode, row, N, task)
+            found = {"method": method.label, "mode": mode, "forward": None, "backward": None, "nfe": None}
+            found |= {"forward": calls.forward, "backward": calls.backward, "nfe": calls.paper} if calls else {}
+            found |= seconds_at_batch_one(method, task, pictures, count, device)
+            found |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
+        rows.append(found)
+        write_atomically(settings.folder(name) / "rows.json", json.dumps(rows, indent=1))
+        del method
+        _free(device)
+        if device.type == "cuda" and hasattr(torch._C, "_cuda_clearCublasWorkspaces"):  # private: it may go
+            # Megabytes that the next row would count as its own, and that no recording uses any more.
+            torch._C._cuda_clearCublasWorkspaces()
+            torch.cuda.empty_cache()
+    notes = ["the paper's times are those of one RTX A6000", *missing]
+    if device.type == "cpu":
+        notes.append("peak MB on a CPU is that of the whole process so far, so a row is never below the one before")
+    return shared.record(
+        settings, name, images=count, model=model, tables=[table(rows, device)], numbers={"rows": rows},
+        notes=notes,
+    )  # fmt: skip
+
+
+def _prepare(settings: Settings, mode: str, name: str, N: int, task: BaseTask) -> tuple[NamedMethod, Calls | None]:
+    """The method alone on the device, with nothing left of the one before."""
+    if name == "FIRM":
+        firm = load(settings.model or CELEBA.model).to(settings.device)
+        return firm_method(firm if mode == "plain" else fast(firm), N), Calls(firm.calls(N), 0, firm.calls(N))
+    networks = Networks(settings.device, "float32" if mode == "plain" else "auto", settings.weights)
+    method = baseline_methods(name, networks)[0].on(task)
+    require(method is not None, f"{name} does not do {task.name}")
+    return method, BASELINES[name].calls(BASELINES[name].settings(task) or {})
+
+
+def seconds_at_batch_one(
+    method: NamedMethod, task: BaseTask, pictures: Images, count: int, device: torch.device
+) -> dict[str, float]:
+    """Seconds an image: the median of `count`, after one to warm up. Peak memory of all of them, weights included."""
+    _free(device)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    seconds = [_once(method, task, pictures, range(i, i + 1), device) for i in (0, *range(count))][1:]
+    peak = peak_megabytes(device)
+    return {"seconds": statistics.median(seconds), "mean_seconds": statistics.fmean(seconds), "peak_mb": peak}
+
+
+def _at_best_batch(
+    method: NamedMethod, task: BaseTask, pictures: Images, batches: Sequence[int], device: torch.device
+) -> dict[str, float]:
+    """Most images per second over the batch sizes, the second of two runs (only one where it takes over 20 s)."""
+    best: dict[str, float] = {}
+    for batch in batches:
+        chunk = range(min(batch, len(pictures)))
+        try:
+            _free(device)
+            seconds = _once(method, task, pictures, chunk, device)
+            if seconds < 20:
+                seconds = _once(method, task, pictures, chunk, device)
+        except torch.OutOfMemoryError:
+            break
+        if len(chunk) / seconds > best.get("images/s", 0):
+            best = {"images/s": len(chunk) / seconds, "batch": len(chunk)}
+    return best
+
+
+def _once(method: NamedMethod, task: BaseTask, pictures: Images, chunk: range, device: torch.device) -> float:
+    """Seconds of one call on the images `chunk`, the device waited for before and after."""
+    op, y = task.measure(pictures.batch(chunk).to(device), SEED, chunk.start)
+    generators = [generator_for(SEED, i, "method") for i in chunk]
+    wait(device)
+    start = time.perf_counter()
+    with torch.no_grad():
+        method.run(op, y, task.sigma, generators)
+    wait(device)
+    return time.perf_counter() - start
+
+
+def _free(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+COLUMNS = (
+    Column("how", "how"), Column("seconds", "s/image", digits=4, better="low", paper_digits=2),
+    Column("peak_mb", "peak MB", digits=0, better="low"), Column("calls", "network calls"),
+    Column("nfe", "NFE", digits=0, better="low"), Column("speed", "images/s"),
+)  # fmt: skip
+
+
+def table(rows: Sequence[dict[str, Any]], device: torch.device) -> Table:
+    """One line a method and mode, the paper's time and memory beside; memory is not ranked where it is a process's."""
+    lines = []
+    for row in rows:
+        published = zip(("seconds", "peak_mb", "nfe"), COST.get(row["method"], (None,) * 3), strict=True)
+        calls = "-" if row["forward"] is None else str(row["forward"])
+        calls += f" + {row['backward']} back" if row["backward"] else ""
+        ours = {"how": row["mode"], "calls": calls}
+        ours |= {key: row[key] for key in ("seconds", "peak_mb", "nfe") if row[key] is not None}
+        ours |= {"speed": f"{row['images/s']:.1f} (batch {row['batch']})"} if "images/s" in row else {}
+        label = row["method"] if row["mode"] == "fast" else f"{row['method']}, plain"
+        lines.append(Line(label, ours, {key: value for key, value in published if value is not None}))
+    unranked = "peak_mb" if device.type == "cpu" else ""
+    columns = [replace(column, better="") if column.key == unranked else column for column in COLUMNS]
+    return Table("CelebA deblurring, one image at a time", columns, lines)

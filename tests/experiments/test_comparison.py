@@ -1,0 +1,246 @@
+"""Tables 1 and 2, the large ones, the efficiency table and the figure of both: the commands, on two small pictures."""
+
+import json
+import re
+import shutil
+from dataclasses import asdict
+
+import pytest
+import torch
+from helpers import call, says
+from PIL import Image
+
+from experiments import published
+from experiments.celeba.study import TABLES
+from experiments.cost import study as cost
+from experiments.shared import AFHQ, CELEBA, Settings, beside, differences
+from experiments.tables import markdown, read_table
+from firm._util import locks
+from firm.evaluation import NamedMethod
+from firm.tasks import tables
+
+DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
+ONE = ("--precision", "float32", "--limit", 1)
+
+
+def reproduce(root, name, *more, out="out"):
+    """Run a study on the small data; its record, and what was printed."""
+    data = ("--afhq", root / "afhq") if "afhq" in name else ("--data", root / "celeba")
+    common = [*data, "--model", root / "tiny.safetensors", "--weights", root / "weights", "--out", root / out]
+    result = call("reproduce", name, *common, *more)
+    assert result.exit_code == 0, result.output
+    return json.loads((root / out / name / "results.json").read_text()) | {"printed": result.output}
+
+
+def lines_of(found):
+    return {line["label"]: line for line in found["tables"][0]["lines"]}
+
+
+@pytest.fixture(scope="module")
+def table(root):
+    return reproduce(root, "celeba", "--methods", "pnp-hqs,pnp-flow1", "--steps", "1,2", *ONE)
+
+
+@pytest.fixture(scope="module")
+def times(root):
+    more = ("--methods", "pnp-hqs", "--steps", "1,2", "--images", 1, "--batches", "2", "--skip", "flower,pnp-hqs")
+    return reproduce(root, "cost", *more)
+
+
+# Rows
+
+
+def test_a_comparison_has_ours_beside_the_papers():
+    rows = [NamedMethod(label, None) for label in ("degraded", "FIRM N=2", "FIRM N=3")]
+    numbers = dict(psnr=1.0, psnr_std=0.1, ssim=2.0, ssim_std=0.2, lpips=3.0, lpips_std=0.3)
+    summary = {DENOISING: {"degraded": numbers, "FIRM N=2": numbers, "FIRM N=3": numbers}, BOX: {"FIRM N=2": numbers}}
+    table = beside("title", summary, rows, published.CELEBA)
+    assert [line.label for line in table.lines] == ["Degraded", "FIRM N=2", "FIRM N=3"]
+    assert table.lines[0].ours == {"denoising psnr": 1.0, "denoising ssim": 2.0, "denoising lpips": 3.0}
+    assert table.lines[1].ours["box-inpainting psnr"] == 1.0
+    assert table.lines[1].paper["box-inpainting psnr"] == 33.25
+    assert table.lines[0].paper["denoising lpips"] == 0.371
+    assert table.lines[2].paper == {}
+    assert [column.group for column in table.columns] == [DENOISING] * 3 + [BOX] * 3
+    large = beside("title", summary, rows, published.CELEBA_1000, deviations=True)
+    assert large.lines[1].ours["denoising lpips"] == (3.0, 0.3)
+    assert large.lines[1].paper["denoising lpips"] == (0.034, 0.013)
+
+
+def test_the_rows_of_the_efficiency_table():
+    names = ("method", "mode", "forward", "backward", "nfe", "seconds", "peak_mb", "images/s", "batch")
+    rows = [
+        dict(zip(names, ("OT-ODE", "fast", 60, 60, 180, 0.12345, 700.4, 12.34, 100), strict=True)),
+        dict(zip(names, ("D-Flow", "plain", None, None, None, 9.0, 1.0), strict=False)),
+        dict(zip(names, ("PnP-HQS", "plain", 24, 0, None, 1.0, 1.0), strict=False)),
+    ]
+    assert markdown(cost.table(rows, torch.device("cuda"))).splitlines()[2:] == [
+        "| OT-ODE | ours | fast | **0.1235** | *700* | 60 + 60 back | 180 | 12.3 (batch 100) |",
+        "|  | paper | - | **6.37** | **743** | - | 180 | - |",
+        "| D-Flow, plain | ours | plain | 9.0000 | **1** | - | - | - |",
+        "|  | paper | - | *299.25* | *6124* | - | - | - |",
+        "| PnP-HQS, plain | ours | plain | *1.0000* | **1** | 24 | - | - |",
+    ]
+
+
+def test_the_notes_name_the_model_given():
+    """The bundled ones' size would say nothing of another."""
+    bundled, other = (differences(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
+    assert ("8 M parameters" in bundled, "34.5 M" in bundled) == (True, True)
+    assert ("mine.safetensors" in other, "34.5 M" in other, "8 M" in other) == (True, True, False)
+
+
+def test_how_many_images_the_papers_tables_have():
+    found = {name: (table.subject.dataset, table.images, table.deviations) for name, table in TABLES.items()}
+    assert found == {
+        "celeba": ("celeba", 100, False), "celeba-1000": ("celeba", 1000, True),
+        "afhq": ("afhq", 100, False), "afhq-400": ("afhq", 400, True),
+    }  # fmt: skip
+    assert (CELEBA.size, AFHQ.size) == (128, 256)
+
+
+# The tables
+
+
+def test_celeba_writes_the_table(root, table):
+    labels = ["Degraded", "PnP-HQS", "PnP-Flow1", "FIRM N=1", "FIRM N=2"]
+    lines = lines_of(table)
+    assert list(lines) == labels
+    assert (table["study"], table["images"], table["seed"], table["quick"]) == ("celeba", 1, 42, False)
+    assert table["model"] == str(root / "tiny.safetensors")
+    done = {label: [task for task in tables() if f"{task} psnr" in line["ours"]] for label, line in lines.items()}
+    assert done["PnP-HQS"] == [DENOISING, DEBLURRING, SUPER, RANDOM]
+    assert done["PnP-Flow1"] == list(tables())
+    assert lines["FIRM N=2"]["ours"]["box-inpainting psnr"] == table["numbers"]["summary"][BOX]["FIRM N=2"]["psnr"]
+    assert lines["PnP-Flow1"]["paper"]["box-inpainting ssim"] == published.CELEBA["PnP-Flow1"][BOX]["ssim"]
+    text = (root / "out" / "celeba" / "table.md").read_text()
+    assert text == markdown(read_table(table["tables"][0]))
+    assert [line.split("|")[1].strip() for line in text.splitlines()[2:] if "| ours |" in line] == labels
+    assert text.count("| paper |") == 4  # the paper has no FIRM with one step
+    assert r"\begin{tabular}{l *{15}{c}}" in (root / "out" / "celeba" / "table.tex").read_text()
+    assert re.search(r"PnP-Flow1\s+-?\d+\.\d\d\s", table["printed"])
+    assert "(31.75)" in table["printed"]
+
+
+def test_the_table_follows_the_images_and_steps_given(root, table):
+    """Two images are another mean than one; what is not asked for is not there."""
+    other = reproduce(root, "celeba", "--methods", "", "--steps", 2, "--precision", "float32", "--limit", 2, out="two")
+    assert (other["images"], list(lines_of(other))) == (2, ["Degraded", "FIRM N=2"])
+    psnr = [lines_of(found)["FIRM N=2"]["ours"]["deblurring psnr"] for found in (table, other)]
+    assert psnr[0] != psnr[1]
+
+
+def test_studies_continue_and_share_what_was_restored(root, table, monkeypatch):
+    monkeypatch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
+    before, out = lines_of(table), root / "out" / "celeba" / "results.json"
+    written = out.read_text()
+    now = lines_of(reproduce(root, "celeba", "--methods", "pnp-hqs", "--steps", 2, *ONE))
+    out.write_text(written)
+    assert list(now) == ["Degraded", "PnP-HQS", "FIRM N=2"]
+    assert now["PnP-HQS"] == before["PnP-HQS"]
+    large = lines_of(reproduce(root, "celeba-1000", "--methods", "pnp-flow1", "--steps", 2, *ONE))
+    assert large["PnP-Flow1"]["ours"]["denoising psnr"] == [before["PnP-Flow1"]["ours"]["denoising psnr"], 0.0]
+    assert large["PnP-Flow1"]["paper"]["denoising psnr"] == [31.79, 1.21]
+
+
+def test_cats_are_beside_the_papers_cats(root):
+    for name, paper in (("afhq", published.AFHQ), ("afhq-400", published.AFHQ_400)):
+        found = reproduce(root, name, "--methods", "", "--steps", 2, *ONE, out="cats")
+        degraded, ours = found["tables"][0]["lines"]
+        assert (degraded["label"], ours["label"], found["images"]) == ("Degraded", "FIRM N=2", 1)
+        theirs = paper["FIRM N=2"][SUPER]["lpips"]
+        assert ours["paper"]["super-resolution lpips"] == (theirs if name == "afhq" else list(theirs))
+        assert found["tables"][0]["title"].endswith("of AFHQ-Cat")
+    assert [path.name for path in (root / "cats" / "evaluations").iterdir()] == ["afhq-1"]
+
+
+def test_two_studies_that_share_an_evaluation_do_not_work_in_it_together(root, tmp_path):
+    shared = tmp_path / "evaluations" / "celeba-1"
+    shared.mkdir(parents=True)
+    (shared / locks.NAME).write_text(json.dumps(asdict(locks._myself("firm of somebody else"))))
+    words = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--methods", "", "--steps", 1, *ONE]
+    told = call("reproduce", "celeba", *words, "--out", tmp_path)
+    assert told.exit_code == 2
+    assert says(told.output, "celeba-1 is in use by firm of somebody else")
+    assert not (tmp_path / "celeba").exists()
+    assert [path.name for path in shared.iterdir()] == [locks.NAME]
+
+
+# Times
+
+
+def test_cost_measures_every_row(root, times):
+    rows = times["numbers"]["rows"]
+    assert [(row["method"], row["mode"], row["forward"], row["nfe"]) for row in rows] == [
+        ("FIRM N=1", "plain", 2, 2), ("FIRM N=2", "plain", 4, 4), ("FIRM N=1", "fast", 2, 2),
+        ("FIRM N=2", "fast", 4, 4), ("PnP-HQS", "fast", 24, None),
+    ]  # fmt: skip
+    assert all(row["seconds"] > 0 for row in rows)
+    assert all(row.get("batch") == (2 if row["mode"] == "fast" else None) for row in rows)
+    assert json.loads((root / "out" / "cost" / "rows.json").read_text()) == rows
+    text = (root / "out" / "cost" / "table.md").read_text()
+    assert text == markdown(read_table(times["tables"][0])) == markdown(cost.table(rows, torch.device("cpu")))
+    assert "| PnP-HQS | ours | fast |" in text
+    assert text.count("0.24**") == 2  # the paper's, of FIRM with two steps
+
+
+def test_cost_may_be_quick(root):
+    """Three images one by one, and no batches."""
+    found = reproduce(root, "cost", "--quick", "--methods", "none", "--steps", 1, "--images", 1, out="quick")
+    assert (found["quick"], [row["mode"] for row in found["numbers"]["rows"]]) == (True, ["fast"])
+    assert "images/s" not in found["numbers"]["rows"][0]
+    assert any("peak MB on a CPU is that of the whole process" in note for note in found["notes"])
+
+
+def test_cost_times_no_more_images_than_there_are(root):
+    """Two test faces, three asked for; nothing is skipped, and the list of batches is named in its message."""
+    more = ("--methods", "none", "--steps", 1, "--modes", "fast", "--skip", "none", "--images", 3, "--batches", "2")
+    assert reproduce(root, "cost", *more, out="many")["images"] == 2
+    told = call("reproduce", "cost", "--data", root / "celeba", "--methods", "none", "--batches", "0")
+    assert (told.exit_code, says(told.output, "--batches takes different whole numbers")) == (2, True)
+
+
+def test_pareto_draws_both(root, table, times, tmp_path):
+    for name, found in (("celeba", table | {"quick": True}), ("cost", times)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "results.json").write_text(json.dumps(found))
+    for out, quick in ((root / "out", False), (tmp_path, True)):  # as quick as what it is drawn from
+        result = call("reproduce", "pareto", "--out", out)
+        assert result.exit_code == 0, result.output
+        found = json.loads((out / "pareto" / "results.json").read_text())
+        assert (found["quick"], found["figures"][0]["free"]) == (quick, True)
+    assert found["numbers"]["seconds"]["FIRM N=2"] == times["numbers"]["rows"][3]["seconds"]
+    assert found["numbers"]["psnr"]["FIRM N=2"][BOX] == table["numbers"]["summary"][BOX]["FIRM N=2"]["psnr"]
+    with Image.open(root / "out" / "pareto" / "pareto.png") as picture:
+        assert picture.width > 1000
+        assert len(set(picture.convert("RGB").get_flattened_data())) > 50
+
+
+def test_pareto_refuses_two_models_and_no_times(root, table, times, tmp_path):
+    plain = [row | {"mode": "plain"} for row in times["numbers"]["rows"]]
+    shutil.copytree(root / "out" / "celeba", tmp_path / "celeba")
+    (tmp_path / "cost").mkdir()
+    for change, said in (
+        ({"model": "another"}, "cost with another: run one of them again"),
+        ({"numbers": {"rows": plain}}, "has no times of the mode fast"),
+    ):
+        (tmp_path / "cost" / "results.json").write_text(json.dumps(times | change))
+        told = call("reproduce", "pareto", "--out", tmp_path)
+        assert (told.exit_code, says(told.output, said)) == (2, True)
+
+
+def test_what_is_missing_is_said_before_any_work(root, tmp_path):
+    common = ["--model", root / "tiny.safetensors", "--out", tmp_path]
+    for command in ("celeba", "celeba-1000", "cost"):
+        there = ["reproduce", command, *common, "--data", root / "celeba"]
+        for words, said in (
+            ([*there, "--weights", tmp_path, "--methods", "pnp-hqs"], "face-denoiser.safetensors: no such weights"),
+            ([*there, "--methods", "flow"], "pnp-flow, flower, pnp-gs"),
+            (["reproduce", command, *common, "--data", tmp_path / "no"], "img_align_celeba"),
+        ):
+            result = call(*words)
+            assert (result.exit_code, says(result.output, said)) == (2, True)
+    result = call("reproduce", "pareto", "--out", tmp_path)
+    assert result.exit_code == 2
+    assert says(result.output, "run `firm reproduce celeba` and `firm reproduce cost` first")
+    assert not list(tmp_path.iterdir())

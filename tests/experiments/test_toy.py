@@ -1,0 +1,90 @@
+"""`firm reproduce toy` end to end, with few training steps."""
+
+import json
+
+import pytest
+import torch
+from helpers import call, same
+
+import firm
+from experiments.shared import Settings
+from experiments.toy import study as experiment
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("studies")
+    result = call("reproduce", "toy", "--out", out, "--training", 1200, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    return out / "toy", result.output
+
+
+def test_writes_everything(run):
+    out, printed = run
+    assert {p.name for p in out.iterdir()} == {
+        "posterior.png", "steps.png", "results.json", "table.md", "table.tex", "toy.safetensors",
+    }  # fmt: skip
+    for word in ("ours (paper)", "N = 50, exact field", "W1(v)", "mode weights"):
+        assert word in printed
+
+
+def test_training_learns(run):
+    """1200 steps are few, but far better than no training: several steps separate the modes, one does not."""
+    results = json.loads((run[0] / "results.json").read_text())
+    learned = results["numbers"]["learned"]
+    assert learned["1"]["valley"] > 0.6
+    assert learned["50"]["valley"] < 0.3
+    assert learned["50"]["w1"] < 0.6 < learned["1"]["w1"]
+    assert results["numbers"]["settings"]["steps"] == 1200
+    assert (results["seed"], results["quick"]) == (1, False)
+    assert results["machine"]["torch"] == torch.__version__
+
+
+def test_the_saved_model_loads_and_samples_the_same(run):
+    results = json.loads((run[0] / "results.json").read_text())
+    model = firm.load(run[0] / "toy.safetensors")
+    assert experiment.summary(experiment.draw(model, 1.5, 4, seed=1), 1.5) == results["numbers"]["learned"]["4"]
+    first, again, other = (experiment.train(seed, steps=30).state_dict() for seed in (1, 1, 2))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+def test_the_table_is_that_of_the_numbers_beside_the_papers(run):
+    """The paper's: W1 1.44, 0.44, 0.13, 0.11; mass in the valley 100, 23, 7, 0.5 %; no weights of a single mode."""
+    results = json.loads((run[0] / "results.json").read_text())
+    lines = {line["label"]: line for line in results["tables"][0]["lines"]}
+    assert list(lines) == [f"N = {N}{field}" for N in (1, 2, 4, 50) for field in ("", ", exact field")]
+    assert [lines[f"N = {N}"]["paper"]["w1"] for N in (1, 2, 4, 50)] == [1.44, 0.44, 0.13, 0.11]
+    assert [lines[f"N = {N}"]["paper"]["valley"] for N in (1, 2, 4, 50)] == ["100.0%", "23.0%", "7.0%", "0.5%"]
+    assert [lines[f"N = {N}"]["paper"]["weights"] for N in (1, 2)] == ["-", "0.50/0.50"]
+    assert lines["N = 4"]["paper"]["modes"] == "-1.45/1.45"
+    for N in (1, 2, 4, 50):
+        assert lines[f"N = {N}"]["ours"]["w1"] == results["numbers"]["learned"][str(N)]["w1"]
+        assert lines[f"N = {N}, exact field"]["ours"]["w1"] == results["numbers"]["exact"][str(N)]["w1"]
+        assert lines[f"N = {N}, exact field"]["paper"] == {}
+    assert all(figure["free"] for figure in results["figures"])
+
+
+def test_quick_takes_the_bundled_network(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiment, "train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(experiment, "SAMPLES", 200)
+    for figure in ("posterior_figure", "steps_figure"):
+        monkeypatch.setattr(experiment, figure, lambda *_: None)
+    results = experiment.study(Settings(tmp_path, quick=True), "toy")
+    assert results["quick"] is True
+    assert results["numbers"]["settings"] == "the bundled network"
+    assert not (tmp_path / "toy" / "toy.safetensors").exists()
+    few = experiment.summary(experiment.draw(firm.load("toy"), 1.5, 50, seed=0), 1.5)
+    assert results["numbers"]["learned"][50] == few
+
+
+def test_the_bundled_model_recovers_the_posterior():
+    """What a full run must reach (the paper at N = 50: W1 0.11, valley 0.5 %, weights 0.49/0.51)."""
+    model = firm.load("toy")
+    for u in (1.5, -1.5):
+        many = experiment.summary(experiment.draw(model, u, 50, seed=5), u)
+        assert many["w1"] <= 0.08
+        assert many["valley"] <= 0.01
+        assert max(abs(w - 0.5) for w in many["weights"]) <= 0.03
+        assert many["u off by"] <= 0.02
+        assert experiment.summary(experiment.draw(model, u, 1, seed=5), u)["valley"] > 0.998
