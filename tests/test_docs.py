@@ -107,8 +107,8 @@ def test_every_command_exists_with_its_options(page):
         rest = arguments[1:]
         while hasattr(command, "commands") and rest:
             path.append(rest.pop(0))
-            assert path[-1] in command.commands, f"{page.name}: {' '.join(path)} is no command"
-            command = command.commands[path[-1]]
+            command = command.get_command(None, path[-1])
+            assert command is not None, f"{page.name}: {' '.join(path)} is no command"
         options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
         given = {word.partition("=")[0] for word in rest if re.match(r"--[a-z]|-[a-z]$", word)}
         assert given <= options | {"--help"}, f"{page.name}: {' '.join(arguments)}: {given - options}"
