@@ -16,6 +16,7 @@ from helpers import says
 from typer.testing import CliRunner
 
 import firm
+from firm._model_file import signed
 from firm._util.custom import load_class
 from firm.cli import app
 from firm.restoration import Problem
@@ -205,7 +206,7 @@ def named(folder, name):
     about = {"format": 1, "estimator": name, "config": {"class": name}, "card": card, "network": name,
              "solver": {"K": 1, "rho": 0.01, "beta": 0.5, "output": "direct"}}  # fmt: skip
     path = folder / "model.safetensors"
-    safetensors.torch.save_file(weights, path, metadata={"firm": json.dumps(about)})
+    safetensors.torch.save_file(weights, path, metadata={"firm": signed(json.dumps(about), weights)})
     return path, card
 
 

@@ -68,8 +68,8 @@ def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short,
 
 
 def test_leftovers_of_killed_processes_are_removed_and_nothing_else(short, tmp_path):
-    names = [".model.safetensors.123.tmp", "checkpoints/.step_000000005.pt.99.tmp", "validation/.step_1.png.7.tmp"]
-    others = ["notes.tmp", ".mine.tmp", "checkpoints/step_5.pt.tmp"]
+    names = [f"{folder}.firm-0123456789abcde{i}.tmp" for i, folder in enumerate(["", "checkpoints/", "validation/"])]
+    others = ["notes.tmp", ".mine.tmp", ".report.2024.tmp", "checkpoints/step_5.pt.tmp"]
     for name in [*names, *others]:
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_bytes(b"half")
