@@ -15,7 +15,7 @@ import torch
 from PIL import Image, ImageFile
 
 from firm.data import ArrayError, PictureError, read_image, read_picture, resident
-from firm.data.images import Pictures
+from firm.data import Pictures
 
 
 def gif(path, width, height, frames=3):

@@ -127,7 +127,7 @@ def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kind", ["pictures", "float64.npy", "files", "float32.npy"])
 def test_mapped_sets_are_converted_or_checked_once(kind, tmp_path, monkeypatch):
     read = []
-    module = sys.modules["firm.data.images"]
+    module = sys.modules["firm.data.load"]
     real_picture, real_values = module.decode, sys.modules["firm.data.arrays"]._to_values
     monkeypatch.setattr(module, "decode", lambda *a, **k: read.append(1) or real_picture(*a, **k))
     monkeypatch.setattr("firm.data.arrays._to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
@@ -188,7 +188,7 @@ def test_tensors_are_mapped_while_they_are_converted(tmp_path, monkeypatch):
 
 
 def test_pictures_are_decoded_only_a_few_ahead(tmp_path):
-    module, decoded = sys.modules["firm.data.images"], []
+    module, decoded = sys.modules["firm.data.load"], []
     files = folder_files(save_pictures(tmp_path, 60, (16, 16)))
     blocks = module._decode_ahead(files, lambda path: decoded.append(path) or torch.zeros(3, 16, 16), False, False)
     next(blocks)

@@ -11,8 +11,7 @@ from PIL import Image
 from PIL.TiffImagePlugin import TiffImageFile
 
 from firm.data import PictureError, folder_files, picture_file, read_picture
-from firm.data.picture import read_array, to_tensor
-from firm.data.picture_file import frames
+from firm.data.picture import frames, read_array, to_tensor
 
 RED, SIZE = (200, 40, 90), (12, 10)  # width, height
 

@@ -130,7 +130,7 @@ def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):
     cache = tmp_path_factory.mktemp("cache")
     files = folder_files(folder)
     decoded = []
-    module = sys.modules["firm.data.images"]
+    module = sys.modules["firm.data.load"]
     real = module.decode
     monkeypatch.setattr(module, "decode", lambda path, *a, **k: decoded.append(path) or real(path, *a, **k))
 

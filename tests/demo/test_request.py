@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from firm.cli import app
 from firm.data import portrait
-from firm.data.picture_file import PictureError
+from firm.data.picture import PictureError
 from firm.demo.inputs import describe
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview

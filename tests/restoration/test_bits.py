@@ -9,8 +9,7 @@ import torch
 from helpers import call, says, tiny_model
 from PIL import Image
 
-from firm.data.picture import read_picture
-from firm.data.picture_file import PictureError
+from firm.data.picture import PictureError, read_picture
 from firm.restoration import Problem
 from firm.restoration.reading import read
 

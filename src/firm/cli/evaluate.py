@@ -185,7 +185,7 @@ def _load(
     from firm._util.text import counted
     from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
-    from firm.data.picture_file import side_of
+    from firm.data.picture import side_of
 
     try:
         pictures = load_images(dataset, data, split, size=size, broken=broken, limit=limit, **reading)

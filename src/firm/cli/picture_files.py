@@ -106,7 +106,7 @@ def picture_facts(path: Path, max_megapixels: float, key: str | None = None) -> 
     `key` names the array in a file that holds several.
     """
     from firm.data.array_file import is_array_file
-    from firm.data.picture_file import has_alpha, is_deep, open_picture, top
+    from firm.data.picture import has_alpha, is_deep, open_picture, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 

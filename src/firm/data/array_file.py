@@ -6,9 +6,9 @@ import functools
 import importlib
 import math
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
@@ -22,7 +22,6 @@ from firm.data.sets import files_below
 
 ARRAY_EXTENSIONS = {".npy", ".npz", ".pt", ".h5", ".hdf5"}
 BYTES = (torch.uint8, torch.int8, torch.bool)  # numpy knows no other types of one byte
-OBJECTS = "holds Python objects, which could run code; save plain numbers"
 
 
 class ArrayError(ValueError):
@@ -73,10 +72,19 @@ def open_array(
     require(path.stat().st_size, f"{path}: the file is empty", ArrayError)
     if suffix in (".h5", ".hdf5"):
         with _open_hdf5(path) as file:
-            yield _numbers(path, _inside(path, _chosen(path, _datasets(file), key)))
+            sets: dict[str, Any] = {}
+            file.visititems(lambda name, item: sets.update({name: item}) if hasattr(item, "dtype") else None)
+            found = _chosen(path, sets, key)  # of values in other files, the file's maker would choose what is read
+            elsewhere = f"{path}: {found.name} is kept in other files (external storage, or virtual): copy it into one"
+            require(not found.external and not found.is_virtual, elsewhere, ArrayError)
+            yield _numbers(path, found)
     elif suffix == ".npz":
         require(not mapped, f"{path}: .npz files cannot be mapped into memory: save the array as .npy", ArrayError)
-        with _open_npz(path) as arrays:
+        with open(path, "rb") as file:  # numpy would leave it open if it is damaged
+            with _damaged(path):
+                arrays = np.load(file, allow_pickle=False)
+            zipped = isinstance(arrays, np.lib.npyio.NpzFile)
+            require(zipped, f"{path}: a .npy file under the name of a .npz: rename it", ArrayError)
             name = _chosen(path, {name: name for name in arrays.files}, key)
             yield _numbers(path, _Member(path, arrays, name))
     else:
@@ -89,30 +97,23 @@ def open_array(
 
 @contextmanager
 def _damaged(path: Path) -> Iterator[None]:
-    """Name the file where its contents cannot be read.
-
-    NotImplementedError is a compression that zipfile lacks.
-    """
+    """Name the file where its contents cannot be read: numpy, zipfile, HDF5 and torch raise errors of many kinds."""
     try:
         yield
-    except (
-        OSError, ValueError, EOFError, SyntaxError, NotImplementedError, MemoryError, zipfile.BadZipFile, zlib.error
-    ) as error:  # fmt: skip
+    except Exception as error:
         if isinstance(error, ArrayError):
             raise
-        objects = any(word in str(error).lower() for word in ("object arrays", "python objects"))
-        why = OBJECTS if objects else f"damaged, cut short or without any values ({error})"
-        raise ArrayError(f"{path}: {why}") from error
+        first = next(iter(str(error).split(". ")[0].splitlines()), type(error).__name__)  # torch adds advice to run it
+        kinds = "damaged, cut short, without any values, or with Python objects, which could run code"
+        raise ArrayError(f"{path}: {kinds}: save plain numbers ({first[:200]})") from error
 
 
 def _load_npy(path: Path) -> Any:
-    with open(path, "rb") as file:
-        pickled = f"{path}: no .npy file of numbers (damaged, or pickled objects, which could run code)"
-        require(file.read(6) == b"\x93NUMPY", pickled, ArrayError)
+    with open(path, "rb") as file, _damaged(path):
+        require(file.read(6) == b"\x93NUMPY", "no .npy file")  # numpy would take it for a pickle
         file.seek(0)
-        with _damaged(path):
-            _header(file, path.stat().st_size)
-            return np.load(path, mmap_mode="r", allow_pickle=False)
+        _header(file, path.stat().st_size)
+        return np.load(path, mmap_mode="r", allow_pickle=False)
 
 
 def _header(file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -126,17 +127,6 @@ def _header(file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]
     fits = min(shape, default=1) >= 0 and math.prod(shape) * dtype.itemsize <= held
     require(fits, f"{shape} values of {dtype} are more than there are")
     return shape, dtype
-
-
-@contextmanager
-def _open_npz(path: Path) -> Iterator[np.lib.npyio.NpzFile]:
-    with open(path, "rb") as file:  # numpy would leave it open if it is damaged
-        with _damaged(path):
-            arrays = np.load(file, allow_pickle=False)
-        whole = isinstance(arrays, np.lib.npyio.NpzFile)
-        require(whole, f"{path}: a .npy file under the name of a .npz: rename it", ArrayError)
-        with arrays:
-            yield arrays
 
 
 class _Member:
@@ -166,11 +156,8 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
             held = sum(member.file_size for member in inner.infolist()) if inner else 0
     large = f"{path}: holds {held / 1e6:,.0f} MB, more than {max_bytes / 1e6:,.0f}"
     require(held <= max_bytes, large + " (max_megapixels; --max-megapixels on the command line)", ArrayError)
-    try:
+    with _damaged(path):
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
-    except Exception as error:  # of the unpickler: many kinds, and long texts about how to run untrusted code
-        first = str(error).split(". ")[0].splitlines()[0] if str(error) else type(error).__name__
-        raise ArrayError(f"{path}: no plain tensor, or damaged ({first[:200]})") from error
     if isinstance(found, Mapping):
         return {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
     other = f"{path}: holds a {type(found).__name__}; save a tensor, or a dictionary of tensors"
@@ -179,25 +166,9 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
 
 
 def _open_hdf5(path: Path) -> Any:
-    try:
-        h5py = importlib.import_module("h5py")
-    except ModuleNotFoundError as error:
-        raise ArrayError(f"{path}: HDF5 files need h5py: pip install h5py") from error
+    require(find_spec("h5py"), f"{path}: HDF5 files need h5py: pip install h5py", ArrayError)
     with _damaged(path):
-        return h5py.File(path, "r")
-
-
-def _datasets(file: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    file.visititems(lambda name, item: found.update({name: item}) if hasattr(item, "dtype") else None)
-    return found
-
-
-def _inside(path: Path, dataset: Any) -> Any:
-    """Refuse an HDF5 data set whose values are in other files: whoever made the file would choose what is read."""
-    elsewhere = f"{path}: {dataset.name} is kept in other files (external storage, or virtual): copy it into one file"
-    require(not dataset.external and not dataset.is_virtual, elsewhere, ArrayError)
-    return dataset
+        return importlib.import_module("h5py").File(path, "r")
 
 
 def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
@@ -214,7 +185,7 @@ def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
 
 
 def _numbers(path: Path, array: Any) -> Any:
-    """Return the same as numpy knows it, if it holds numbers."""
+    """Return an array, or a tensor as numpy knows it, if it holds numbers and at least one."""
     if isinstance(array, Tensor):
         sparse = f"{path}: a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
         require(array.layout == torch.strided and not array.is_quantized, sparse, ArrayError)

@@ -6,29 +6,28 @@ file is one image: (C, H, W), or (H, W) if gray.
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from firm._util.checks import require
-from firm._util.files import write_atomically
 from firm._util.terminal import progress_bar
 from firm._util.text import counted
 from firm.data.array_file import ArrayError, array_files, open_array
-from firm.data.cache import Blocks, cache_key, collect, fingerprint, map_npy
+from firm.data.cache import Blocks, collect, fingerprint, map_npy, read_once
 from firm.data.images import Images
-from firm.data.picture import Range
-from firm.data.picture_file import MAX_MEGAPIXELS
+from firm.data.picture import MAX_MEGAPIXELS, Range
 
 BLOCK = 2**24  # bytes of images read at a time
+R = TypeVar("R")
 
 
 class ChannelsError(ArrayError):
@@ -54,20 +53,13 @@ class ArrayOptions:
     progress: bool = True
     max_megapixels: float = MAX_MEGAPIXELS  # of one image
 
-    @property
-    def max_bytes(self) -> float:
-        """Size of the largest file with one image: three channels of complex128."""
-        return 48e6 * self.max_megapixels
 
-
-def load_arrays(root: str | Path, options: ArrayOptions) -> Images:
+def load_arrays(root: Path, options: ArrayOptions) -> Images:
     """Read a stack from a file, or the images from the files of a folder.
 
     If mapped, nothing is kept in memory: a .npy stack of uint8 or float32 is mapped as it is, all else is converted
     once to such a file in the cache. Otherwise the cache is not used.
     """
-    root = Path(root)
-    check_range(options.value_range)
     if root.is_dir():
         return _load_folder(root, array_files(root)[: options.limit or None], options)
     return _load_stack(root, options)
@@ -75,8 +67,7 @@ def load_arrays(root: str | Path, options: ArrayOptions) -> Images:
 
 def read_array_image(path: Path, options: ArrayOptions) -> Images:
     """Read one image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
-    check_range(options.value_range)
-    values, largest, layout = _read_one(path, options)
+    layout, values, largest = _read_one(path, options)
     layout.require_channels(path, options.channels)
     _warn_if_large(path, largest)
     return Images(torch.from_numpy(values), [path.name], layout.complex)
@@ -102,12 +93,13 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
         layout.require_channels(path, o.channels)
         n = min(o.limit or layout.n, layout.n)
         names = [f"{path.name}[{i}]" for i in range(n)]
+        step = max(1, BLOCK // (4 * math.prod(layout.shape)))  # images read at a time
 
-        def blocks() -> Iterator[tuple[range, NDArray[Any]]]:
+        def blocks() -> Blocks:
             largest = 0.0
             with progress_bar(total=n, desc=f"reading {path.name}", unit="img", shown=o.progress) as bar:
-                for start in range(0, n, layout.per_block):
-                    stop = min(start + layout.per_block, n)
+                for start in range(0, n, step):
+                    stop = min(start + step, n)
                     values, peak = _to_values(path, layout.read(array, start, stop), o.value_range, start)
                     largest = max(largest, peak)
                     bar.update(stop - start)
@@ -118,7 +110,7 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
         plain = path.suffix.lower() == ".npy" and array.dtype in (np.uint8, np.float32) and array.dtype.isnative
         if o.mapped and plain and o.value_range is None:
             if layout.dtype == "float32":
-                _check_once(blocks(), about, o.cache)
+                read_once(blocks, cache=o.cache, about=about)  # for its NaNs
             whole = torch.from_numpy(map_npy(path))[(..., *layout.window)]
             data = whole[None, None] if whole.ndim == 2 else whole[:, None] if whole.ndim == 3 else whole
             return Images(data[:n], names)
@@ -128,24 +120,35 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
 
 def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     unreadable = f"{root}: none of the {len(files)} files could be read"
-    expected = _first_layout(files, o)
+
+    def unless_broken(read: Callable[[], R], say: Callable[[str], object] = str) -> R | None:
+        try:
+            return read()
+        except ArrayError as error:
+            if o.broken == "refuse":
+                raise
+            say(f"skipped {error}")
+            return None
+
+    def look(path: Path) -> _Layout:
+        with open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
+            return _look(path, array, o)
+
+    layouts = (unless_broken(partial(look, path)) for path in files)
+    expected = next((layout for layout in layouts if layout is not None), None)  # all others must be like it
     if expected is None:
         raise ArrayError(unreadable)
     expected.require_channels(root, o.channels)
 
-    def blocks() -> Iterator[tuple[list[int], NDArray[Any]]]:
+    def blocks() -> Blocks:
         largest, readable = 0.0, 0
         bar = progress_bar(files, desc=f"reading {root.name}", unit="img", shown=o.progress)
         for i, path in enumerate(bar):
-            try:
-                values, peak, _ = _read_one(path, o, expected)
-            except ArrayError as error:
-                if o.broken == "refuse":
-                    raise
-                bar.write(f"skipped {error}")
-                continue
-            largest, readable = max(largest, peak), readable + 1
-            yield [i], values
+            found = unless_broken(partial(_read_one, path, o, expected), bar.write)
+            if found is not None:
+                _, values, peak = found
+                largest, readable = max(largest, peak), readable + 1
+                yield [i], values
         require(readable, unreadable, ArrayError)
         _warn_if_large(root, largest)
 
@@ -155,25 +158,13 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     return Images(torch.from_numpy(pixels), names, expected.complex)
 
 
-def _first_layout(files: list[Path], o: ArrayOptions) -> _Layout | None:
-    """Return the layout of the first file that can be read: all others must be like it."""
-    for path in files:
-        try:
-            with open_array(path, o.key, max_bytes=o.max_bytes) as array:
-                return _look(path, array, o)
-        except ArrayError:
-            if o.broken == "refuse":
-                raise
-    return None
-
-
-def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[NDArray[Any], float, _Layout]:
-    """Read a file that is one image: its values (1, C, H, W), their largest magnitude, and its layout."""
-    with open_array(path, o.key, max_bytes=o.max_bytes) as array:
+def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[_Layout, NDArray[Any], float]:
+    """Read a file that is one image: its layout, its values (1, C, H, W), and their largest magnitude."""
+    with open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:  # three channels of complex128
         layout = _look(path, array, o)
         other = f"{path}: {layout}, but the folder's first file has {expected}"
         require(expected is None or str(layout) == str(expected), other, ArrayError)
-        return *_to_values(path, layout.read(array, 0, 1), o.value_range), layout
+        return layout, *_to_values(path, layout.read(array, 0, 1), o.value_range)
 
 
 def _about(files: list[Path], layout: _Layout, o: ArrayOptions) -> dict[str, Any]:
@@ -191,46 +182,6 @@ def _cache(root: Path, o: ArrayOptions) -> Path | None:
     return o.cache if o.mapped else None
 
 
-def _check_once(blocks: Blocks, about: dict[str, Any], cache: Path | None) -> None:
-    """Read a stack that is mapped as it is once for its NaNs; the cache, if there is one, remembers that it was."""
-    mark = None if cache is None else cache / f"{cache_key(about)}.checked.json"
-    if mark is not None and mark.is_file():
-        return
-    for _ in blocks:
-        pass
-    if mark is not None:
-        write_atomically(mark, json.dumps(about))
-
-
-def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layout:
-    """Look at the shape and type of an open file; refuse what cannot be images, or are too large to be read."""
-    shape, kind, megapixels = tuple(array.shape), array.dtype, o.max_megapixels
-    known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
-    hint = "; here a file is one image: save those of a stack one by one, or give the stack itself as a data set"
-    axes = f"{path}: an array {shape}; expected {known}{hint if len(shape) == 4 else ''}"
-    require(len(shape) in ((2, 3, 4) if stack else (2, 3)), axes, ArrayError)
-    ranged = kind.kind not in "iub" or kind in (np.uint8, np.uint16) or o.value_range is not None
-    values = f"{path}: {kind} has no range of its own; use value_range to say which values stand for -1 and 1"
-    require(ranged, values, ArrayError)
-    is_complex = kind.kind == "c"
-    divided = not is_complex or o.value_range is None or o.value_range[0] == 0
-    start = f"{path}: complex values are only divided by the end of value_range; it must start at 0"
-    require(divided, start, ArrayError)
-    stacked = stack and len(shape) > 2
-    inner = shape[1:] if stacked else shape
-    c, H, W = (1, *inner) if len(inner) == 2 else inner
-    check_size(path, c, H, W, megapixels)
-    chunks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
-    large = f"{path}: stored in blocks of {tuple(chunks)}, larger than {megapixels:g} megapixels"
-    require(stack or math.prod(chunks) <= 3 * megapixels * 1e6, large, ArrayError)
-    h, w = (H, W) if o.size is None else (o.size, o.size)
-    last = "; channels come before rows and columns" if shape[-1] <= 4 else ""
-    require(h <= H and w <= W, f"{path}: images of {H}x{W} are smaller than {h}x{w}{last}", ArrayError)
-    dtype = "uint8" if kind == np.uint8 and o.value_range is None else "float32"
-    channels = 2 * c if is_complex else c
-    return _Layout(shape[0] if stacked else 1, (channels, h, w), dtype, is_complex, stacked, (H - h) // 2, (W - w) // 2)
-
-
 @dataclass(frozen=True)
 class _Layout:
     """The `n` images of a file: `shape` is (C, H, W) of one, after the crop, complex channels counted twice."""
@@ -240,24 +191,12 @@ class _Layout:
     dtype: str  # "uint8" or "float32", after conversion
     complex: bool
     stacked: bool
-    top: int
-    left: int
+    window: tuple[slice, slice]  # rows and columns of the center crop
 
     def __str__(self) -> str:
         C, H, W = self.shape
         channels = counted(C // 2, "complex channel") if self.complex else counted(C, "channel")
         return f"{channels} of {H}x{W} ({'bytes' if self.dtype == 'uint8' else 'floats'})"
-
-    @property
-    def window(self) -> tuple[slice, slice]:
-        """Rows and columns of the center crop."""
-        _, H, W = self.shape
-        return slice(self.top, self.top + H), slice(self.left, self.left + W)
-
-    @property
-    def per_block(self) -> int:
-        """How many images to read at a time."""
-        return max(1, BLOCK // (4 * math.prod(self.shape)))
 
     def read(self, array: Any, start: int, stop: int) -> NDArray[Any]:
         """Read images ``start:stop`` of an open file, cropped, as they are stored: (m, c, H, W)."""
@@ -278,6 +217,36 @@ class _Layout:
         require(not W <= 4 < c, last, ArrayError)
         count = f"{c} complex, so {C} real channels" if self.complex else counted(C, "channel")
         raise ChannelsError(f"{path}: {count}, where {channels} are asked for", C)
+
+
+def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layout:
+    """Look at the shape and type of an open file; refuse what cannot be images, or are too large to be read."""
+    shape, kind = tuple(array.shape), array.dtype
+    known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
+    hint = "; here a file is one image: save those of a stack one by one, or give the stack itself as a data set"
+    axes = f"{path}: an array {shape}; expected {known}{hint if len(shape) == 4 else ''}"
+    require(len(shape) in ((2, 3, 4) if stack else (2, 3)), axes, ArrayError)
+    ranged = kind.kind not in "iub" or kind in (np.uint8, np.uint16) or o.value_range is not None
+    values = f"{path}: {kind} has no range of its own; use value_range to say which values stand for -1 and 1"
+    require(ranged, values, ArrayError)
+    is_complex = kind.kind == "c"
+    divided = not is_complex or o.value_range is None or o.value_range[0] == 0
+    start = f"{path}: complex values are only divided by the end of value_range; it must start at 0"
+    require(divided, start, ArrayError)
+    stacked = stack and len(shape) > 2
+    inner = shape[1:] if stacked else shape
+    c, H, W = (1, *inner) if len(inner) == 2 else inner
+    check_size(path, c, H, W, o.max_megapixels)
+    chunks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
+    large = f"{path}: stored in blocks of {tuple(chunks)}, larger than {o.max_megapixels:g} megapixels"
+    require(stack or math.prod(chunks) <= 3e6 * o.max_megapixels, large, ArrayError)
+    h, w = (H, W) if o.size is None else (o.size, o.size)
+    last = "; channels come before rows and columns" if shape[-1] <= 4 else ""
+    require(h <= H and w <= W, f"{path}: images of {H}x{W} are smaller than {h}x{w}{last}", ArrayError)
+    dtype = "uint8" if kind == np.uint8 and o.value_range is None else "float32"
+    top, left = (H - h) // 2, (W - w) // 2
+    window = slice(top, top + h), slice(left, left + w)
+    return _Layout(shape[0] if stacked else 1, (2 * c if is_complex else c, h, w), dtype, is_complex, stacked, window)
 
 
 def _to_values(

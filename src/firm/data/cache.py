@@ -7,6 +7,7 @@ import json
 import mmap
 import os
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,8 @@ HEADER = 256  # bytes: room for any number of images
 
 def fingerprint(path: Path) -> tuple[int, int]:
     """Return size and time of change of a file; (-1, -1) if there is none."""
-    if not path.exists():
-        return (-1, -1)
-    status = path.stat()
-    return (status.st_size, status.st_mtime_ns)
-
-
-def cache_key(about: dict[str, Any]) -> str:
-    """Return a short name for all that decides what a cached file holds."""
-    return hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+    status = path.stat() if path.exists() else None
+    return (status.st_size, status.st_mtime_ns) if status else (-1, -1)
 
 
 def collect(
@@ -63,13 +57,26 @@ def collect(
             array[len(kept) : len(kept) + len(block)] = block
             kept.extend(numbers)
         return array[: len(kept)], kept
-    key = cache_key(about)
-    path, index = cache / f"{key}.npy", cache / f"{key}.json"
+    path, index = _place(cache, about, ".npy"), _place(cache, about, ".json")
     found = _cached(path, index, about, shape, np.dtype(dtype))
     if found is None:
         found = _write_npy(path, blocks(), shape, np.dtype(dtype))
         write_atomically(index, json.dumps({**about, "kept": found}))  # last: it vouches for the array
     return map_npy(path), found
+
+
+def read_once(blocks: Callable[[], Blocks], *, cache: Path | None, about: dict[str, Any]) -> None:
+    """Go through all images, which checks them; the cache, if there is one, remembers that it was done."""
+    mark = None if cache is None else _place(cache, about, ".checked.json")
+    if mark is None or not mark.is_file():
+        deque(blocks(), 0)
+        if mark is not None:
+            write_atomically(mark, json.dumps(about))
+
+
+def _place(cache: Path, about: dict[str, Any], ending: str) -> Path:
+    """Return the file of a cache whose name stands for all that decides what it holds."""
+    return cache / (hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16] + ending)
 
 
 def _write_npy(path: Path, blocks: Blocks, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[int]:

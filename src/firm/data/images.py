@@ -1,27 +1,20 @@
-"""Images of one shape, by index: what training and evaluation see of any data set; and pictures as such a set."""
+"""Images of one shape, by index: what training and evaluation see of any data set, and batches of them read ahead."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from functools import partial
+from types import TracebackType
 
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from firm._util.checks import require
-from firm._util.terminal import progress_bar
-from firm.data.cache import Blocks, collect, fingerprint
-from firm.data.picture import Range, decode, read_picture, to_tensor
-from firm.data.picture_file import MAX_MEGAPIXELS, PictureError, has_more_bits
+from firm.data.picture import to_tensor
 
 
 def to_float(data: Tensor) -> Tensor:
@@ -49,13 +42,12 @@ class Images:
     complex: bool = False
 
     def __post_init__(self) -> None:
-        found = f"{tuple(self.data.shape)} {self.data.dtype}"
-        fits = self.data.ndim == 4 and self.data.dtype in (torch.uint8, torch.float32)
-        require(fits, f"images are a tensor (n, C, H, W) of uint8 or float32, got {found}")
-        counts = f"{len(self.data)} images need as many names, got {len(self.names)}"
-        require(len(self.names) == len(self.data), counts)
-        pairs = not self.complex or (self.channels % 2 == 0 and self.data.dtype == torch.float32)
-        require(pairs, f"complex images have an even number of float32 channels, got {found}")
+        shape, dtype, n = tuple(self.data.shape), self.data.dtype, len(self.names)
+        fits = len(shape) == 4 and dtype in (torch.uint8, torch.float32)
+        require(fits, f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
+        require(n == shape[0], f"{shape[0]} images need as many names, got {n}")
+        pairs = not self.complex or (shape[1] % 2 == 0 and dtype == torch.float32)
+        require(pairs, f"complex images have an even number of float32 channels, got {shape} {dtype}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -91,139 +83,63 @@ class Images:
         return Images(self.data[start:stop], self.names[start:stop], self.complex)
 
 
-def resident(
-    files: Sequence[Path],
-    size: int,
-    *,
-    crop: int | None = None,
-    channels: int = 3,
-    cache: str | Path | None = None,
-    broken: Literal["refuse", "skip"] = "refuse",
-    progress: bool = True,
-    max_megapixels: float = MAX_MEGAPIXELS,
-    value_range: Range | None = None,
-) -> tuple[Tensor, list[Path]]:
-    """Decode pictures to one tensor (n, channels, size, size) of bytes, in memory or mapped from a cache.
+class Prefetcher:
+    """Gathers the batches of a training run a few steps ahead.
 
-    Gray pictures of more than 8 bits, if the first file is one, are kept as float32 in [-1, 1].
+    Batches are what ``images.data[indices(step)]`` gives, (B, C, H, W) as stored: uint8 or float32, on the CPU, in
+    pinned memory if there is a GPU. Turn them into images with `firm.data.to_float`, on the device. They depend on
+    nothing but the step, so a run goes on with the same batches from any `first_step`.
 
     Parameters
     ----------
-    files, size, crop, channels, max_megapixels
-        As for `read_picture`. `firm.data.to_float` turns the tensor into images in [-1, 1].
-    cache
-        A folder. The array is written there, picture by picture (so the set may be larger than the memory), and from
-        then on only mapped, until paths, sizes or times of change of the files, or the settings, differ.
-    broken
-        "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
-    value_range
-        Black and white of gray pictures of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
-
-    Returns
-    -------
-    tuple[Tensor, list[Path]]
-        The images, and the files that they are from: without those that were skipped.
-    """
-    require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
-    about: dict[str, Any] = {
-        "files": [[str(Path(f).resolve()), *fingerprint(Path(f))] for f in files],
-        "size": size, "crop": crop, "channels": channels, "broken": broken,
-    }  # fmt: skip
-    dtype = _first_dtype(files)
-    deep = dtype == torch.float32
-    if deep:
-        about["value_range"] = None if value_range is None else list(value_range)
-    only = "value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8"
-    require(deep or value_range is None, only)
-
-    def read(path: Path) -> Tensor:
-        return decode(path, size, crop, channels, max_megapixels, dtype, value_range=value_range, rounded=False)
-
-    def blocks() -> Blocks:
-        brightest = -1.0
-        for numbers, block in _decode_ahead(files, read, broken == "skip", progress):
-            brightest = max(brightest, float(block.max())) if deep else brightest
-            yield numbers, block
-        if deep and value_range is None and brightest < 2 / 16 - 1:
-            warnings.warn(
-                "the brightest pixel of the set has less than 1/16 of white: value_range=(low, high) says which values "
-                "stand for black and white",
-                stacklevel=2,
-            )
-
-    kind, folder = "float32" if deep else "uint8", None if cache is None else Path(cache)
-    pixels, kept = collect(blocks, len(files), (channels, size, size), kind, cache=folder, about=about)
-    return torch.from_numpy(pixels), [Path(files[i]) for i in kept]
-
-
-class Pictures(Dataset[Tensor]):
-    """Data set over a list of files, each read when asked for: a tensor (channels, size, size) in [-1, 1].
-
-    For sets that do not fit into memory; `firm.data.resident` is faster for those that do. A file that cannot be read
-    is an error that names it, or, with ``broken="skip"``, a warning that names it and the next picture in its place.
+    images
+        The set that batches are taken from.
+    indices
+        From a step to the numbers of its images, (B,); called once a step, in order, in the thread.
+    first_step
+        The step of the first batch.
+    depth
+        So many batches at most are ready or being read; the one that `get` gave last is not counted.
     """
 
-    def __init__(
-        self,
-        files: Sequence[Path],
-        size: int,
-        *,
-        crop: int | None = None,
-        channels: int = 3,
-        broken: Literal["refuse", "skip"] = "refuse",
-        max_megapixels: float = MAX_MEGAPIXELS,
+    def __init__(self, images: Images, indices: Callable[[int], Tensor], first_step: int = 0, depth: int = 3) -> None:
+        require(depth >= 1, f"depth must be at least 1, got {depth}")
+        self._next, self._closed = first_step, False
+        # A thread starts on the first GPU. It knows nothing of the prefetcher, so that one can be forgotten.
+        on_gpu = (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_available() else ()
+        self._pool = ThreadPoolExecutor(1, "firm-prefetch", *on_gpu)
+        self._gather = partial(_gather, images.data, indices)
+        self._ahead: deque[Future[Tensor]] = deque(
+            self._pool.submit(self._gather, step) for step in range(first_step, first_step + depth)
+        )
+
+    def get(self, step: int) -> Tensor:
+        """Return the batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
+        require(not self._closed, "the prefetcher is closed", RuntimeError)
+        order = f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
+        require(step == self._next, order)
+        batch = self._ahead[0].result()
+        self._ahead.popleft()
+        self._ahead.append(self._pool.submit(self._gather, step + len(self._ahead) + 1))
+        self._next += 1
+        return batch
+
+    def close(self) -> None:
+        """End the thread and drop what it has read."""
+        self._closed = True
+        self._pool.shutdown(cancel_futures=True)
+        self._ahead.clear()
+
+    def __enter__(self) -> Prefetcher:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.files, self.size, self.skip = list(files), size, broken == "skip"
-        self.options: dict[str, Any] = {"crop": crop, "channels": channels, "max_megapixels": max_megapixels}
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Tensor:
-        require(-len(self) <= index < len(self), f"picture {index} of {len(self)}", IndexError)
-        for offset in range(len(self)):
-            path = self.files[(index + offset) % len(self)]
-            try:
-                return read_picture(path, self.size, **self.options)
-            except PictureError as error:
-                if not self.skip:
-                    raise
-                warnings.warn(f"skipped {error}", stacklevel=2)
-        raise PictureError(f"none of the {len(self)} files could be read")
+        self.close()
 
 
-def _first_dtype(files: Sequence[Path]) -> torch.dtype:
-    """Return float32 where the first file that can be opened is gray with more than 8 bits, else uint8."""
-    for path in files:
-        try:
-            return torch.float32 if has_more_bits(path) else torch.uint8
-        except PictureError:
-            continue  # met again, and reported, when all are read
-    return torch.uint8
-
-
-def _decode_ahead(
-    files: Sequence[Path], read: Callable[[Path], Tensor], skip: bool, progress: bool
-) -> Iterator[tuple[list[int], NDArray[Any]]]:
-    """Decode with a few threads (Pillow releases the interpreter lock), a few pictures ahead of what is taken."""
-    workers, readable = min(8, os.cpu_count() or 1), 0
-    waiting: deque[Future[Tensor]] = deque()
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
-        warnings.simplefilter("ignore")  # of Pillow, in the threads
-        bar = progress_bar(range(len(files)), desc="decoding", unit="img", shown=progress)
-        try:
-            for i in bar:
-                while len(waiting) < 2 * workers and i + len(waiting) < len(files):
-                    waiting.append(pool.submit(read, files[i + len(waiting)]))
-                decoding = waiting.popleft()
-                error = decoding.exception()
-                if error is None:
-                    readable += 1
-                    yield [i], decoding.result()[None].numpy()
-                elif skip and isinstance(error, PictureError):
-                    bar.write(f"skipped {error}")
-                else:
-                    raise error
-        finally:
-            pool.shutdown(cancel_futures=True)
-    require(readable, f"none of the {len(files)} files could be read", PictureError)
+def _gather(data: Tensor, indices: Callable[[int], Tensor], step: int) -> Tensor:
+    index = indices(step).to("cpu", torch.long)
+    batch = torch.empty((len(index), *data.shape[1:]), dtype=data.dtype, pin_memory=torch.cuda.is_available())
+    return torch.index_select(data, 0, index, out=batch)

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from firm._util.checks import require
+from firm._util.terminal import progress_bar
 from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
-from firm.data.images import Images, resident, to_float
-from firm.data.picture import Range, read_picture
-from firm.data.picture_file import MAX_MEGAPIXELS
+from firm.data.cache import Blocks, collect, fingerprint
+from firm.data.images import Images, to_float
+from firm.data.picture import MAX_MEGAPIXELS, PictureError, Range, decode, has_more_bits, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 
 ImageSet = Literal["celeba", "afhq", "folder", "arrays"]
@@ -68,6 +78,7 @@ def load_images(
     require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
     counts = f"limit must not be negative and size at least 1, got {limit} and {size}"
     require(limit >= 0 and (size is None or size >= 1), counts)
+    check_range(value_range)
     folder = None if cache is None else Path(cache)
     if dataset == "arrays" or (dataset == "folder" and _holds_arrays(root)):
         options = ArrayOptions(
@@ -79,7 +90,6 @@ def load_images(
         raise ValueError(f"{root}: pictures are resized to one size: give it")
     decoded = f"{root}: pictures must be decoded before they can be mapped: give a folder, cache=DIR"
     require(not mapped or cache is not None, decoded)
-    check_range(value_range)
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(
         files[: limit or None], size, crop=crop, channels=3 if channels is None else channels, cache=folder,
@@ -115,12 +125,114 @@ def read_image(
         The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
     """
     path = Path(path)
+    check_range(value_range)
     if not is_array_file(path):
         require(value_range is None and key is None, f"{path}: value_range and key are for arrays; this is a picture")
         return read_picture(path, channels=3 if channels is None else channels, max_megapixels=max_megapixels), False
     options = ArrayOptions(channels=channels, key=key, value_range=value_range, max_megapixels=max_megapixels)
     image = read_array_image(path, options)
     return to_float(image.data)[0], image.complex
+
+
+def resident(
+    files: Sequence[Path],
+    size: int,
+    *,
+    crop: int | None = None,
+    channels: int = 3,
+    cache: str | Path | None = None,
+    broken: Literal["refuse", "skip"] = "refuse",
+    progress: bool = True,
+    max_megapixels: float = MAX_MEGAPIXELS,
+    value_range: Range | None = None,
+) -> tuple[Tensor, list[Path]]:
+    """Decode pictures to one tensor (n, channels, size, size) of bytes, in memory or mapped from a cache.
+
+    Gray pictures of more than 8 bits, if the first file is one, are kept as float32 in [-1, 1].
+
+    Parameters
+    ----------
+    files, size, crop, channels, max_megapixels
+        As for `read_picture`. `firm.data.to_float` turns the tensor into images in [-1, 1].
+    cache
+        A folder. The array is written there, picture by picture (so the set may be larger than the memory), and from
+        then on only mapped, until paths, sizes or times of change of the files, or the settings, differ.
+    broken
+        "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
+    value_range
+        Black and white of gray pictures of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+
+    Returns
+    -------
+    tuple[Tensor, list[Path]]
+        The images, and the files that they are from: without those that were skipped.
+    """
+    require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
+    about: dict[str, Any] = {
+        "files": [[str(Path(f).resolve()), *fingerprint(Path(f))] for f in files],
+        "size": size, "crop": crop, "channels": channels, "broken": broken,
+    }  # fmt: skip
+    dtype = _first_dtype(files)
+    deep = dtype == torch.float32
+    if deep:
+        about["value_range"] = None if value_range is None else list(value_range)
+    only = "value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8"
+    require(deep or value_range is None, only)
+
+    def read(path: Path) -> Tensor:
+        return decode(path, size, crop, channels, max_megapixels, dtype, value_range=value_range, rounded=False)
+
+    def blocks() -> Blocks:
+        brightest = -1.0
+        for numbers, block in _decode_ahead(files, read, broken == "skip", progress):
+            brightest = max(brightest, float(block.max())) if deep else brightest
+            yield numbers, block
+        if deep and value_range is None and brightest < 2 / 16 - 1:
+            warnings.warn(
+                "the brightest pixel of the set has less than 1/16 of white: value_range=(low, high) says which values "
+                "stand for black and white",
+                stacklevel=2,
+            )
+
+    kind, folder = "float32" if deep else "uint8", None if cache is None else Path(cache)
+    pixels, kept = collect(blocks, len(files), (channels, size, size), kind, cache=folder, about=about)
+    return torch.from_numpy(pixels), [Path(files[i]) for i in kept]
+
+
+class Pictures(Dataset[Tensor]):
+    """Data set over a list of files, each read when asked for: a tensor (channels, size, size) in [-1, 1].
+
+    For sets that do not fit into memory; `firm.data.resident` is faster for those that do. A file that cannot be read
+    is an error that names it, or, with ``broken="skip"``, a warning that names it and the next picture in its place.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        size: int,
+        *,
+        crop: int | None = None,
+        channels: int = 3,
+        broken: Literal["refuse", "skip"] = "refuse",
+        max_megapixels: float = MAX_MEGAPIXELS,
+    ) -> None:
+        self.files, self.size, self.skip = list(files), size, broken == "skip"
+        self.options: dict[str, Any] = {"crop": crop, "channels": channels, "max_megapixels": max_megapixels}
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> Tensor:
+        require(-len(self) <= index < len(self), f"picture {index} of {len(self)}", IndexError)
+        for offset in range(len(self)):
+            path = self.files[(index + offset) % len(self)]
+            try:
+                return read_picture(path, self.size, **self.options)
+            except PictureError as error:
+                if not self.skip:
+                    raise
+                warnings.warn(f"skipped {error}", stacklevel=2)
+        raise PictureError(f"none of the {len(self)} files could be read")
 
 
 def _holds_arrays(root: Path) -> bool:
@@ -136,3 +248,38 @@ def _holds_arrays(root: Path) -> bool:
             'separate them, or take the arrays with the data set "arrays"'
         )
     return bool(arrays)
+
+
+def _first_dtype(files: Sequence[Path]) -> torch.dtype:
+    """Return float32 where the first file that can be opened is gray with more than 8 bits, else uint8."""
+    for path in files:
+        with suppress(PictureError):  # met again, and reported, when all are read
+            return torch.float32 if has_more_bits(path) else torch.uint8
+    return torch.uint8
+
+
+def _decode_ahead(
+    files: Sequence[Path], read: Callable[[Path], Tensor], skip: bool, progress: bool
+) -> Iterator[tuple[list[int], NDArray[Any]]]:
+    """Decode with a few threads (Pillow releases the interpreter lock), a few pictures ahead of what is taken."""
+    workers, readable = min(8, os.cpu_count() or 1), 0
+    waiting: deque[Future[Tensor]] = deque()
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+        warnings.simplefilter("ignore")  # of Pillow, in the threads
+        bar = progress_bar(range(len(files)), desc="decoding", unit="img", shown=progress)
+        try:
+            for i in bar:
+                while len(waiting) < 2 * workers and i + len(waiting) < len(files):
+                    waiting.append(pool.submit(read, files[i + len(waiting)]))
+                decoding = waiting.popleft()
+                error = decoding.exception()
+                if error is None:
+                    readable += 1
+                    yield [i], decoding.result()[None].numpy()
+                elif skip and isinstance(error, PictureError):
+                    bar.write(f"skipped {error}")
+                else:
+                    raise error
+        finally:
+            pool.shutdown(cancel_futures=True)
+    require(readable, f"none of the {len(files)} files could be read", PictureError)

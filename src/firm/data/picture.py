@@ -1,36 +1,37 @@
-"""One picture file to one tensor, whatever its format."""
+"""One picture file to one tensor, whatever its format: what is opened, how large it may be, what its values mean."""
 
 from __future__ import annotations
 
 import math
+import struct
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
-
-from firm._util.checks import require
-from firm.data.picture_file import (
-    MAX_MEGAPIXELS,
-    PictureError,
-    check_size,
-    has_alpha,
-    is_deep,
-    is_unsigned,
-    open_picture,
-    picture_errors,
-    square_side,
-    top,
-)
 
 Background = Literal["white", "black"]
 Range = tuple[float, float]
+
+MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
+MAX_SIDE = 65_535  # the most that a JPEG can have
+MAX_PAGES = 1000  # of a TIFF are counted: each one takes longer than the one before
 STRIP = 2**17  # pixels that are converted at a time
+# What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
+# and ICO, ICNS and the like, which hold whole pictures of other sizes.
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
+BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339  # tags of a TIFF; the second is 1 for numbers without a sign
+
+
+class PictureError(ValueError):
+    """A file that cannot be read as a picture; the message names it and says why."""
 
 
 def read_picture(
@@ -41,6 +42,7 @@ def read_picture(
     channels: int = 3,
     max_megapixels: float = MAX_MEGAPIXELS,
     background: Background = "white",
+    dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """Read a picture as a tensor (channels, H, W) in [-1, 1].
 
@@ -60,6 +62,8 @@ def read_picture(
         A larger picture is refused before it is decoded.
     background
         What transparent pixels are laid over.
+    dtype
+        ``torch.uint8`` gives bytes 0..255 instead of floats.
 
     Raises
     ------
@@ -67,23 +71,8 @@ def read_picture(
         If the file is missing, empty, cut short, too large, or no picture.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return decode(Path(path), size, crop, channels, max_megapixels, background=background)
-
-
-def read_array(
-    path: str | Path,
-    size: int | None = None,
-    *,
-    crop: int | None = None,
-    channels: int = 3,
-    max_megapixels: float = MAX_MEGAPIXELS,
-) -> NDArray[np.uint8]:
-    """Read a picture like `read_picture`, as bytes (channels, H, W)."""
-    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
-        pixels: NDArray[np.uint8] = decode(Path(path), size, crop, channels, max_megapixels, torch.uint8).numpy()
-        return pixels
+        return decode(Path(path), size, crop, channels, max_megapixels, dtype, background)
 
 
 def read_with_alpha(
@@ -97,11 +86,10 @@ def read_with_alpha(
     `value_range` is black and white of a gray picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
     """
     path = Path(path)
-    with warnings.catch_warnings(), picture_errors(path):
-        warnings.simplefilter("ignore")
-        picture = _upright(path, max_megapixels, value_range)
+    with _header(path) as picture:
+        picture = _upright(path, picture, max_megapixels, value_range)
         if not has_alpha(picture):
-            return _converted(picture, 3), None
+            return _converted(picture, 3, torch.float32, "white"), None
         colors = torch.empty(3, picture.height, picture.width)
         alpha = torch.empty(picture.height, picture.width, dtype=torch.uint8)
         for rows, strip in _strips(picture):
@@ -112,9 +100,8 @@ def read_with_alpha(
 
 def stored_values(path: Path, max_megapixels: float) -> NDArray[Any] | None:
     """Read the values (H, W) of a gray picture of more than 8 bits as they are stored, in any range; else None."""
-    with warnings.catch_warnings(), picture_errors(path):
-        warnings.simplefilter("ignore")
-        picture, unsigned = _opened(path, max_megapixels)
+    with _header(path) as picture:
+        picture, unsigned = _loaded(path, picture, max_megapixels)
         return _stored(picture, unsigned).astype(np.float64) if is_deep(picture) else None
 
 
@@ -152,48 +139,187 @@ def decode(
             f"channels must be 1 (gray) or 3 (RGB) for pictures, got {channels}; images with other channels are read "
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
-    with picture_errors(path):
-        picture = _upright(path, max_megapixels, value_range)
-        mixed = f"{path}: {picture.mode} pixels have more than 8 bits, those of the first picture of the set have 8"
-        fits = rounded or dtype == torch.float32 or not is_deep(picture)
-        require(fits, mixed + ": separate them, or save all of them as arrays (.npy)", PictureError)
+    deep = dtype == torch.float32
+    with _opened(path) as picture:
+        picture = _upright(path, picture, max_megapixels, value_range)
+        if not (rounded or deep) and is_deep(picture):
+            raise PictureError(
+                f"{path}: {picture.mode} pixels have more than 8 bits, those of the first picture of the set have 8: "
+                "separate them, or save all of them as arrays (.npy)"
+            )
         if size is None:
             return _converted(picture, channels, dtype, background)
-        square = _plain(_square(picture, crop), dtype == torch.float32, background)
+        side = _side(picture, crop)
+        left, first = (picture.width - side) // 2, (picture.height - side) // 2
+        square = _plain(picture.crop((left, first, left + side, first + side)), deep, background)
         square = square.resize((size, size), Image.Resampling.BILINEAR)
-        return _values(square, channels, dtype == torch.float32).expand(channels, -1, -1).contiguous()
+        return _values(square, channels, deep).expand(channels, -1, -1).contiguous()
 
 
-def _upright(path: Path, max_megapixels: float, value_range: Range | None = None) -> Image.Image:
+# What the header of a file says
+
+
+def open_picture(file: IO[bytes]) -> Image.Image:
+    """Open a picture as ``Image.open`` does, which has a limit of its own that only a global variable can change."""
+    Image.init()
+    added = [name for name, (factory, _) in Image.OPEN.items() if not factory.__module__.startswith("PIL.")]
+    start = file.read(16)
+    for name in (*FORMATS, *added):  # `added` by the user, such as HEIF
+        factory, accept = Image.OPEN.get(name, (None, None))
+        if factory is None:
+            continue
+        with suppress(SyntaxError, IndexError, TypeError, struct.error):  # not this format, after all
+            if accept is None or accept(start) is True:  # else False, or a text: why it cannot
+                file.seek(0)
+                return factory(file, "")
+    raise UnidentifiedImageError
+
+
+def check_size(path: Path, width: int, height: int, max_megapixels: float) -> None:
+    """Refuse a picture that is too large by its header; the message says how to allow it."""
+    if max(width, height) > MAX_SIDE:
+        raise PictureError(f"{path}: {width}x{height} pixels; a side may have at most {MAX_SIDE:,}")
+    if not width * height <= max_megapixels * 1e6:
+        raise PictureError(
+            f"{path}: {width}x{height} pixels are {width * height / 1e6:,.1f} megapixels, more than the limit of "
+            f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
+        )
+
+
+def is_deep(picture: Image.Image) -> bool:
+    """Tell whether a picture is gray with more than 8 bits."""
+    return picture.mode.startswith("I") or picture.mode == "F"
+
+
+def has_alpha(picture: Image.Image) -> bool:
+    """Tell whether a picture says how opaque its pixels are: by a channel, or by a color that is transparent."""
+    if picture.mode in ("LA", "La", "PA", "RGBA", "RGBa"):
+        return True
+    return picture.mode in ("L", "RGB", "P") and "transparency" in picture.info
+
+
+def top(mode: str) -> float:
+    """Return the value of white in gray pictures of more than 8 bits: 1 for floats, else 65535."""
+    return 1.0 if mode == "F" else 65535.0
+
+
+def has_more_bits(path: Path) -> bool:
+    """Tell whether a file holds a gray picture of more than 8 bits."""
+    with _header(path) as picture:
+        return is_deep(picture)
+
+
+def whole_numbers(path: Path) -> tuple[int, bool]:
+    """Return the bits of the whole numbers of a gray picture, 0 for others, and whether 65535 must be white."""
+    with _header(path) as picture:
+        if not picture.mode.startswith("I"):
+            return 0, True
+        if picture.mode == "I" and isinstance(picture, TiffImageFile):
+            return int(picture.tag_v2.get(BITS_PER_SAMPLE, (32,))[0]), False
+        return 16, True
+
+
+def frames(path: Path) -> tuple[int, str]:
+    """Count the pictures of a file, and say what they are called.
+
+    The pages of a TIFF are counted to `MAX_PAGES` ("pages or more"). The pictures in the JPEG of a camera are previews
+    of the first, so they are one.
+    """
+    count = 1
+    with _header(path) as picture:
+        if not isinstance(picture, TiffImageFile):
+            with suppress(Exception):  # broken beyond the first frame, which is all that is read
+                count = 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1))
+            return count, "frames"
+        with suppress(Exception):  # the end, or broken beyond the first page, which is all that is read
+            for count in range(1, MAX_PAGES):
+                picture.seek(count)
+            return MAX_PAGES, "pages or more"
+        return count, "pages"
+
+
+def side_of(path: Path, crop: int | None = None) -> int:
+    """Return the side of the square that is cut out of a picture before it is resized; only its header is read."""
+    with _header(path) as picture:
+        return _side(picture, crop)
+
+
+def _side(picture: Image.Image, crop: int | None) -> int:
+    """Return the side of the center crop: `crop`, or the shorter side of the picture where that is less."""
+    return min(picture.size) if crop is None else min(crop, *picture.size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open a file, of which the header is read, and turn whatever goes wrong within into an error that names it."""
+    if not path.is_file():
+        raise PictureError(f"{path}: no such file{'' if path.exists() else ' or folder'}")
+    if not path.stat().st_size:
+        raise PictureError(f"{path}: the file is empty")
+    try:
+        with open(path, "rb") as file:
+            yield open_picture(file)
+    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... on broken data
+        if isinstance(error, PictureError):
+            raise
+        reason = f"damaged or cut short ({type(error).__name__}: {error})"
+        if isinstance(error, UnidentifiedImageError):
+            reason = "no picture in a format that Pillow reads, or cut short at its start"
+        elif isinstance(error, MemoryError):
+            reason = "not enough memory to read it"
+        raise PictureError(f"{path}: {reason}") from error
+
+
+@contextmanager
+def _header(path: Path) -> Iterator[Image.Image]:
+    """Open a file without Pillow's warnings; not for threads, which share their filters."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with _opened(path) as picture:
+            yield picture
+
+
+# Pixels
+
+
+def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Image.Image, bool]:
+    """Return the first frame, upright; and whether it holds 32-bit whole numbers without a sign.
+
+    Pillow reads these from a TIFF as if they had one.
+    """
+    check_size(path, picture.width, picture.height, max_megapixels)
+    picture.load()
+    tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
+    return ImageOps.exif_transpose(picture), tags.get(SAMPLE_FORMAT, (1,))[0] == 1
+
+
+def _upright(path: Path, picture: Image.Image, max_megapixels: float, value_range: Range | None) -> Image.Image:
     """Decode the first frame, upright, if its header does not say that it is too large.
 
-    Gray of more than 8 bits must be in its range; with a `value_range` it becomes floats, black 0 and white 1.
+    Gray of more than 8 bits must be in its range, and NaN is refused; with a `value_range` it becomes floats, black 0
+    and white 1.
     """
-    picture, unsigned = _opened(path, max_megapixels)
+    picture, unsigned = _loaded(path, picture, max_megapixels)
     if not is_deep(picture):
         return picture
-    _check_range(path, picture, unsigned, value_range)
-    return picture if value_range is None else _scaled(picture, unsigned, value_range)
-
-
-def _opened(path: Path, max_megapixels: float) -> tuple[Image.Image, bool]:
-    """Return the first frame, upright; and whether its whole numbers of 32 bits have no sign."""
-    with open(path, "rb") as file:
-        picture = open_picture(file)
-        check_size(path, picture.width, picture.height, max_megapixels)
-        picture.load()
-        return ImageOps.exif_transpose(picture), is_unsigned(picture)
-
-
-def _converted(
-    picture: Image.Image, channels: int, dtype: torch.dtype = torch.float32, background: Background = "white"
-) -> Tensor:
-    """Convert a decoded picture, transparency over the background: bytes, or floats in [-1, 1], (channels, H, W)."""
-    pixels = torch.empty(channels, picture.height, picture.width, dtype=dtype)
-    deep = dtype == torch.float32
+    ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for _, strip in _strips(picture))]
+    low, high = float(np.min([low for low, _ in ends])), float(np.max([high for _, high in ends]))
+    black, white = value_range or (0.0, top(picture.mode))
+    if not (low >= black and high <= white):
+        hint = ": say what is black and white, --value-range low,high (firm restore), or save it as an array (.npy)"
+        found = f"{path}: {picture.mode} pixels from {low:.10g} to {high:.10g}; expected {black:.10g} to {white:.10g}"
+        raise PictureError(found + (hint if math.isfinite(low + high) else ""))
+    if value_range is None:
+        return picture
+    scaled = np.empty((picture.height, picture.width), np.float32)
     for rows, strip in _strips(picture):
-        pixels[:, rows] = _values(_plain(strip, deep, background), channels, deep)
-    return pixels
+        scaled[rows] = (_stored(strip, unsigned).astype(np.float64) - black) / (white - black)
+    return Image.fromarray(scaled)
+
+
+def _stored(picture: Image.Image, unsigned: bool) -> NDArray[Any]:
+    values = np.asarray(picture)
+    return values.view(np.uint32) if unsigned else values
 
 
 def _strips(picture: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
@@ -204,32 +330,13 @@ def _strips(picture: Image.Image) -> Iterator[tuple[slice, Image.Image]]:
         yield slice(first, last), picture.crop((0, first, picture.width, last))
 
 
-def _stored(picture: Image.Image, unsigned: bool) -> NDArray[Any]:
-    values = np.asarray(picture)
-    return values.view(np.uint32) if unsigned else values
-
-
-def _check_range(path: Path, picture: Image.Image, unsigned: bool, value_range: Range | None) -> None:
-    """Refuse values outside of black and white; NaN is refused too."""
-    ends = [(values.min(), values.max()) for values in (_stored(strip, unsigned) for _, strip in _strips(picture))]
-    low, high = float(np.min([low for low, _ in ends])), float(np.max([high for _, high in ends]))
-    least, most = value_range or (0.0, top(picture.mode))
-    hint = ": say what is black and white, --value-range low,high (firm restore), or save it as an array (.npy)"
-    require(
-        low >= least and high <= most,
-        f"{path}: {picture.mode} pixels from {low:.10g} to {high:.10g}; expected {least:.10g} to {most:.10g}"
-        + (hint if math.isfinite(low + high) else ""),
-        PictureError,
-    )
-
-
-def _scaled(picture: Image.Image, unsigned: bool, value_range: Range) -> Image.Image:
-    """Return floats, with black and white of `value_range` as 0 and 1."""
-    low, high = value_range
-    scaled = np.empty((picture.height, picture.width), np.float32)
+def _converted(picture: Image.Image, channels: int, dtype: torch.dtype, background: Background) -> Tensor:
+    """Convert a decoded picture, transparency over the background: bytes, or floats in [-1, 1], (channels, H, W)."""
+    pixels = torch.empty(channels, picture.height, picture.width, dtype=dtype)
+    deep = dtype == torch.float32
     for rows, strip in _strips(picture):
-        scaled[rows] = (_stored(strip, unsigned).astype(np.float64) - low) / (high - low)
-    return Image.fromarray(scaled)
+        pixels[:, rows] = _values(_plain(strip, deep, background), channels, deep)
+    return pixels
 
 
 def _plain(picture: Image.Image, deep: bool, background: Background) -> Image.Image:
@@ -253,9 +360,3 @@ def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
     pixels = torch.from_numpy(np.array(picture.convert("L" if channels == 1 else "RGB"), dtype=np.uint8))
     pixels = pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
     return to_tensor(pixels) if deep else pixels
-
-
-def _square(picture: Image.Image, crop: int | None) -> Image.Image:
-    side = square_side(picture, crop)
-    left, first = (picture.width - side) // 2, (picture.height - side) // 2
-    return picture.crop((left, first, left + side, first + side))

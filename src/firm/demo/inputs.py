@@ -7,8 +7,7 @@ from typing import Any
 
 from PIL import Image
 
-from firm.data.picture import read_picture
-from firm.data.picture_file import PictureError
+from firm.data.picture import PictureError, read_picture
 from firm.demo.previews import CANVAS, GRAY_LEVELS, save_canvas
 from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, for_visitors
 from firm.demo.restorer import model_label

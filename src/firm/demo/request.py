@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import torch
 from PIL import Image
 
 from firm._util.checks import require
 from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import read_array
-from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
+from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
 from firm.demo.previews import GRAY_LEVELS
 from firm.demo.security import Upload
 from firm.restoration import Problem, ProblemError
@@ -141,12 +141,13 @@ class Request:
         """
         if self.task != "inpainting":
             return None
-        pixels = read_array(self.picture, max_megapixels=limits.megapixels)
+        pixels = read_picture(self.picture, max_megapixels=limits.megapixels, dtype=torch.uint8).numpy()
         if self.mask is None:
             missing = (pixels == (0 if self.color == "black" else 255)).all(0)
             nothing = f"no pixel of the picture is {self.color}: nothing is missing"
         else:
-            painted = Image.fromarray(read_array(self.mask, channels=1, max_megapixels=limits.megapixels)[0])
+            mask = read_picture(self.mask, channels=1, max_megapixels=limits.megapixels, dtype=torch.uint8)
+            painted = Image.fromarray(mask[0].numpy())
             missing = np.asarray(painted.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.NEAREST)) > 127
             nothing = "nothing is painted: paint over what is missing"
         require(missing.any(), nothing, RequestError)

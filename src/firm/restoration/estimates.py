@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture_file import open_picture
+from firm.data.picture import open_picture
 
 # Noise
 

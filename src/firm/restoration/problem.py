@@ -17,8 +17,7 @@ from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.seeds import generator_for
 from firm.data.array_file import is_array_file
-from firm.data.picture import Range
-from firm.data.picture_file import MAX_MEGAPIXELS
+from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal

@@ -14,8 +14,17 @@ from firm._util.checks import require
 from firm.data.array_file import SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
-from firm.data.picture import Range, read_picture, read_with_alpha, stored_values
-from firm.data.picture_file import MAX_MEGAPIXELS, check_size, frames, has_more_bits, whole_numbers
+from firm.data.picture import (
+    MAX_MEGAPIXELS,
+    Range,
+    check_size,
+    frames,
+    has_more_bits,
+    read_picture,
+    read_with_alpha,
+    stored_values,
+    whole_numbers,
+)
 from firm.data.sets import EXTENSIONS
 
 MISSING = "white means missing (brightness 128 to 255 of 255)"

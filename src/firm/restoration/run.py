@@ -28,7 +28,7 @@ from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
-from firm.data.picture_file import PictureError
+from firm.data.picture import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale, differences, unscaled, widened

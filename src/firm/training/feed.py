@@ -13,10 +13,9 @@ from firm._util.seeds import generator_for
 from firm.data.array_file import ArrayError
 from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
-from firm.data.images import Images, to_float
+from firm.data.images import Images, Prefetcher, to_float
 from firm.data.load import load_images
-from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
-from firm.data.prefetch import Prefetcher
+from firm.data.picture import MAX_MEGAPIXELS, PictureError
 from firm.data.sets import Split
 from firm.operators.checks import LARGEST
 from firm.tasks import Rows

@@ -22,7 +22,7 @@ from firm._util.distributed import Ranks, average, joined, largest
 from firm._util.locks import locked
 from firm._util.machine import peak_megabytes
 from firm.data.images import Images
-from firm.data.picture_file import MAX_MEGAPIXELS
+from firm.data.picture import MAX_MEGAPIXELS
 from firm.training.config import TrainConfig
 from firm.training.estimate import compile_beforehand
 from firm.training.feed import load_sets
