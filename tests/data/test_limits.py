@@ -14,8 +14,7 @@ import pytest
 import torch
 from PIL import Image, ImageFile
 
-from firm.data import ArrayError, PictureError, read_image, read_picture, resident
-from firm.data import Pictures
+from firm.data import ArrayError, PictureError, Pictures, read_image, read_picture, resident
 
 
 def gif(path, width, height, frames=3):
@@ -49,17 +48,14 @@ def undecoded(monkeypatch):
 
 @pytest.mark.parametrize(("make", "name"), [(gif, "bomb.gif"), (png, "bomb.png")])
 def test_a_bomb_is_refused_from_its_header(make, name, tmp_path, undecoded):
-    start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # also Pillow's own, which the user may have made errors
         for side in (8001, 13000, 30000):  # below, between and above Pillow's two limits
             with pytest.raises(PictureError, match=rf"{name}: {side}x{side} .* megapixels.*--max-megapixels"):
                 read_picture(make(tmp_path / name, side, side))
-    assert time.perf_counter() - start < 30
-    with pytest.raises(PictureError, match="megapixels"):
-        resident([tmp_path / name], 16, progress=False)
-    with pytest.raises(PictureError, match="megapixels"):
-        Pictures([tmp_path / name], 16)[0]
+    for read in (lambda: resident([tmp_path / name], 16, progress=False), lambda: Pictures([tmp_path / name], 16)[0]):
+        with pytest.raises(PictureError, match="megapixels"):
+            read()
 
 
 def test_extreme_shapes_are_refused(tmp_path, undecoded):
@@ -72,10 +68,9 @@ def test_the_limit_is_a_choice(tmp_path):
     Image.new("RGB", (300, 200)).save(tmp_path / "a.png")
     assert read_picture(tmp_path / "a.png", max_megapixels=0.06).shape == (3, 200, 300)
     for limit in (0.0599, 0, float("nan")):
-        with pytest.raises(PictureError, match=r"0\.1 megapixels, more than the limit"):
-            read_picture(tmp_path / "a.png", max_megapixels=limit)
-        with pytest.raises(PictureError, match="megapixels"):
-            read_image(tmp_path / "a.png", max_megapixels=limit)
+        for read in (read_picture, read_image):
+            with pytest.raises(PictureError, match=r"0\.1 megapixels, more than the limit"):
+                read(tmp_path / "a.png", max_megapixels=limit)
 
 
 def test_pillows_own_limit_is_neither_used_nor_changed(tmp_path, monkeypatch):
@@ -172,11 +167,9 @@ def test_arrays_are_refused_from_their_header(tmp_path, monkeypatch):
         file.truncate(file.tell() + 12 * side * side)  # a hole: nothing on the disk
     torch.save(torch.zeros(1).expand(3, side, side), tmp_path / "a.pt")
     monkeypatch.setattr(np.lib.npyio.NpzFile, "__getitem__", lambda *a: pytest.fail("the array was read"))
-    start = time.perf_counter()
     for name in ("a.npz", "a.h5", "a.npy", "a.pt", "blocks.h5"):
         with pytest.raises(ArrayError, match=rf"{name}: .*(larger than 64 megapixels|are more than there are)"):
             read_image(tmp_path / name)
-    assert time.perf_counter() - start < 30
 
 
 def test_many_channels_and_compressed_tensors_count_too(tmp_path):

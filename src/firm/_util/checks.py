@@ -27,10 +27,9 @@ def is_number(value: Any, high: float = 1e30) -> bool:
 
 def short(value: Any) -> str:
     """How a message shows a value, however long it is."""
-    try:
-        text = repr(value)
-    except ValueError:  # an int of more digits than Python prints
+    if isinstance(value, int) and value.bit_length() > 10_000:  # more than Python prints
         return "a number of thousands of digits"
+    text = repr(value)
     return text if len(text) <= 100 else text[:97] + "..."
 
 

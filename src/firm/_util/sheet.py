@@ -32,13 +32,17 @@ def sheet(rows: Sequence[Sequence[Panel]]) -> Image.Image:
     pixels than their neighbors (a measurement for super-resolution) to the size of these. Of images with other than
     one or three channels the first is shown; a standard deviation is drawn in colors, with a scale.
     """
-    pictures = [[_picture(panel, _size(rows), _factors(rows)) for _, panel in row] for row in rows]
-    columns = max(len(row) for row in rows)
-    widths = [
-        max(_width(row[j][0], pictures[i][j]) for i, row in enumerate(rows) if j < len(row)) for j in range(columns)
-    ]
+    shapes = [panel.shape[-2:] for row in rows for _, panel in row]
+    H, W = max(h for h, _ in shapes), max(w for _, w in shapes)
+    enlarged = max(1, -(-LEAST // W))
+    shrunk = max(1, int(np.ceil(np.sqrt(len(shapes) * H * W * enlarged**2 / MOST))))
+    pictures = [[_picture(panel, (H, W), enlarged, shrunk) for _, panel in row] for row in rows]
+    widths = [0] * max(len(row) for row in rows)
+    for row, drawn in zip(rows, pictures, strict=True):
+        for j, ((title, _), picture) in enumerate(zip(row, drawn, strict=True)):
+            widths[j] = max(widths[j], picture.width, int(np.ceil(_font().getlength(title))))
     height = max(picture.height for row in pictures for picture in row) + TEXT + 2 * GAP
-    out = Image.new("RGB", (sum(widths) + GAP * (columns + 1), height * len(rows) + GAP), "white")
+    out = Image.new("RGB", (sum(widths) + GAP * (len(widths) + 1), height * len(rows) + GAP), "white")
     draw = ImageDraw.Draw(out)
     for i, row in enumerate(rows):
         left = GAP
@@ -49,22 +53,8 @@ def sheet(rows: Sequence[Sequence[Panel]]) -> Image.Image:
     return out
 
 
-def _size(rows: Sequence[Sequence[Panel]]) -> tuple[int, int]:
-    """Return height and width of the largest panel."""
-    shapes = [panel.shape[-2:] for row in rows for _, panel in row]
-    return max(s[0] for s in shapes), max(s[1] for s in shapes)
-
-
-def _factors(rows: Sequence[Sequence[Panel]]) -> tuple[int, int]:
-    """Return by how much to enlarge, and then to shrink, the panels."""
-    H, W = _size(rows)
-    enlarged = max(1, -(-LEAST // W))
-    total = sum(len(row) for row in rows) * H * W * enlarged**2
-    return enlarged, max(1, int(np.ceil(np.sqrt(total / MOST))))
-
-
-def _picture(panel: Tensor, size: tuple[int, int], factors: tuple[int, int]) -> Image.Image:
-    """Draw one panel, in color."""
+def _picture(panel: Tensor, size: tuple[int, int], enlarged: int, shrunk: int) -> Image.Image:
+    """Draw one panel, in color; smaller ones than `size`, (H, W), are enlarged further, by a whole factor."""
     panel = panel.detach().cpu().float()
     spread = panel.ndim == 2
     top = max(float(panel.max()), 1e-9) if spread else 1.0
@@ -75,7 +65,6 @@ def _picture(panel: Tensor, size: tuple[int, int], factors: tuple[int, int]) -> 
         bytes_ = ((shown.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
         pixels = bytes_.expand(3, -1, -1).permute(1, 2, 0).numpy()
     h, w = panel.shape[-2:]
-    enlarged, shrunk = factors
     up = enlarged * max(1, min(size[0] // h, size[1] // w))
     picture: Image.Image = Image.fromarray(np.ascontiguousarray(pixels))
     picture = picture.resize((w * up, h * up), Image.Resampling.NEAREST) if up > 1 else picture
@@ -97,10 +86,6 @@ def _with_scale(picture: Image.Image, top: float) -> Image.Image:
     draw.text((left, 0), high, fill="black", font=_font())
     draw.text((left, picture.height - TEXT), low, fill="black", font=_font())
     return out
-
-
-def _width(title: str, picture: Image.Image) -> int:
-    return max(picture.width, int(np.ceil(_font().getlength(title))))
 
 
 @cache

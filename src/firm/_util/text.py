@@ -47,15 +47,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 def noise_level(text: str, option: str = "--sigma") -> float:
     """Return a noise level for pixels in [-1, 1]: ``0.2`` as it is, or in gray levels of 255, ``25/255``."""
-    found = re.fullmatch(r"([^/]+)(/\s*255(?:\.0*)?)?", text.strip())
-    try:
-        number = float(found[1] if found else "")
-    except ValueError:
-        raise ValueError(
-            f"{option} takes a noise level for pixels in [-1, 1], such as 0.2, or in gray levels, such as 25/255; "
-            f"got {text!r}"
-        ) from None
-    return 2 * number / 255 if found and found[2] else number
+    found = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(/\s*255(?:\.0*)?)?", text.strip().lower())
+    if not found:
+        wanted = "a noise level for pixels in [-1, 1], such as 0.2, or in gray levels, such as 25/255"
+        raise ValueError(f"{option} takes {wanted}; got {text!r}")
+    return 2 * float(found[1]) / 255 if found[2] else float(found[1])
 
 
 def image_size(text: str, option: str = "--size") -> tuple[int, int]:
