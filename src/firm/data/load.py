@@ -167,7 +167,6 @@ def resident(
     tuple[Tensor, list[Path]]
         The images, and the files that they are from: without those that were skipped.
     """
-    require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
     about: dict[str, Any] = {
         "files": [[str(Path(f).resolve()), *fingerprint(Path(f))] for f in files],
         "size": size, "crop": crop, "channels": channels, "broken": broken,
