@@ -4,12 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
+from firm.networks.blocks import NormSwish
 from helpers import rand, recordable
 
 import firm
 from firm.acceleration._fast import has_fused
 from firm.acceleration.graphs import KINDS
-from firm.networks.blocks import NormSwish
 from firm.networks.res_unet import Level, ResUNet
 
 pytestmark = pytest.mark.cuda

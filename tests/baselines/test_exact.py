@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from firm.baselines._diffpir import _noise_levels
 from helpers import dense, dense_solve, relative_error
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
-from firm.baselines._diffpir import _noise_levels
 from firm.networks import denoise
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 from flow_helpers import Gaussian, small_network

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from firm.baselines._diffpir import _noise_levels
 from torch.nn import functional as F
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
-from firm.baselines._diffpir import _noise_levels
 from firm.operators import Blur, Mask, Subsample, from_functions, gaussian_kernel
 from flow_helpers import seeds, small_network
 

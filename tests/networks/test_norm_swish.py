@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from firm.networks.blocks import NormSwish, fused_norm_swish
 from helpers import interpreted
 from torch.nn import functional as F
 
 from firm.acceleration._fast import has_fused
-from firm.networks.blocks import NormSwish, fused_norm_swish
 
 SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
 
