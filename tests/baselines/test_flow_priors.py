@@ -5,24 +5,14 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from firm.baselines import flow_priors
-from firm.operators import Blur, Fourier, Identity, Mask, Subsample, gaussian_kernel
-from flow_helpers import Gaussian, Tiny, seeds, small_network
+from firm.operators import Identity
+from flow_helpers import Gaussian, Tiny, operator_on, seeds, small_network
 
 SIDE = 4
 
 
 def images(batch=1, seed=0):
     return torch.randn(batch, 1, SIDE, SIDE, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def operators():
-    mask = (torch.rand(SIDE, SIDE, generator=torch.Generator().manual_seed(2)) < 0.6).double()
-    return {
-        "mask": Mask(mask),
-        "blur": Blur(gaussian_kernel(3, 0.6).double()),
-        "subsample": Subsample(2),
-        "fourier": Fourier(mask),
-    }
 
 
 def transcribed(net, op, y, steps, done, updates, lr, weight, generator):
@@ -59,11 +49,12 @@ def transcribed(net, op, y, steps, done, updates, lr, weight, generator):
 
 @pytest.mark.parametrize("updates", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "network"), [*((name, Tiny) for name in operators()), ("mask", lambda: small_network(side=SIDE))]
+    ("name", "network"),
+    [*((name, Tiny) for name in ("mask", "blur", "subsample", "fourier")), ("mask", lambda: small_network(side=SIDE))],
 )
 def test_the_steps_are_the_formulas(name, network, updates):
     """At the first time, and at one after it."""
-    net, op, seen = network(), operators()[name], []
+    net, op, seen = network(), operator_on(name, SIDE), []
     y = op.A(images(1, 5))
     settings = dict(updates=updates, lr=0.05, weight=3.0)
     flow_priors(net, op, y, 0.1, steps=2, **settings, generator=seeds(7), callback=lambda *row: seen.append(row))
@@ -85,7 +76,7 @@ def test_the_trace_matters_in_these_tests():
 
 def test_the_state_follows_the_measurements():
     """A strong weight and many steps: the result fits what was measured."""
-    op = operators()["mask"]
+    op = operator_on("mask", SIDE)
     x_1 = 0.3 + 0.2**0.5 * images(2, 5)
     y = op.A(x_1)
     x = flow_priors(Gaussian(), op, y, 0.0, steps=100, lr=0.05, weight=1e4, generator=seeds(0, 1))
