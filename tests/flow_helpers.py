@@ -66,7 +66,7 @@ def network_for(name, channels, dtype=torch.float64, place="cpu"):
 def operator_on(name, side=8, channels=1):
     """An operator in float64 on images of this size; "matrix" has no closed form."""
     g = torch.Generator().manual_seed(2)
-    mask = (torch.rand(side, side, generator=g) < 0.5).double()
+    mask, shape = (torch.rand(side, side, generator=g) < 0.5).double(), (channels, side, side)
     M = torch.randn(40, channels * side**2, dtype=torch.float64, generator=g) / 10
     return {
         "identity": lambda: Identity(),
@@ -75,7 +75,5 @@ def operator_on(name, side=8, channels=1):
         "blur": lambda: Blur(gaussian_kernel(3 if side < 8 else 5, 0.6).double()),
         "subsample": lambda: Subsample(2),
         "fourier": lambda: Fourier(mask),
-        "matrix": lambda: from_functions(
-            lambda x: x.flatten(1) @ M.T, lambda y: (y @ M).reshape(-1, channels, side, side)
-        ),
+        "matrix": lambda: from_functions(lambda x: x.flatten(1) @ M.T, lambda y: (y @ M).reshape(-1, *shape)),
     }[name]()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Watch, images_and_levels, relative_error, save_pictures, stirred
+from helpers import Watch, images_and_levels, relative_error, stirred
 from torch import nn
 from torch.nn import functional as F
 
@@ -27,43 +27,10 @@ from firm.training.trainer import Trainer, prepare
 RANK = Ranks(0, 1, torch.device("cpu"))
 SMALL = dict(channels=3, side=8, ch=8, mult=(1, 2), blocks=1, attention=(4,), groups=4)
 SETTINGS = dict(channels=3, side=16, ch=8, mult=[1, 2], blocks=1, attention=[], groups=4, unshuffle=2)
-TINY = """
-objective: denoiser
-mixture: [{name: denoising, sigma: [0.0, 0.25]}]
-dataset: folder
-size: 16
-batch_size: 8
-epochs: 4
-steps_per_epoch: 10
-warm_start_epochs: 0
-ema_from_epoch: 1
-ema_decay: 0.95
-lr: 1e-2
-lr_end: 1e-5
-val_images: 8
-bf16: false
-compile: false
-validate_every: 0
-log_every: 5
-seed: 7
-"""
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (20, 20))
-
-
-@pytest.fixture
-def make(tmp_path, pictures):
-    """A tiny configuration with changes."""
-    path = tmp_path / "tiny.yaml"
-    path.write_text(TINY + f"data: {pictures}\n")
-
-    def build(*overrides, out="run"):
-        return load_config(path, [f"out={tmp_path / out}", *overrides])
-
-    return build
+TRAINING = [
+    "objective=denoiser", "mixture=[{name: denoising, sigma: [0.0, 0.25]}]", "ema_decay=0.95", "lr=1e-2",
+    "compile=false",
+]  # fmt: skip
 
 
 def network(**changes):

@@ -15,7 +15,7 @@ TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
         (lambda: UNet.preset("celeba"), 34_474_531, 14),  # counted in the priors' code, notes/protocol.md 3.2
         (lambda: UNet.preset("afhq"), 59_918_883, 27),
         (lambda: UNet.preset("afhq-deblurring"), 239_412_291, 27),
-        (lambda: UNet(ch=64, mult=(1, 2, 4), blocks=2, attention=(16,), unshuffle=2), 15_742_220, 1),
+        (lambda: UNet(ch=64, mult=(1, 2, 4), blocks=2, attention=(16,), unshuffle=2), 15_742_220, 6),
         (DRUNet, 32_640_960, 0),
     ],
 )

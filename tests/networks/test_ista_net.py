@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Watch, save_pictures
+from helpers import Watch
 from torch.nn import functional as F
 
 import firm
@@ -25,24 +25,9 @@ from firm.training.unrolled import Unrolled
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "ista-net.yaml"
-TINY = """
-objective: unrolled
-dataset: folder
-size: 16
-network: {phases: 2, features: 16}
-batch_size: 8
-epochs: 4
-steps_per_epoch: 10
-warm_start_epochs: 0
-ema_from_epoch: 1
-ema_decay: 0.8
-lr: 5e-3
-lr_end: 1e-5
-val_images: 4
-bf16: false
-validate_every: 0
-log_every: 5
-"""
+TRAINING = [
+    "objective=unrolled", "task=deblurring", "network={phases: 2, features: 16}", "ema_decay=0.8", "lr=5e-3",
+]  # fmt: skip
 
 
 def flipped_sum(y):
@@ -211,22 +196,6 @@ def test_the_proximal_steps_compile_into_one_graph():
     assert counter.frame_count == 1  # the phases share it
     sum(v.sum() for v in net(op, y, symmetry=True)).backward()
     assert all(p.grad is not None for p in net.parameters())
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (16, 16))
-
-
-@pytest.fixture
-def make(tmp_path, pictures):
-    """Build a tiny configuration with changes."""
-    (tmp_path / "tiny.yaml").write_text(TINY + f"data: {pictures}\n")
-
-    def build(*overrides, out="run"):
-        return load_config(tmp_path / "tiny.yaml", [f"out={tmp_path / out}", "task=deblurring", *overrides])
-
-    return build
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
