@@ -139,14 +139,3 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     assert errors[2000, 1.0] < 0.06
     assert errors[2000, 1.0] < 0.35 * errors[300, 1.0]
     assert errors[300, 0.4] > 1.5 * errors[300, 1.0]  # less fresh noise forgets more slowly
-
-
-def test_diffpir_without_fresh_noise_does_not_reach_the_minimum(no_noise):
-    """With zeta = 0 the noise of the state is never forgotten: more steps do not change the result."""
-    op, m, c, sigma = operator_on("identity", SIDE), 0.2, 0.01, 0.1
-    y = m + c**0.5 * images(1, 3)
-    few, many = (diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=2.0, zeta=0.0) for N in (300, 900))
-    a = float(_noise_levels(2)[-1])
-    expected, _ = minimum(op, y, 2.0 * sigma**2 / (c + (1 - a) / a), m)
-    assert relative_error(few - m, many - m) < 0.02
-    assert relative_error(many - m, expected - m) > 0.5

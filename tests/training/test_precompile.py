@@ -5,7 +5,7 @@ import torch
 
 import firm
 from firm._util.distributed import Ranks
-from firm.acceleration.compiled import _Input, _Signature, compile_blocks, compile_signature, signatures
+from firm.acceleration.compiled import _Input, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
 from firm.training.estimate import compile_beforehand, precompile
 from firm.training.feed import load_sets
@@ -20,7 +20,7 @@ NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, u
 def called(module, inputs):
     kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
     given = (None if v is None else _Input(tuple(v.shape), v.stride(), v.dtype, v.requires_grad) for v in inputs)
-    return _Signature(kind, tuple(given))
+    return kind, tuple(given)
 
 
 @pytest.mark.parametrize("bf16", ["false", "true"])

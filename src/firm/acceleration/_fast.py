@@ -165,9 +165,8 @@ class _FastFirm(Firm):
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """Run Algorithm 3 as `Firm.posterior_mean` does, as one graph where the operator allows it."""
-        if x_t.device.type != graphs.DEVICE or callback is not None or not recorded(x_t.device):
-            return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback)
-        kind = structure(op)
+        records = x_t.device.type == graphs.DEVICE and callback is None and recorded(x_t.device)
+        kind = structure(op) if records else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback)

@@ -38,11 +38,8 @@ class _Input(NamedTuple):
     gradient: bool  # whether training needs its gradient
 
 
-class _Signature(NamedTuple):
-    """What a compiled block depends on: its kind, and its inputs; None stands for one that is not given."""
-
-    kind: str
-    inputs: tuple[_Input | None, ...]
+# What a compiled block depends on: its kind, and its inputs; None stands for one that is not given.
+_Signature = tuple[str, tuple[_Input | None, ...]]
 
 
 def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[_Signature, nn.Module]:
@@ -66,7 +63,7 @@ def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[_
                 for i, v in enumerate(given)
             )  # fmt: skip
             kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
-            found.setdefault(_Signature(kind, kinds), module)
+            found.setdefault((kind, kinds), module)
 
     hooks = [m.register_forward_pre_hook(note) for m in net.modules() if getattr(m, "compiled_alone", False)]
     with torch.no_grad(), torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=bf16):
@@ -82,7 +79,7 @@ def compile_signature(signature: _Signature, module: nn.Module, bf16: bool) -> N
     inputs = [
         None if i is None
         else torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=device).zero_().requires_grad_(i.gradient)
-        for i in signature.inputs
+        for i in signature[1]
     ]  # fmt: skip
     with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         out = module(*inputs)
