@@ -5,6 +5,7 @@ from torch import nn
 
 from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
 from firm.networks import GradientStep, PriorUNet
+from firm.operators import Blur, Fourier, Identity, Mask, Subsample, from_functions, gaussian_kernel
 
 METHODS = {
     "pnp_flow": (pnp_flow, dict(steps=3, averages=2)),
@@ -60,3 +61,19 @@ def network_for(name, channels, dtype=torch.float64, place="cpu"):
     """A small network of the kind that the method takes."""
     net = small_network(GradientStep if name == "pnp_gs" else PriorUNet, channels).to(place, dtype)
     return as_denoiser(net) if name in ("pnp_hqs", "diffpir") else net
+
+
+def operator_on(name, side=8, channels=1):
+    """An operator in float64 on images of this size; "matrix" has no closed form."""
+    g = torch.Generator().manual_seed(2)
+    mask, shape = (torch.rand(side, side, generator=g) < 0.5).double(), (channels, side, side)
+    M = torch.randn(40, channels * side**2, dtype=torch.float64, generator=g) / 10
+    return {
+        "identity": lambda: Identity(),
+        "mask": lambda: Mask(mask),
+        "masks": lambda: Mask(torch.stack([mask, 1 - mask, mask.T])[:, None]),  # one for each image
+        "blur": lambda: Blur(gaussian_kernel(3 if side < 8 else 5, 0.6).double()),
+        "subsample": lambda: Subsample(2),
+        "fourier": lambda: Fourier(mask),
+        "matrix": lambda: from_functions(lambda x: x.flatten(1) @ M.T, lambda y: (y @ M).reshape(-1, *shape)),
+    }[name]()

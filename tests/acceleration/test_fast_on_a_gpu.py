@@ -7,10 +7,10 @@ import torch
 from helpers import rand, recordable
 
 import firm
-from firm.acceleration._fast import has_fused
+from firm.acceleration._fast import _has_fused
 from firm.acceleration.graphs import KINDS
-from firm.networks.blocks import NormSwish
 from firm.networks.res_unet import Level, ResUNet
+from firm.networks.unet import NormSwish
 
 pytestmark = pytest.mark.cuda
 DEVICE = "cuda"
@@ -80,7 +80,7 @@ def test_a_recording_serves_all_operators_of_one_structure(model, exact, key):
 
 def test_what_stands_between_convolutions_is_fused(model):
     pytest.importorskip("triton")
-    assert has_fused(torch.device(DEVICE))
+    assert _has_fused(torch.device(DEVICE))
     parts = [m for m in firm.fast(model).estimator.modules() if isinstance(m, NormSwish | Level)]
     assert parts
     assert all(m.fused for m in parts)

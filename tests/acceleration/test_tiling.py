@@ -41,8 +41,7 @@ def test_tiles_do_not_change_a_pointwise_estimator(size, overlap):
     assert all(h <= 64 and w <= 64 for h, w in estimator.shapes)
 
 
-@pytest.mark.parametrize("length", range(64, 400, 8))
-@pytest.mark.parametrize("overlap", [0, 16, 20, 32])
+@pytest.mark.parametrize(("length", "overlap"), [*itertools.product(range(64, 400, 8), [0, 16, 20, 32])])
 def test_tiles_cover_the_side_on_the_grid(length, overlap):
     side, starts = _places(length, 64, overlap, 8)
     assert side <= 64

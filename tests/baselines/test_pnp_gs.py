@@ -69,12 +69,3 @@ def test_pnp_gs_denoises_with_one_call(gradient_step):
     y, _ = images_and_levels()
     got = pnp_gs(gradient_step, Identity(), y, 0.2, steps=9, factor=3.0)
     torch.testing.assert_close(got, gradient_step(y, torch.full((2,), 0.2, dtype=torch.float64)))
-
-
-def test_pnp_gs_ends_where_data_and_prior_balance():
-    """L A'(A x - y) + a grad g(z) = 0, here with grad g(z) = 0.275 z."""
-    op = Blur(gaussian_kernel(5, 0.7)).double()
-    y = op.A(images_and_levels()[0])
-    x = pnp_gs(shrink, op, y, 0.1, steps=300, step_length=1.0, relaxation=0.5, factor=1.0)
-    pull = op.A_adjoint(op.A(x) - y)
-    assert (pull + 0.5 * 0.275 * (x - pull)).abs().max() < 1e-10

@@ -5,12 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional as F
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
-from firm.baselines._diffpir import _noise_levels
-from firm.operators import Blur, Mask, Subsample, from_functions, gaussian_kernel
-from flow_helpers import seeds, small_network
+from firm.operators import first_guess
+from flow_helpers import operator_on, seeds, small_network
 
 SIDE, CHANNELS = 8, 2
 SHAPE, D = (CHANNELS, SIDE, SIDE), CHANNELS * SIDE * SIDE
@@ -20,16 +18,6 @@ SIGMA = 0.15
 @pytest.fixture(scope="module")
 def net():
     return small_network(channels=CHANNELS)
-
-
-def operator(name):
-    g = torch.Generator().manual_seed(2)
-    if name == "matrix":  # without a closed form
-        M = torch.randn(40, D, dtype=torch.float64, generator=g) / D**0.5
-        return from_functions(lambda x: x.flatten(1) @ M.T, lambda y: (y @ M).reshape(-1, *SHAPE))
-    mask = (torch.rand(SIDE, SIDE, generator=g) < 0.5).double()
-    blur = Blur(gaussian_kernel(5, 0.8).double())
-    return {"mask": Mask(mask), "blur": blur, "subsample": Subsample(2)}[name]
 
 
 def images(batch=1, seed=0):
@@ -78,7 +66,7 @@ OPERATORS = ("matrix", "mask", "blur", "subsample")
 @pytest.mark.parametrize("averages", [1, 3])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_steps_of_pnp_flow(name, averages, net):
-    op = operator(name)
+    op = operator_on(name, SIDE, CHANNELS)
     y, A, noise, alpha = measured(op), matrix(op), draws(7), 0.3
     got = pnp_flow(net, op, y, SIGMA, steps=2, averages=averages, alpha=alpha, generator=seeds(7))
     x = torch.zeros(1, *SHAPE, dtype=torch.float64)  # any start will do
@@ -92,7 +80,7 @@ def test_two_steps_of_pnp_flow(name, averages, net):
 @pytest.mark.parametrize(("averages", "gamma"), [(1, 0), (1, 1), (3, 0)])
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_steps_of_flower(name, averages, gamma, net):
-    op = operator(name)
+    op = operator_on(name, SIDE, CHANNELS)
     y, A, noise = measured(op), matrix(op), draws(7)
     got = flower(net, op, y, SIGMA, steps=2, averages=averages, gamma=gamma, generator=seeds(7))
     total = torch.zeros(1, *SHAPE, dtype=torch.float64)
@@ -115,7 +103,7 @@ def test_two_steps_of_flower(name, averages, gamma, net):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_two_steps_of_ot_ode(name, spread, schedule, net):
     """With the Jacobian as a matrix, and the inverse in the space of the measurements, as the formula has it."""
-    op = operator(name)
+    op = operator_on(name, SIDE, CHANNELS)
     y, A, start, N = measured(op), matrix(op), 0.6, 5
     got = ot_ode(net, op, y, SIGMA, steps=N, start=start, schedule=schedule, spread=spread, generator=seeds(7))
     x = start * back(A, y) + (1 - start) * draws(7)()
@@ -132,31 +120,13 @@ def test_two_steps_of_ot_ode(name, spread, schedule, net):
     same(got, x)
 
 
-def enlarged(y):
-    """Bicubic interpolation of every second pixel, whose positions are 0, 2, 4, 6 of 8; the rim's pixels go on."""
-    rows = torch.zeros(SIDE, SIDE // 2, dtype=torch.float64)
-    for i in range(SIDE):
-        p = i / 2
-        for k in range(math.floor(p) - 1, math.floor(p) + 3):
-            d, a = abs(p - k), -0.75
-            near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * (d**3 - 5 * d**2 + 8 * d - 4)
-            rows[i, min(max(k, 0), SIDE // 2 - 1)] += near if d <= 1 else far if d < 2 else 0.0
-    return rows @ y @ rows.T
-
-
-def test_the_transcribed_interpolation_is_torchs():
-    """Where torch has pixels at the same positions: with aligned corners, 4 to 7 pixels."""
-    y = operator("subsample").A(images(1, 5))
-    same(enlarged(y)[..., :7, :7], F.interpolate(y, size=(7, 7), mode="bicubic", align_corners=True))
-
-
 @pytest.mark.parametrize("name", OPERATORS)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_steps_of_pnp_hqs(name, steps, net):
-    op = operator(name)
+    op = operator_on(name, SIDE, CHANNELS)
     y, A, weight, first = measured(op), matrix(op), 0.4, 0.6
     got = pnp_hqs(as_denoiser(net), op, y, SIGMA, steps=steps, weight=weight, first=first)
-    z = enlarged(y) if name == "subsample" else back(A, y)
+    z = first_guess(op, y)
     for s in [SIGMA] if steps == 1 else [first, (first * SIGMA) ** 0.5, SIGMA]:
         rho = weight * SIGMA**2 / s**2
         x = solve(A, rho, back(A, y) + rho * z)
@@ -169,12 +139,12 @@ def test_steps_of_pnp_hqs(name, steps, net):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_three_steps_of_diffpir(name, zeta, net):
     """Levels at 1000 - floor(sqrt(0, 1e6 / 2, 1e6)) = 1000, 293, and 1, the last that there is."""
-    op = operator(name)
+    op = operator_on(name, SIDE, CHANNELS)
     y, A, weight, noise = measured(op), matrix(op), 0.4, draws(7)
     got = diffpir(as_denoiser(net), op, y, SIGMA, steps=3, weight=weight, zeta=zeta, generator=seeds(7))
     product = np.cumprod(1 - np.linspace(1e-4, 2e-2, 1000))
     levels = product[[999, 292, 0]].astype(np.float32).tolist()  # which have single precision
-    x = levels[0] ** 0.5 * (enlarged(y) if name == "subsample" else back(A, y)) + (1 - levels[0]) ** 0.5 * noise()
+    x = levels[0] ** 0.5 * first_guess(op, y) + (1 - levels[0]) ** 0.5 * noise()
     for a, after in zip(levels, [*levels[1:], None], strict=True):
         s = ((1 - a) / a) ** 0.5
         w, t = x / a**0.5, 1 / (1 + s)
@@ -185,13 +155,3 @@ def test_three_steps_of_diffpir(name, zeta, net):
             mixed = (1 - zeta) ** 0.5 * (w - u) / s + zeta**0.5 * noise()
             x = after**0.5 * u + (1 - after) ** 0.5 * mixed
     torch.testing.assert_close(got, u, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("steps", [1, 2, 10, 100])
-def test_diffpirs_levels(steps):
-    product = np.cumprod(1 - np.linspace(1e-4, 2e-2, 1000))
-    passed = np.minimum(np.floor(np.sqrt(np.linspace(0, 1000**2, steps))).astype(int), 999)
-    levels = _noise_levels(steps)
-    np.testing.assert_allclose(levels.numpy(), product[999 - passed], rtol=1e-7)
-    assert len(levels) == steps
-    assert bool((levels.diff() > 0).all())

@@ -9,7 +9,7 @@ from firm.networks import MLP, DRUNet, GradientResStep, ISTANet, ResUNet, UNet, 
     ("kind", "settings", "said"),
     [
         (ResUNet, dict(widths=()), "widths must be a list of 1 to 12"),
-        (ResUNet, dict(widths=[4, 0]), "widths must be a whole number from 1 to 65536, got 0"),
+        (ResUNet, dict(widths=[4, 0]), r"widths must be whole numbers from 1 to 65536, got \[4, 0\]"),
         (ResUNet, dict(widths=[4, 8], blocks=[1, 2, 3]), r"blocks must be one number or one a level, got \(1, 2, 3\)"),
         (ResUNet, dict(attention=1), "attention must be true or false, got 1"),
         (ResUNet, dict(noise_level=1), "noise_level must be true or false"),

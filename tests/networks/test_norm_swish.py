@@ -5,8 +5,8 @@ import torch
 from helpers import interpreted
 from torch.nn import functional as F
 
-from firm.acceleration._fast import has_fused
-from firm.networks.blocks import NormSwish, fused_norm_swish
+from firm.acceleration._fast import _has_fused
+from firm.networks.unet import NormSwish
 
 SHAPES = [(2, 32, 8, 8, 4), (1, 48, 12, 20, 16), (3, 16, 1, 1, 2), (1, 24, 96, 80, 8)]  # the last takes several tiles
 
@@ -36,10 +36,12 @@ def test_is_group_norm_of_the_shifted_input_then_swish(shape, compiled, shifted)
 
 
 def check_fused_kernel(device):
+    from firm.networks.triton_kernel import norm_swish
+
     for *dims, groups in SHAPES:
         x, shift, weight, bias = (v.to(device) for v in inputs(*dims))
         for added in (shift, None):
-            out = fused_norm_swish(x, added, groups, weight, bias)
+            out = norm_swish(x, added, weight, bias, groups, 1e-6)
             torch.testing.assert_close(out, expected(x, added, groups, weight, bias), rtol=1e-5, atol=1e-5)
             assert out.stride() == x.stride()
 
@@ -57,14 +59,13 @@ def test_the_fused_kernel_computes_the_same():
 
 def test_a_machine_that_cannot_compile_the_kernel_takes_the_slower_way(monkeypatch):
     monkeypatch.setattr("firm.acceleration._fast.importlib.util.find_spec", lambda name: "triton")
-    monkeypatch.setattr("firm.acceleration._fast.fused_norm_swish", lambda *arguments: 1 / 0)
     monkeypatch.setattr("firm.acceleration._fast.torch.ones", lambda *shape, device: torch.zeros(*shape))
     with pytest.warns(UserWarning, match="not fused"):
-        assert not has_fused.__wrapped__(torch.device("cuda"))  # past the cache
+        assert not _has_fused.__wrapped__(torch.device("cuda"))  # past the cache
 
 
 def test_without_a_gpu_nothing_is_fused():
-    assert not has_fused(torch.device("cpu"))
+    assert not _has_fused(torch.device("cpu"))
     module = NormSwish(8, 2)
     module.fused = True
     x = torch.randn(1, 8, 4, 4, generator=torch.Generator().manual_seed(0))

@@ -9,7 +9,7 @@ import firm
 from firm.acceleration import fast_network
 from firm.acceleration.compiled import compile_blocks, signatures
 from firm.networks import GradientResStep, PriorResUNet, ResUNet
-from firm.networks.res_unet import Level, PlainBlock, _fused_blocks
+from firm.networks.res_unet import Level, PlainBlock
 from firm.training.config import load_config
 from firm.training.config_checks import ConfigError
 from firm.training.optimizer import make_optimizers
@@ -38,7 +38,7 @@ def test_its_layers_are_what_its_docstring_says():
     net = randomized(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
     w, t = net.state_dict(), torch.tensor([0.2, 0.9])
     x, x_t = torch.randn(2, 2, 2, 16, 24).unbind()
-    embedding = net.conditioning.time(firm.networks.blocks._sinusoid(t, 64))
+    embedding = net.conditioning.time(firm.networks.estimator._sinusoid(t, 64))
     shifts = F.linear(F.silu(embedding), w["conditioning.project.weight"], w["conditioning.project.bias"])
     a0, a1, b0, c0, c1, c2, d0, e0, e1 = shifts.split([4, 4, 6, 8, 8, 8, 6, 4, 4], dim=1)
     first = conv(F.pixel_unshuffle(torch.cat([x, x_t], 1), 2), w, "stem.conv", padding=1)
@@ -83,14 +83,6 @@ def test_it_starts_from_zero_and_learns_from_the_first_step():
     assert net.head.bias.grad.abs().sum() > 0
 
 
-def test_a_prior_is_the_same_on_one_image():
-    net = randomized(PriorResUNet(widths=(4, 8)))
-    x = torch.randn(2, 3, 8, 8)
-    assert net(x, torch.tensor([0.1, 0.4])).shape == x.shape
-    with pytest.raises(ValueError, match="PriorResUNet sees one image: it takes no extra"):
-        PriorResUNet(widths=(4,), extra=("previous",))
-
-
 def test_muon_has_the_maps_between_features():
     net = ResUNet(widths=(4, 8), blocks=1)
     config = load_config(None, ["optimizer=muon", "size=32"])
@@ -102,38 +94,24 @@ def test_muon_has_the_maps_between_features():
     assert names == {*blocks, *attention, "shrink.0.weight", "enlarge.0.weight"}
 
 
-def test_a_configuration_names_it():
-    small = "network={class: ResUNet, widths: [4, 8], blocks: 1}"
-    config = load_config(None, [small, "size=32", "channels=1"])
-    kind, arguments = config.network_class(), config.network_arguments()[1]
-    assert (kind, arguments["channels"]) == (ResUNet, 1)
-    for wrong, said in (
-        ("network={class: ResNet}", "no class 'ResNet' .your own is file.py:Class.; did you mean 'ResUNet'"),
-        ("network={class: ResUNet, width: 3}", "ResUNet has no argument 'width'"),
-        ("network={class: ResUNet, widths: [4, 8, 8], blocks: 0}", "blocks must be a whole number"),
-        ("network={class: ResUNet, widths: [4, 8, 8, 8, 8, 8, 8]}", "multiple of the network's stride, 64"),
-        ("network=ResUNet", "write {class: ResUNet}"),
-        ("network={class: PriorResUNet}", "objective=paper trains UNet or ResUNet, not PriorResUNet"),
-    ):
-        with pytest.raises(ConfigError, match=said):
-            load_config(None, [wrong, "size=32"])
-    for objective, fits in (
-        ("prior", "PriorUNet or PriorResUNet"), ("unrolled", "ISTANet"),
-        ("denoiser", "DRUNet or GradientStep or GradientResStep"),
-    ):  # fmt: skip
-        with pytest.raises(ConfigError, match=f"objective={objective} trains {fits}, not ResUNet"):
-            load_config(None, ["network={class: ResUNet}", f"objective={objective}", "task=deblurring"])
-    with pytest.raises(ConfigError, match="trains PriorUNet or PriorResUNet or UNet or ResUNet, not DRUNet"):
-        load_config(None, ["network={class: DRUNet}", "objective=bridge", "task=deblurring"])
-    deep = [
-        "objective=denoiser",
-        "task=denoising",
-        "network={widths: [4, 4, 4, 4, 4, 4, 4]}",
-        "size=32",
-        "compile=false",
-    ]
-    with pytest.raises(ConfigError, match="multiple of the network's stride, 64"):
-        load_config(None, deep)
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["network={class: ResNet}"], "did you mean 'ResUNet'"),
+        (["network={class: ResUNet, width: 3}"], "ResUNet has no argument 'width'"),
+        (["network={class: ResUNet, widths: [4, 8, 8], blocks: 0}"], "blocks must be a whole number"),
+        (["network={class: ResUNet, widths: [4, 8, 8, 8, 8, 8, 8]}"], "multiple of the network's stride, 64"),
+        (["network=ResUNet"], "write {class: ResUNet}"),
+        (["network={class: PriorResUNet}"], "objective=paper trains UNet or ResUNet, not PriorResUNet"),
+        (["network={class: ResUNet}", "objective=prior"], "trains PriorUNet or PriorResUNet, not ResUNet"),
+        (["network={class: ResUNet}", "objective=unrolled"], "trains ISTANet, not ResUNet"),
+        (["network={class: ResUNet}", "objective=denoiser"], "DRUNet or GradientStep or GradientResStep, not"),
+        (["network={class: DRUNet}", "objective=bridge"], "PriorUNet or PriorResUNet or UNet or ResUNet, not DRUNet"),
+    ],
+)
+def test_a_configuration_names_a_network_that_fits(settings, said):
+    with pytest.raises(ConfigError, match=said):
+        load_config(None, [*settings, "size=32", "task=deblurring"])
 
 
 def test_another_class_starts_from_its_own_arguments():
@@ -172,17 +150,13 @@ def test_its_blocks_are_compiled_and_compute_the_same():
 
 
 def check_fused_blocks(device):
-    for B, width, H, W, number in (
-        (1, 32, 8, 8, 2),
-        (3, 24, 7, 5, 3),
-        (2, 5, 60, 40, 1),
-    ):  # the last takes several tiles
+    for B, width, H, W, number in ((1, 32, 8, 8, 2), (3, 24, 7, 5, 3), (2, 5, 60, 40, 1)):  # the last: several tiles
         level = randomized(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
         x = torch.randn(B, width, H, W, generator=torch.Generator().manual_seed(width)).to(device) + 0.5
         x[:, :, 0, 0] = 0  # a pixel without features
         shifts = torch.randn(B, width * number, 1, 1, generator=torch.Generator().manual_seed(1)).to(device)
         given = x.clone()
-        out = _fused_blocks(level.blocks, x, iter(shifts.split(width, 1)))
+        out = level._fused_blocks(x, iter(shifts.split(width, 1)))
         assert torch.equal(x, given)  # the skips still need it
         torch.testing.assert_close(out, level(x, iter(shifts.split(width, 1))), rtol=1e-4, atol=1e-4)
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from firm._model import Firm, Solver
 from firm._posterior_mean import vector
+from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
 from firm.acceleration.tiling import Tiled
-from firm.networks.blocks import NormSwish, fused_norm_swish
-from firm.networks.denoisers import Step
-from firm.networks.estimator import Estimator
+from firm.networks import Estimator, Step
 from firm.networks.res_unet import Level
+from firm.networks.unet import NormSwish
 from firm.operators.base import LinearOperator
 
 Precision = Literal["auto", "bf16", "float32"]
@@ -38,12 +38,12 @@ def fast(model: Firm, precision: Precision = "auto") -> Firm:
         With a `UNet` or `ResUNet`; it is not changed. Move it to its device first. A `tiled` model becomes fast inside
         its tiles; with other networks, which have nothing to gain, the model itself is returned.
     precision
-        "auto": bfloat16 where the device computes in it (`has_bf16`). "float32" rounds like the model itself.
+        "auto": bfloat16 where the device computes faster in it. "float32" rounds like the model itself.
     """
     net = fast_network(model.estimator, precision)
     if net is model.estimator:
         return model
-    kind = FastFirm if isinstance(net, FastNetwork) else Firm
+    kind = _FastFirm if isinstance(net, FastNetwork) else Firm
     return kind(net, model.solver, model.card)
 
 
@@ -61,17 +61,17 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
     net = copy.deepcopy(net).requires_grad_(False).eval()
     net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     device = next(net.parameters()).device
-    if precision == "bf16" or (precision == "auto" and has_bf16(device)):
+    if precision == "bf16" or (precision == "auto" and _has_bf16(device)):
         for part in net.children():
             if part is not net.conditioning:  # a function of t, which needs more digits
                 part.to(torch.bfloat16)
     for module in net.modules():
         if isinstance(module, NormSwish | Level):
-            module.fused = has_fused(device)
+            module.fused = _has_fused(device)
     return FastNetwork(net, graphs)
 
 
-def has_bf16(device: torch.device) -> bool:
+def _has_bf16(device: torch.device) -> bool:
     """Whether the device computes in bfloat16 faster than in float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -79,7 +79,7 @@ def has_bf16(device: torch.device) -> bool:
 
 
 @functools.cache
-def has_fused(device: torch.device) -> bool:
+def _has_fused(device: torch.device) -> bool:
     """Whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
 
     They need a GPU, Triton (with torch for CUDA on Linux) and a C compiler.
@@ -88,9 +88,9 @@ def has_fused(device: torch.device) -> bool:
         return False
     one = torch.ones(1, device=device)
     try:
-        fused_norm_swish(one[:, None, None, None], None, 1, one, one)
-        from firm.networks.triton_kernel import shifted_swish
+        from firm.networks.triton_kernel import norm_swish, shifted_swish
 
+        norm_swish(one[:, None, None, None], None, one, one, 1, 1e-6)
         with torch.cuda.device_of(one):
             shifted_swish(one.clone()[:, None, None, None], one, one[:, None])
     except Exception as error:  # whatever it is that this machine lacks, there is the slower way
@@ -127,7 +127,8 @@ class FastNetwork(nn.Module):
     def forward(self, *inputs: Tensor | None) -> Tensor:
         """Call the network: images (B, C, H, W) and scalars (B,) in, one image out, in the dtype of the first."""
         given = [value for value in inputs if value is not None]
-        if not self.graphs or not recorded(given[0].device):
+        device = given[0].device
+        if not self.graphs or device.type != graphs.DEVICE or not recorded(device):
             return self._call(given)
         kind = (tuple(given[0].shape), given[0].dtype)
         return self.recordings(kind, given, lambda places: lambda: self._call(places))
@@ -141,7 +142,7 @@ class FastNetwork(nn.Module):
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
 
-class FastFirm(Firm):
+class _FastFirm(Firm):
     """A model with a `FastNetwork`. On a GPU, Algorithm 3 as a whole is one graph: K solves and K network calls.
 
     A graph serves all operators of one `structure`, for example all blurs by kernels of one size. Where an operator has
@@ -164,7 +165,8 @@ class FastFirm(Firm):
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
     ) -> Tensor:
         """Run Algorithm 3 as `Firm.posterior_mean` does, as one graph where the operator allows it."""
-        kind = structure(op) if recorded(x_t.device) and callback is None else None
+        records = x_t.device.type == graphs.DEVICE and callback is None and recorded(x_t.device)
+        kind = structure(op) if records else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback)
@@ -175,7 +177,7 @@ class FastFirm(Firm):
             x_t, t, y, *others = places
             level = None if sigma is None else others.pop()
             held = copy.deepcopy(op, {id(b): place for b, place in zip(buffers, others, strict=True)})
-            return lambda: super(FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level)
+            return lambda: super(_FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level)
 
         shapes = [(tuple(v.shape), v.dtype) for v in (x_t, y)]
         return self.recordings((kind, self.solver, x_t.device, *shapes, level is None), given, work)

@@ -1,4 +1,7 @@
-"""torch.compile for the networks, block by block; and their blocks one by one, to compile them beforehand."""
+"""torch.compile for the networks, block by block; and their blocks one by one, to compile them beforehand.
+
+The modules that are compiled say so by ``compiled_alone = True``, a custom network's too.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from firm.networks.blocks import Block, Conditioning, Head, Stem, Upsample
-from firm.networks.denoisers import ResidualBlock
-from firm.networks.ista_net import Proximal
-from firm.networks.res_unet import PlainBlock
-
-# What torch.compile works on.
-COMPILED = (Conditioning, Stem, Block, Upsample, Head, PlainBlock, ResidualBlock, Proximal)
+from firm.networks.estimator import Stem
 
 
 def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False) -> None:
@@ -28,11 +25,11 @@ def compile_blocks(net: nn.Module, backend: str = "inductor", lean: bool = False
     torch._functorch.config.aggressive_recomputation = lean
     torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, 256)
     for module in net.modules():
-        if isinstance(module, COMPILED):
+        if getattr(module, "compiled_alone", False):
             module.compile(dynamic=False, backend=backend)
 
 
-class Input(NamedTuple):
+class _Input(NamedTuple):
     """One input of a block, as compiled code depends on it."""
 
     shape: tuple[int, ...]
@@ -41,19 +38,16 @@ class Input(NamedTuple):
     gradient: bool  # whether training needs its gradient
 
 
-class Signature(NamedTuple):
-    """What a compiled block depends on: its kind, and its inputs; None stands for one that is not given."""
-
-    kind: str
-    inputs: tuple[Input | None, ...]
+# What a compiled block depends on: its kind, and its inputs; None stands for one that is not given.
+_Signature = tuple[str, tuple[_Input | None, ...]]
 
 
-def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[Signature, nn.Module]:
+def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[_Signature, nn.Module]:
     """Find the distinct blocks of the network as training calls it on `inputs`, each with a module that has it.
 
     There are none where an operator is among the inputs: those blocks are compiled as they come.
     """
-    found: dict[Signature, nn.Module] = {}
+    found: dict[_Signature, nn.Module] = {}
     if not all(isinstance(value, Tensor) for value in inputs):
         return found
 
@@ -65,13 +59,13 @@ def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[S
             through = {0, 2} if len(given) % 2 else {0}
             kinds = tuple(
                 None if v is None
-                else Input(tuple(v.shape), v.stride(), v.dtype, later and i in through if stem else v.ndim == 4)
+                else _Input(tuple(v.shape), v.stride(), v.dtype, later and i in through if stem else v.ndim == 4)
                 for i, v in enumerate(given)
             )  # fmt: skip
             kind = f"{type(module).__name__} {[tuple(p.shape) for p in module.parameters()]}"
-            found.setdefault(Signature(kind, kinds), module)
+            found.setdefault((kind, kinds), module)
 
-    hooks = [m.register_forward_pre_hook(note) for m in net.modules() if isinstance(m, COMPILED)]
+    hooks = [m.register_forward_pre_hook(note) for m in net.modules() if getattr(m, "compiled_alone", False)]
     with torch.no_grad(), torch.autocast(inputs[0].device.type, torch.bfloat16, enabled=bf16):
         net(*inputs)
     for hook in hooks:
@@ -79,13 +73,13 @@ def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[S
     return found
 
 
-def compile_signature(signature: Signature, module: nn.Module, bf16: bool) -> None:
+def compile_signature(signature: _Signature, module: nn.Module, bf16: bool) -> None:
     """Run a compiled block forward and backward on inputs of this signature."""
     device = next(module.parameters()).device
     inputs = [
         None if i is None
         else torch.empty_strided(i.shape, i.stride, dtype=i.dtype, device=device).zero_().requires_grad_(i.gradient)
-        for i in signature.inputs
+        for i in signature[1]
     ]  # fmt: skip
     with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         out = module(*inputs)

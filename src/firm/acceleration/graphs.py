@@ -22,13 +22,14 @@ Result = TypeVar("Result")
 Step = Callable[..., Tensor]
 KINDS = 8  # graphs kept, each with its memory; a folder of many sizes drops the one that was not used for longest
 GRAPHS = threading.Lock()  # one for all networks: no other may record or replay while one does
+DEVICE = "cuda"  # the type of the devices whose work is recorded
 _eager: ContextVar[bool] = ContextVar("eager", default=False)
 _done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all `Recordings` on a device
 
 
 def recorded(device: torch.device) -> bool:
     """Whether work on a device is recorded: on a GPU, and not within `eagerly`."""
-    return device.type == "cuda" and not _eager.get()
+    return device.type == DEVICE and not _eager.get()
 
 
 @contextmanager
@@ -69,7 +70,7 @@ class Recording(Generic[Result]):
     ) -> None:
         self.places = places
         with eagerly():  # a network of `fast_network` in the work becomes part of it
-            self.graph, self.result = record(work, trials, before)
+            self.graph, self.result = _record(work, trials, before)
 
     def __call__(self, *inputs: Tensor) -> Result:
         """Replay with these inputs."""
@@ -79,7 +80,7 @@ class Recording(Generic[Result]):
         return self.result
 
 
-def record(
+def _record(
     work: Callable[[], Result], trials: int, before: Callable[[], None] | None = None
 ) -> tuple[torch.cuda.CUDAGraph, Result]:
     """Record work on the current GPU, for a `Recording`: the graph, and the result that every replay overwrites.
@@ -105,13 +106,14 @@ def _side_stream(device: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def replayed(step: Step, device: torch.device | str) -> Step:
+def replayed(step: Step, device: torch.device | str, op: LinearOperator | None = None) -> Step:
     """Make a function `step` of tensors quick on a GPU: it is recorded at its first call; elsewhere it stays as it is.
 
     What changes from call to call must be an argument, a tensor of the same shape every time. The step must not draw
-    random numbers; it may take gradients within. Its result is overwritten by the next call.
+    random numbers; it may take gradients within. Its result is overwritten by the next call. A step that solves with
+    an operator `op` stays as it is where the solve waits for the device.
     """
-    if not recorded(torch.device(device)):
+    if not recorded(torch.device(device)) or (op is not None and synchronizes(op)):
         return step
     made: list[Recording[Tensor]] = []
 

@@ -45,10 +45,7 @@ class Tiled(nn.Module):
     def count(self, height: int, width: int) -> int:
         """Count the tiles of an image of this size."""
         padded = (n + -n % self.stride for n in (height, width))
-        return math.prod(len(self._places(n)[1]) for n in padded)
-
-    def _places(self, length: int) -> tuple[int, list[int]]:
-        return _places(length, self.tile, self.overlap, self.stride)
+        return math.prod(len(_places(n, self.tile, self.overlap, self.stride)[1]) for n in padded)
 
     def underlying(self) -> nn.Module:
         """Return the network to save: tiles are a way to call it."""
@@ -59,7 +56,7 @@ class Tiled(nn.Module):
         H, W = x.shape[-2:]
         images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
         joined = _pad(torch.cat(images, dim=1), self.stride)
-        (height, rows), (width, columns) = (self._places(n) for n in joined.shape[-2:])
+        (height, rows), (width, columns) = (_places(n, self.tile, self.overlap, self.stride) for n in joined.shape[-2:])
         window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
         total = torch.zeros_like(joined[:, : x.shape[1]])
         weight = torch.zeros_like(total[:1, :1])

@@ -94,9 +94,9 @@ class DRUNet(nn.Module):
         for fine, coarse in itertools.pairwise(widths):
             shrink = nn.Conv2d(fine, coarse, 2, stride=2, bias=False)
             enlarge = nn.ConvTranspose2d(coarse, fine, 2, stride=2, bias=False)
-            self.down.append(nn.Sequential(*_residual(fine, blocks), shrink))
-            self.up.insert(0, nn.Sequential(enlarge, *_residual(fine, blocks)))
-        self.body = nn.Sequential(*_residual(widths[-1], blocks))
+            self.down.append(nn.Sequential(*(_ResidualBlock(fine) for _ in range(blocks)), shrink))
+            self.up.insert(0, nn.Sequential(enlarge, *(_ResidualBlock(fine) for _ in range(blocks))))
+        self.body = nn.Sequential(*(_ResidualBlock(widths[-1]) for _ in range(blocks)))
         self.tail = nn.Conv2d(widths[0], channels, 3, padding=1, bias=False)
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
@@ -113,8 +113,10 @@ class DRUNet(nn.Module):
         return 2 * self.tail(h + skips.pop()) - 1
 
 
-class ResidualBlock(nn.Module):
+class _ResidualBlock(nn.Module):
     """x + conv(ReLU(conv(x)))."""
+
+    compiled_alone = True
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -124,7 +126,3 @@ class ResidualBlock(nn.Module):
         """Map (B, width, H, W) to the same shape."""
         out: Tensor = x + self.conv2(F.relu(self.conv1(x)))
         return out
-
-
-def _residual(width: int, blocks: int) -> list[nn.Module]:
-    return [ResidualBlock(width) for _ in range(blocks)]

@@ -1,19 +1,24 @@
-"""How the learned estimators R_theta(x^{k+1}, x_t, t) of equation (78) are called, and the smallest one of them."""
+"""What the learned estimators R_theta(x^{k+1}, x_t, t) of equation (78) share: how they are called, and common parts.
+
+Also here is the smallest one, the perceptron of the toy problem.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from firm._util.checks import require, short
-from firm.networks.blocks import Conditioning, Stem
+from firm._util.checks import short
 
 # What a network may see beside x^{k+1} and x_t, and how many further images that is.
 EXTRA = {"previous": 1, "context": 2, "iteration": 0}
+ITERATIONS = 8  # of the solver that a network tells apart; later ones count as the last
 
 
 class Estimator(nn.Module):
@@ -22,7 +27,8 @@ class Estimator(nn.Module):
     With ``noise_level=True`` a network is called as ``net(x, x_t, t, sigma)``, where sigma (B,) is the noise level of
     the measurements. The images of ``extra`` stand after x_t, and the iteration, (B,), comes last.
 
-    A subclass builds its layers, `stem` and `conditioning` among them, and defines `_run`.
+    A subclass builds its layers, `stem` and `conditioning` among them, and defines `_run`, what lies between the stem
+    and the estimate.
     """
 
     images = 2  # that it sees: x^{k+1} and x_t
@@ -39,14 +45,16 @@ class Estimator(nn.Module):
         ValueError says which settings do not go together.
         """
         kind = type(self).__name__
-        known = set(extra) <= EXTRA.keys() and len(set(extra)) == len(extra)
-        require(known, f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
-        require(not extra or self.images > 1, f"{kind} sees one image: it takes no extra, got {short(extra)}")
+        if not set(extra) <= EXTRA.keys() or len(set(extra)) < len(extra):
+            raise ValueError(f"{kind}: extra is a list out of {', '.join(EXTRA)}, got {short(extra)}")
+        if extra and self.images == 1:
+            raise ValueError(f"{kind} sees one image: it takes no extra, got {short(extra)}")
+        each = tuple(blocks) if isinstance(blocks, Sequence) else (blocks,) * levels
+        if len(each) != levels:
+            raise ValueError(f"{kind}: blocks must be one number or one a level, got {each} for {levels}")
         self.images = type(self).images + sum(EXTRA[name] for name in extra)
         self.levels, self.unshuffle = levels, unshuffle
         self.stride = unshuffle * 2 ** (levels - 1)  # the sides of the images are multiples of it
-        each = tuple(blocks) if isinstance(blocks, Sequence) else (blocks,) * levels
-        require(len(each) == levels, f"{kind}: blocks must be one number or one a level, got {each} for {levels}")
         return each
 
     def forward(self, x: Tensor, x_t: Tensor, *others: Tensor | None) -> Tensor:
@@ -70,8 +78,8 @@ class Estimator(nn.Module):
         t, *sigma = scalars
         return self._checked(images, t, sigma[0] if sigma else None, k)  # type: ignore[arg-type]
 
-    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
-        """The network itself: images (B, C, H, W) and one shift (B, width, 1, 1) a block in, one image out."""
+    def _run(self, h: Tensor, shifts: tuple[Tensor, ...]) -> Tensor:
+        """The network after its stem: features and one shift (B, width, 1, 1) a block in, one image out."""
         raise NotImplementedError
 
     def _checked(
@@ -90,7 +98,8 @@ class Estimator(nn.Module):
             needs = "this network was built with noise_level=True and needs sigma, the noise of the measurements"
             other = "sigma was given, but this network was built with noise_level=False"
             raise ValueError(f"{kind}: {needs if sigma is None else other}")
-        return self._run(images, self.conditioning(t, sigma, k))
+        shifts = self.conditioning(t, sigma, k)
+        return self._run(self.stem(*images), shifts)
 
 
 class OneImage(Estimator):
@@ -101,6 +110,106 @@ class OneImage(Estimator):
     def forward(self, x: Tensor, t: Tensor, sigma: Tensor | None = None) -> Tensor:  # type: ignore[override]
         """Return the velocity, (B, C, H, W), at the states `x` (B, C, H, W) and times `t` (B,)."""
         return self._checked((x,), t, sigma)
+
+
+class Conditioning(nn.Module):
+    """What t, and the noise level where the network takes it, add between the convolutions of every block.
+
+    The blocks' linear maps are one matrix: one product serves all blocks.
+    """
+
+    compiled_alone = True  # see `firm.acceleration.compiled`
+
+    def __init__(
+        self, ch: int, widths: list[int], time_scale: float, noise_level: bool, iteration: bool = False
+    ) -> None:
+        super().__init__()
+        self.ch, self.widths, self.time_scale = ch, widths, time_scale
+        self.time = _embedding(ch, 4 * ch)
+        self.noise = _embedding(ch, 4 * ch) if noise_level else None
+        self.iteration = nn.Parameter(torch.zeros(ITERATIONS, 4 * ch)) if iteration else None  # one row for each k
+        self.project = nn.Linear(4 * ch, sum(widths))
+
+    def forward(self, t: Tensor, sigma: Tensor | None, k: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Map t, sigma and the iteration k, all (B,), to one shift (B, width, 1, 1) a block."""
+        embedding: Tensor = self.time(_sinusoid(t * self.time_scale, self.ch))
+        if self.noise is not None and sigma is not None:
+            level = sigma.clamp(min=1e-4).log() / math.log(1e-4)  # 1 at 1e-4, 0 at 1
+            embedding = embedding + self.noise(_sinusoid(level * self.time_scale, self.ch))
+        if self.iteration is not None and k is not None:
+            embedding = embedding + self.iteration[k.long().clamp(max=ITERATIONS - 1)]
+        shifts: Tensor = self.project(F.silu(embedding))
+        return shifts[:, :, None, None].split(self.widths, dim=1)
+
+
+def _embedding(ch: int, width: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(ch, width), nn.SiLU(), nn.Linear(width, width))
+
+
+def _sinusoid(t: Tensor, width: int) -> Tensor:
+    """Sines and cosines of `t` (B,) at width/2 frequencies from 1 down to 1e-4, (B, width)."""
+    half = width // 2
+    k = torch.arange(half, device=t.device, dtype=torch.float32)
+    phase = t.float()[:, None] * torch.exp(-k * (math.log(10_000) / max(half - 1, 1)))
+    return torch.cat([phase.sin(), phase.cos()], dim=1).to(t.dtype)
+
+
+class Stem(nn.Module):
+    """The first convolution, on all images together, with their pixels folded into channels."""
+
+    compiled_alone = True
+
+    def __init__(self, inputs: int, outputs: int, unshuffle: int) -> None:
+        super().__init__()
+        self.conv, self.unshuffle = nn.Conv2d(inputs, outputs, 3, padding=1), unshuffle
+
+    def forward(self, *images: Tensor) -> Tensor:
+        """Map batches of images, each (B, C, H, W), to features."""
+        joined = images[0] if len(images) == 1 else torch.cat(images, dim=1)
+        out: Tensor = self.conv(F.pixel_unshuffle(joined, self.unshuffle))
+        return out
+
+
+class GroupNorm(nn.GroupNorm):
+    """Group normalization, in float32; of `groups` groups where they divide the channels, else of as many as do both.
+
+    Compiled, it sums each channel over the pixels first, then over the group. torch's own decomposition copies to the
+    (B, C, H, W) layout and back around every convolution in channels_last; sums over pixels need no copies, and the
+    scaling joins the neighboring operations.
+    """
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__(math.gcd(groups, channels), channels, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalize (B, C, H, W)."""
+        if not torch.compiler.is_compiling():
+            return super().forward(x)
+        wide = x.float()
+        pixels = x.shape[2] * x.shape[3] * (x.shape[1] // self.num_groups)
+        sums = torch.stack([wide.sum((2, 3)), wide.square().sum((2, 3))])  # (2, B, C)
+        mean, square = sums.unflatten(2, (self.num_groups, -1)).sum(-1) / pixels
+        scale = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
+        mean, scale = (v.repeat_interleave(x.shape[1] // self.num_groups, 1)[:, :, None, None] for v in (mean, scale))
+        out = (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
+        return out.to(torch.promote_types(x.dtype, self.weight.dtype))
+
+
+class Attention(nn.Module):
+    """Single-head self-attention over the pixels, residual."""
+
+    def __init__(self, channels: int, groups: int) -> None:
+        super().__init__()
+        self.norm = GroupNorm(channels, groups)
+        self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to the same shape."""
+        h = self.norm(x)
+        q, k, v = (f(h).flatten(2).transpose(1, 2)[:, None] for f in (self.query, self.key, self.value))
+        h = F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
+        out: Tensor = x + self.project(h)
+        return out
 
 
 class MLP(nn.Module):

@@ -63,7 +63,7 @@ class _Phase(nn.Module):
     def __init__(self, channels: int, features: int) -> None:
         super().__init__()
         self.step = nn.Parameter(torch.tensor(0.5))  # lambda_k
-        self.proximal = Proximal(channels, features)
+        self.proximal = _Proximal(channels, features)
 
     def forward(self, op: LinearOperator, x: Tensor, y: Tensor, symmetry: bool) -> tuple[Tensor, Tensor | None]:
         """The next iterate (B, C, H, W), and its symmetry residual (B,) where asked for."""
@@ -73,8 +73,10 @@ class _Phase(nn.Module):
         return out
 
 
-class Proximal(nn.Module):
+class _Proximal(nn.Module):
     """r + G B(soft(F(D r), theta)); all convolutions 3x3, without bias."""
+
+    compiled_alone = True
 
     def __init__(self, channels: int, features: int) -> None:
         super().__init__()
@@ -86,7 +88,8 @@ class Proximal(nn.Module):
         """Map `r` (B, C, H, W) to the same shape; with the mean square of B(F(D r)) - D r where asked for, (B,)."""
         Dr = self.D(r)
         FDr = self.F(Dr)
-        x = r + self.G(self.B(_soft(FDr, self.theta)))
+        soft = FDr.sign() * F.relu(FDr.abs() - self.theta)  # every entry moves towards zero by theta, not beyond
+        x = r + self.G(self.B(soft))
         if not symmetry:
             return x, None
         residual = (self.B(FDr) - Dr).to(r.dtype)  # summed up in float32, also where autocast made it bfloat16
@@ -96,11 +99,6 @@ class Proximal(nn.Module):
 def _float32(x: Tensor) -> AbstractContextManager[Any]:
     """No autocast: operators have Fourier transforms, which need float32. (The meta device knows no autocast.)"""
     return nullcontext() if x.is_meta else torch.autocast(x.device.type, enabled=False)
-
-
-def _soft(x: Tensor, theta: Tensor) -> Tensor:
-    """Soft thresholding: move every entry towards zero by theta, and not beyond."""
-    return x.sign() * F.relu(x.abs() - theta)
 
 
 def _transform(features: int) -> nn.Sequential:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.blocks import Attention, Conditioning, Stem
-from firm.networks.estimator import Estimator, OneImage
+from firm.networks.estimator import Attention, Conditioning, Estimator, OneImage, Stem
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalization
 TINY = 1e-6  # for pixels whose features are all zero
@@ -62,26 +61,22 @@ class ResUNet(Estimator):
         )  # fmt: skip
         pixels = channels * unshuffle**2
         self.stem = Stem(self.images * pixels, widths[0], unshuffle)
-        *fine, last = zip(widths, each, strict=True)
-        self.down = nn.ModuleList(Level(width, number) for width, number in fine)
+        *fine, (width, number) = zip(widths, each, strict=True)
+        self.down = nn.ModuleList(Level(*level) for level in fine)
         self.shrink = nn.ModuleList(nn.Conv2d(a, b, 2, stride=2) for a, b in pairwise(widths))
-        width, number = last
         self.before, self.after = Level(width, number - number // 2), Level(width, number // 2)
         self.attention = Attention(width, GROUPS) if attention else nn.Identity()
         self.enlarge = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, stride=2) for a, b in reversed(list(pairwise(widths))))
-        self.up = nn.ModuleList(Level(width, number) for width, number in reversed(fine))
+        self.up = nn.ModuleList(Level(*level) for level in reversed(fine))
         self.head = nn.Conv2d(widths[0], pixels, 3, padding=1)
-        levels = [module for module in (*self.down, self.before, self.after, *self.up) if isinstance(module, Level)]
-        shifts = [width for level in levels for width in level.widths]
+        shifts = [width for module in self.modules() if isinstance(module, Level) for width in module.widths]
         self.conditioning = Conditioning(EMBEDDING, shifts, time_scale, noise_level, "iteration" in extra)
         for name, parameter in self.named_parameters():  # at first the residual branches add nothing
             if name.startswith(("head.", "attention.project.")) or ".conv2." in name:
                 nn.init.zeros_(parameter)
 
-    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
-        left = iter(shifts)  # one a block, in the order of the blocks
-        h = self.stem(*images)
-        skips = [h]
+    def _run(self, h: Tensor, shifts: tuple[Tensor, ...]) -> Tensor:
+        left, skips = iter(shifts), [h]  # one shift a block, in the order of the blocks
         for level, shrink in zip(self.down, self.shrink, strict=True):
             h = shrink(level(h, left))
             skips.append(h)
@@ -98,7 +93,7 @@ class PriorResUNet(OneImage, ResUNet):
 class Level(nn.Module):
     """Blocks of one width."""
 
-    fused = False  # set by `firm.fast` where `has_fused`; no gradients
+    fused = False  # set by `firm.fast` on a GPU with Triton; no gradients
 
     def __init__(self, width: int, blocks: int) -> None:
         super().__init__()
@@ -108,32 +103,31 @@ class Level(nn.Module):
     def forward(self, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
         """Map (B, width, H, W) to the same shape, with the next of the shifts for every block."""
         if self.fused and x.is_cuda and not torch.compiler.is_compiling():
-            return _fused_blocks(self.blocks, x, shifts)
+            return self._fused_blocks(x, shifts)
         for block in self.blocks:
             x = block(x, next(shifts))
         return x
 
+    def _fused_blocks(self, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
+        """The blocks with two kernels between their convolutions, for `x` in channels_last; no gradients.
 
-def _fused_blocks(blocks: nn.ModuleList, x: Tensor, shifts: Iterator[Tensor]) -> Tensor:
-    """The blocks with two kernels between their convolutions, for `x` (B, width, H, W) in channels_last; no gradients.
+        Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them.
+        """
+        from firm.networks.triton_kernel import add_and_normalize, shifted_swish
 
-    Each adds to x and divides for the next. The convolutions' biases, kernels of their own on a GPU, are in them too.
-    """
-    from firm.networks.triton_kernel import add_and_normalize, shifted_swish
-
-    with torch.cuda.device_of(x):  # Triton launches on the current device
-        x = x.contiguous(memory_format=torch.channels_last)
-        unit = torch.empty_like(x)
-        add_and_normalize(x, None, None, x, unit, TINY)
-        for block in blocks:
-            weight1, bias1, weight2, bias2 = block.parameters()  # of conv1 and conv2
-            h = F.conv2d(unit, weight1, padding=1).contiguous(memory_format=torch.channels_last)
-            shifted_swish(h, bias1, next(shifts)[:, :, 0, 0])
-            h = F.conv2d(h, weight2, padding=1).contiguous(memory_format=torch.channels_last)
-            out, unit = torch.empty_like(x), torch.empty_like(x)
-            add_and_normalize(x, h, bias2, out, unit, TINY)
-            x = out
-    return x
+        with torch.cuda.device_of(x):  # Triton launches on the current device
+            x = x.contiguous(memory_format=torch.channels_last)
+            unit = torch.empty_like(x)
+            add_and_normalize(x, None, None, x, unit, TINY)
+            for block in self.blocks:
+                weight1, bias1, weight2, bias2 = block.parameters()  # of conv1 and conv2
+                h = F.conv2d(unit, weight1, padding=1).contiguous(memory_format=torch.channels_last)
+                shifted_swish(h, bias1, next(shifts)[:, :, 0, 0])
+                h = F.conv2d(h, weight2, padding=1).contiguous(memory_format=torch.channels_last)
+                out, unit = torch.empty_like(x), torch.empty_like(x)
+                add_and_normalize(x, h, bias2, out, unit, TINY)
+                x = out
+        return x
 
 
 class PlainBlock(nn.Module):
@@ -142,6 +136,8 @@ class PlainBlock(nn.Module):
     Without the division a block multiplies what it is given, and so do all blocks one after the other: now and then
     a picture comes out a million times too bright, and training at a high rate ends there.
     """
+
+    compiled_alone = True
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -14,19 +15,24 @@ from torch import Tensor
 NORM_TILE, PIXEL_TILE = 8192, 4096  # values that a program holds at once
 
 
-def norm_swish(
-    x: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor, out: Tensor, groups: int, eps: float
-) -> None:
-    """Fill `out`. `x` and `out` are (B, C, H, W) in channels_last, `shift` (B, C), `weight` and `bias` (C,)."""
+def norm_swish(x: Tensor, shift: Tensor | None, weight: Tensor, bias: Tensor, groups: int, eps: float) -> Tensor:
+    """``silu(group_norm(x + shift))`` in one kernel, in channels_last; no gradients.
+
+    `x` is (B, C, H, W), `shift` (B, C, 1, 1), `weight` and `bias` (C,).
+    """
+    x = x.contiguous(memory_format=torch.channels_last)
+    out = torch.empty_like(x)
     B, C, H, W = x.shape
     channels = C // groups  # of a group
     width = triton.next_power_of_2(channels)
     rows = min(triton.next_power_of_2(H * W), max(NORM_TILE // width, 1))
-    # Without a shift the pointer is not read; it must still be one.
-    _norm_swish[(B, groups)](
-        x, x if shift is None else shift, weight, bias, out, H * W, C, channels, eps,
-        SHIFTED=shift is not None, ROWS=rows, WIDTH=width, num_warps=8,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):  # Triton launches on the current device
+        # Without a shift the pointer is not read; it must still be one.
+        _norm_swish[(B, groups)](
+            x, x if shift is None else shift.flatten(1).contiguous(), weight, bias, out, H * W, C, channels, eps,
+            SHIFTED=shift is not None, ROWS=rows, WIDTH=width, num_warps=8,
+        )  # fmt: skip
+    return out
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from firm._util.checks import require
-from firm.networks.blocks import Attention, Block, Conditioning, Head, Stem, Upsample
-from firm.networks.estimator import Estimator, OneImage
+from firm.networks.estimator import Attention, Conditioning, Estimator, GroupNorm, OneImage, Stem
 
 PRESETS: dict[str, dict[str, Any]] = {  # Table 7, "Hyperparameters" of the paper
     "celeba": dict(side=128, ch=32, mult=(1, 2, 4, 8), blocks=6, attention=(16, 8)),  # 34,474,531
@@ -73,8 +73,8 @@ class UNet(Estimator):
         extra: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
-        kind = type(self).__name__
-        require(ch % 2 == 0, f"{kind}: ch must be even, got {ch}: only with ch even do sines and cosines come in pairs")
+        if ch % 2:
+            raise ValueError(f"{type(self).__name__}: ch must be even, for sines and cosines in pairs, got {ch}")
         each = self._prepare(blocks, len(mult), unshuffle, extra)
         self.config = dict(
             channels=channels, side=side, ch=ch, mult=tuple(mult),
@@ -107,10 +107,10 @@ class UNet(Estimator):
                 self.up.append(Block(h + skips.pop(), ch * m, groups, attend=resolution in attention))
                 h = ch * m
             if level > 0:
-                self.up.append(Upsample(h))
+                self.up.append(_Upsample(h))
                 resolution *= 2
 
-        self.head = Head(h, pixels, groups, unshuffle)
+        self.head = _Head(h, pixels, groups, unshuffle)
         widths = [layer.outputs for layer in [*self.down, *self.middle, *self.up] if isinstance(layer, Block)]
         self.conditioning = Conditioning(ch, widths, time_scale, noise_level, "iteration" in extra)
         _initialize(self)
@@ -118,13 +118,12 @@ class UNet(Estimator):
     @classmethod
     def preset(cls, preset: str) -> UNet:
         """Build one of the paper's networks (Table 7): "celeba", "afhq" or "afhq-deblurring"."""
-        require(preset in PRESETS, f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
+        if preset not in PRESETS:
+            raise ValueError(f"UNet: no preset {preset!r}; there are {', '.join(PRESETS)}")
         return cls(**PRESETS[preset])
 
-    def _run(self, images: tuple[Tensor, ...], shifts: tuple[Tensor, ...]) -> Tensor:
-        left = iter(shifts)  # one a block, in the order of the blocks
-        h = self.stem(*images)
-        skips = [h]
+    def _run(self, h: Tensor, shifts: tuple[Tensor, ...]) -> Tensor:
+        left, skips = iter(shifts), [h]  # one shift a block, in the order of the blocks
         for layer in self.down:
             h = layer(h, next(left)) if isinstance(layer, Block) else layer(h)
             skips.append(h)
@@ -145,12 +144,8 @@ class PriorUNet(OneImage, UNet):
 
 def _initialize(net: UNet) -> None:
     """Uniform, variance 1/fan_out; the last layer of each residual branch and the head start almost at zero."""
-    last: set[nn.Module] = {net.head.conv}
-    for module in net.modules():
-        if isinstance(module, Block):
-            last.add(module.conv2)
-        elif isinstance(module, Attention):
-            last.add(module.project)
+    last = {net.head.conv, *(module.conv2 for module in net.modules() if isinstance(module, Block))}
+    last |= {module.project for module in net.modules() if isinstance(module, Attention)}
     for module in net.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):
             parts = net.conditioning.widths if module is net.conditioning.project else [len(module.weight)]
@@ -160,3 +155,95 @@ def _initialize(net: UNet) -> None:
                 nn.init.uniform_(part, -bound, bound)
             assert module.bias is not None
             nn.init.zeros_(module.bias)
+
+
+class Block(nn.Module):
+    """Residual block with a shift added between its two convolutions, and attention after it where asked."""
+
+    compiled_alone = True
+
+    def __init__(self, inputs: int, outputs: int, groups: int, attend: bool = False) -> None:
+        super().__init__()
+        self.outputs = outputs
+        self.norm1, self.conv1 = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm2, self.conv2 = NormSwish(outputs, groups), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
+        self.attention = Attention(outputs, groups) if attend else nn.Identity()
+
+    def forward(self, x: Tensor, shift: Tensor, skip: Tensor | None = None) -> Tensor:
+        """Map `x`, joined with `skip`, (B, inputs, H, W) to (B, outputs, H, W); `shift` is (B, outputs, 1, 1)."""
+        if skip is not None:
+            x = torch.cat([_DenseGradient.apply(x), _DenseGradient.apply(skip)], dim=1)  # type: ignore[no-untyped-call]
+        h = self.conv1(self.norm1(x))
+        h = self.conv2(self.norm2(h, shift))
+        out: Tensor = self.attention(self.shortcut(x) + h)
+        return out
+
+
+class _DenseGradient(torch.autograd.Function):
+    """The identity. Its backward pass copies the gradient out of that of a concatenation.
+
+    Compiled, the copy is part of the kernel that makes the gradient; without it, views with holes are handed to the
+    blocks before, which copy and add them slowly.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the input."""
+        last = x.is_contiguous(memory_format=torch.channels_last)
+        ctx.layout = torch.channels_last if last else torch.contiguous_format
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """Return the gradient in memory of its own, in the input's layout."""
+        return grad.contiguous(memory_format=ctx.layout)
+
+
+class NormSwish(GroupNorm):
+    """Group normalization of ``x + shift``, then Swish."""
+
+    fused = False  # set by `firm.fast` on a GPU with Triton; no gradients
+
+    def forward(self, x: Tensor, shift: Tensor | None = None) -> Tensor:
+        """Map `x` (B, C, H, W), with `shift` (B, C, 1, 1) added first, to the same shape."""
+        if self.fused and x.is_cuda and not torch.compiler.is_compiling():
+            from firm.networks.triton_kernel import norm_swish
+
+            return norm_swish(x, shift, self.weight, self.bias, self.num_groups, self.eps)
+        return F.silu(super().forward(x if shift is None else x + shift.to(x.dtype)))
+
+
+class _Upsample(nn.Module):
+    """Nearest-neighbor doubling and a convolution."""
+
+    compiled_alone = True
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (B, C, H, W) to (B, C, 2H, 2W)."""
+        B, C, H, W = x.shape
+        if torch.compiler.is_compiling():  # by broadcasting: a sum in the backward pass, where an index scatters
+            x = x[:, :, :, None, :, None].expand(B, C, H, 2, W, 2).reshape(B, C, 2 * H, 2 * W)
+        else:
+            x = F.interpolate(x, scale_factor=2)
+        out: Tensor = self.conv(x)
+        return out
+
+
+class _Head(nn.Module):
+    """Normalization, Swish, and the convolution to the output's channels, unfolded into pixels."""
+
+    compiled_alone = True
+
+    def __init__(self, inputs: int, outputs: int, groups: int, unshuffle: int) -> None:
+        super().__init__()
+        self.norm, self.conv = NormSwish(inputs, groups), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.unshuffle = unshuffle
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map features to images (B, C, H, W)."""
+        return F.pixel_shuffle(self.conv(self.norm(x)), self.unshuffle)
