@@ -128,9 +128,7 @@ def _run_facts(path: Path) -> Facts:
 
 def _evaluation_facts(path: Path) -> Facts:
     """An evaluation: its images, tasks and methods, and what its numbers should be read with."""
-    from firm.evaluation.records import read_config
-
-    config, found = read_config(path / "config.json"), path / "results.json"
+    config, found = json.loads((path / "config.json").read_bytes()), path / "results.json"
     results = json.loads(found.read_text()) if found.is_file() else {}
     return {"evaluation": str(path), "images": len(config["files"]), "tasks": config["tasks"],
             "convention": config.get("convention"), "seed": config.get("seed"),
