@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -226,11 +227,8 @@ def _names_of_model(name: str, fingerprint: str, model: Firm) -> list[str]:
 
 def _distinct(candidates: Sequence[Sequence[str]], taken: Iterable[str] = ()) -> list[str]:
     """Return the first name of each that no other one has and that is not `taken`; its last, if there is none."""
-    used, names = set(taken), []
-    for i, mine in enumerate(candidates):
-        others = {name for j, other in enumerate(candidates) if j != i for name in other[:-1]}
-        names.append(next((name for name in mine if name not in used and name not in others), mine[-1]))
-    return names
+    counts = Counter([*taken, *(name for mine in candidates for name in set(mine))])
+    return [next((name for name in mine if counts[name] == 1), mine[-1]) for mine in candidates]
 
 
 def _joined(parts: Iterable[str], longest: int = 150) -> str:

@@ -157,7 +157,25 @@ def _compute(evaluation: Evaluation, work: Work, bar: tqdm[Any]) -> Iterator[lis
         measured = measure_chunk(evaluation, task, chunk)
         for method in methods:
             bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
-            yield _evaluate_chunk(evaluation, task, method, chunk, measured)
+            if evaluation.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(evaluation.device)
+            restored = restore_chunk(evaluation, task, method, chunk, measured)
+            x, peak = restored.x, peak_megabytes(evaluation.device)
+            if x.shape != measured.truth.shape or not x.isfinite().all():
+                wrong = f"the shape {tuple(x.shape)}, the images have {tuple(measured.truth.shape)}"
+                wrong = wrong if x.shape != measured.truth.shape else "values that are NaN or infinite"
+                where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
+                raise ValueError(f"{where}: the restoration has {wrong}")
+            # On a GPU one by one would take longer than the restoration; on the CPU batches would change the last bits.
+            step = max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
+            pieces = [slice(start, start + step) for start in range(0, len(x), step)]
+            every = [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
+            named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
+            same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
+            yield [
+                {**named, "index": i, "file": evaluation.files[i], **score, **same}
+                for i, score in zip(chunk, every, strict=True)
+            ]
 
 
 def _from_all(rows: list[Row], ranks: Ranks) -> list[Row]:
@@ -209,20 +227,6 @@ def score_image(
     return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
 
 
-def _score_images(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored
-) -> list[dict[str, float]]:
-    """Return the same of every image of a batch."""
-    step = _scored_at_once(restored.x)
-    pieces = [slice(start, start + step) for start in range(0, len(restored.x), step)]
-    return [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
-
-
-def _scored_at_once(x: Tensor) -> int:
-    """One image on the CPU; on a GPU as many as fill it, where one by one would take longer than the restoration."""
-    return max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
-
-
 def _score(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
@@ -237,25 +241,3 @@ def _score(
         found = scores(x, truth, evaluation.convention)
     values = {key: value.tolist() for key, value in found.items()}
     return [{key: round(value[k], 6) for key, value in values.items()} for k in range(len(x))]
-
-
-def _evaluate_chunk(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured
-) -> list[Row]:
-    """The rows of one method on one chunk."""
-    if evaluation.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(evaluation.device)
-    restored = restore_chunk(evaluation, task, method, chunk, measured)
-    peak = peak_megabytes(evaluation.device)
-    found, wanted = tuple(restored.x.shape), tuple(restored.truth.shape)
-    if found != wanted or not restored.x.isfinite().all():
-        wrong = f"the shape {found}, the images have {wanted}" if found != wanted else "values that are NaN or infinite"
-        where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
-        raise ValueError(f"{where}: the restoration has {wrong}")
-    every = _score_images(evaluation, task, method, restored)
-    same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
-    named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
-    return [
-        {**named, "index": i, "file": evaluation.files[i], **score, **same}
-        for i, score in zip(chunk, every, strict=True)
-    ]
