@@ -81,7 +81,7 @@ def test_names_that_are_there_twice(evaluation, tmp_path):
     tasks = [firm.Task("denoising", SIZE), firm.Task("denoising", SIZE, sigma=0.1)]
     with pytest.raises(ValueError, match="two tasks are called denoising"):
         evaluate(replace(evaluation, tasks=tasks), [], tmp_path, progress=False)
-    with pytest.raises(ValueError, match="two methods are called degraded"):
+    with pytest.raises(ValueError, match="two methods are called data-consistency, degraded"):
         evaluate(evaluation, 2 * plain_methods(), tmp_path, progress=False)
     assert not list(tmp_path.iterdir())
 
