@@ -33,9 +33,8 @@ class Commands(TyperGroup):
         """Return a command: the function of that name in its file, or the group of commands called app."""
         if name in COMMANDS and self.commands[name] is None:
             module = import_module(f"firm.cli.{COMMANDS[name]}")
-            group = getattr(module, "app", None)
-            if group is None:
-                group = typer.Typer(add_completion=False)
+            group = getattr(module, "app", typer.Typer(add_completion=False))
+            if not hasattr(module, "app"):
                 group.command()(getattr(module, name))
             self.commands[name] = typer.main.get_command(group)
             self.commands[name].name = name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm._sampling import Integrator
-from firm.cli.options import SEED, Device, Key, MaxMegapixels, Network, Precision, user_errors
+from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, user_errors
 from firm.cli.task_options import task_names
 from firm.data.load import ImageSet
 from firm.data.sets import Split
@@ -22,74 +23,59 @@ if TYPE_CHECKING:
 STEPS = "1,2,4,10,25"  # the paper's
 
 
+# fmt: off
 @user_errors()
 def evaluate(
-    names: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="METHOD...",
-            help="Models (bundled name, file, or folder of a training run), baselines (pnp-flow, flower, ot-ode, "
-            "...: docs/baselines.md), functions of your own (file.py:function), degraded, data-consistency; separate "
-            "several with spaces or commas.",
-        ),
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="METHOD...", help=(
+        "Models (bundled name, file, or folder of a training run), baselines (pnp-flow, flower, ot-ode, ...: "
+        "docs/baselines.md), functions of your own (file.py:function), degraded, data-consistency; separate several "
+        "with spaces or commas."
+    ))],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
     dataset: Annotated[ImageSet, typer.Option(help="Layout of the data set.")] = "folder",
-    tasks: Annotated[
-        str,
-        typer.Option(
-            help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
-        ),
-    ] = "all",
-    assignments: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
-    ] = None,
+    tasks: Annotated[str, typer.Option(
+        help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
+    )] = "all",
+    assignments: Annotated[list[str] | None, typer.Option(
+        "--set", help="A setting, key=value, of every task that has it; may be repeated."
+    )] = None,
     steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
-    integrator: Annotated[
-        Integrator,
-        typer.Option(
-            help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
-        ),
-    ] = "euler",
-    methods: Annotated[
-        str,
-        typer.Option(
-            help="Baselines and functions of your own (file.py:function) to evaluate as well, comma-separated; all "
-            "means all baselines."
-        ),
-    ] = "",
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the baselines' networks (default: weights of the checkout)."),
-    ] = None,
+    integrator: Annotated[Integrator, typer.Option(
+        help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
+    )] = "euler",
+    methods: Annotated[str, typer.Option(
+        help="Baselines and functions (file.py:function) to evaluate as well, comma-separated; all: every baseline."
+    )] = "",
+    weights: Annotated[Path | None, typer.Option(
+        help="Folder of the baselines' networks (default: weights of the checkout)."
+    )] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate only the first images; 0 means all.")] = 100,
-    size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."),
-    ] = None,
+    size: Annotated[int | None, typer.Option(
+        min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."
+    )] = None,
     split: Annotated[Split, typer.Option(help="Which part of celeba or afhq.")] = "test",
-    convention: Annotated[
-        Convention, typer.Option(help="How the metrics are computed: see docs/evaluation.md.")
-    ] = "tables",
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the results; continued if it has some.")
-    ] = None,
+    convention: Annotated[Convention, typer.Option(help="How metrics are computed: docs/evaluation.md.")] = "tables",
+    out: Annotated[Path | None, typer.Option(
+        "--out", "-o", help="Folder for the results; continued if it has some."
+    )] = None,
     images: Annotated[int, typer.Option(min=0, help="Save comparison pictures of the first images.")] = 0,
     batch_size: Annotated[int, typer.Option(min=1, help="Images restored at once on a GPU.")] = 8,
-    value_range: Annotated[
-        str | None, typer.Option(help="Arrays: the values low,high that become -1 and 1 (default: as in training).")
-    ] = None,
+    value_range: Annotated[str | None, typer.Option(
+        help="Arrays: the values low,high that become -1 and 1 (default: as in training)."
+    )] = None,
     key: Key = None,
-    network: Network = None,
-    precision: Annotated[
-        Precision, typer.Option(help="Precision of the network; auto is bf16 where the machine supports it.")
-    ] = "float32",
+    network: Annotated[str | None, typer.Option(
+        help="The network class, file.py:Class, if the model was trained with your own."
+    )] = None,
+    precision: Annotated[Precision, typer.Option(
+        help="Precision of the network; auto is bf16 where the machine supports it."
+    )] = "float32",
     seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Skip pictures that cannot be read.")] = False,
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,
 ) -> None:
+    # fmt: on
     """Restore the images of a data set in every task; print a table for each, write images.csv and results.json.
 
     Under torchrun, the images are shared among the processes.
@@ -98,13 +84,15 @@ def evaluate(
 
     from firm._model import channels_of
     from firm._util.distributed import ranks
+    from firm._util.files import write_atomically
     from firm._util.locks import folder_lock
+    from firm._util.machine import describe_machine
     from firm._util.text import counted, numbers, settings
     from firm.baselines.weights import Networks
     from firm.cli.models import load_model, range_of, side_for
     from firm.evaluation import Evaluation, methods_for
     from firm.evaluation import evaluate as run
-    from firm.evaluation.report import comparison, summarize, tables, write_results
+    from firm.evaluation.report import comparison, summarize, tables
 
     start = time.perf_counter()
     with ranks(device) as r:
@@ -129,9 +117,9 @@ def evaluate(
         )  # fmt: skip
         if side is not None:
             _require_memory(side)
-            for kind in classes:
+            for task in [task_for(kind, (side, side), given) for kind in classes]:
                 for row in chosen.rows:
-                    row.on(task_for(kind, (side, side), given))  # loads networks: what is missing is said first
+                    row.on(task)  # loads networks: what is missing is said first
         folder = out or Path("outputs") / f"evaluate-{dataset}-{chosen.stem}-{convention}"
         with folder_lock(folder if r.main else None):
             pictures, notes = _load(
@@ -153,13 +141,18 @@ def evaluate(
             if not r.main:
                 return
             summary, console = summarize(rows), Console()
-            write_results(folder, chosen.rows, summary, time.perf_counter() - start, r.device, notes)
+            results = {
+                "config": json.loads((folder / "config.json").read_text()),
+                "methods": {row.label: row.fingerprint for row in chosen.rows},
+                "summary": summary, "notes": notes, "seconds": round(time.perf_counter() - start, 1),
+                "machine": describe_machine(r.device),
+            }  # fmt: skip
+            write_atomically(folder / "results.json", json.dumps(results, indent=1))
             for table in tables(summary, convention):
                 console.print(table)
             for row in chosen.rows:
-                not_done = [task.name for task in todo if row.on(task) is None]
-                if not_done:
-                    console.print(f"{row.label} does not do {', '.join(not_done)}: no row there")
+                if absent := [task.name for task in todo if row.label not in summary.get(task.name, {})]:
+                    console.print(f"{row.label} does not do {', '.join(absent)}: no row there")
             for task in todo if images else ():
                 comparison(evaluation, task, chosen.rows, images, folder / f"{task.name}.png", batch_size=batch_size)
         took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
@@ -167,21 +160,18 @@ def evaluate(
 
 
 def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:
-    """One sentence for each task that is not what a model was trained for."""
+    """Return one sentence for each task that is not what a model was trained for."""
     from firm import advice
 
-    found = [
-        (task.name + (f" with {name}" if len(chosen.models) > 1 else ""), advice(model, task))
-        for task in tasks
-        for name, model in chosen.models.items()
-    ]
-    return [f"{where}: {'; '.join(sentences)}" for where, sentences in found if sentences]
+    several = len(chosen.models) > 1
+    found = [(task, name, advice(model, task)) for task in tasks for name, model in chosen.models.items()]
+    return [f"{task.name}{f' with {name}' * several}: {'; '.join(told)}" for task, name, told in found if told]
 
 
 def _load(
     dataset: ImageSet, data: Path, split: Split, *, broken: Any, size: int | None, limit: int, **reading: Any
 ) -> tuple[Images, list[str]]:
-    """The images, and what a reader of the scores should know: that there are more of them, or that some are small."""
+    """Return the images, and notes for readers of the scores: that there are more of them, or that some are small."""
     from firm._util.text import counted
     from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
@@ -201,10 +191,8 @@ def _load(
     if 0 < limit < len(files):
         notes.append(f"only the first {limit} of {len(files):,} pictures are evaluated; --limit 0 takes all")
     if small:
-        notes.append(
-            f"{small} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}, so the "
-            "scores are too good; --size gives another side"
-        )
+        enlarged = f"{small} of {counted(len(pictures), 'picture')} had to be enlarged to {size}x{size}"
+        notes.append(f"{enlarged}, so the scores are too good; --size gives another side")
     return pictures, notes
 
 
@@ -214,34 +202,28 @@ def _require_memory(side: int) -> None:
 
     need, free = 10 * 4 * 3 * side**2, free_memory()  # about ten copies in float32, without the network's features
     if free is not None and need > free:
-        raise ValueError(
-            f"--size {side}: an image of {side}x{side} needs at least {need / 2**30:,.1f} GB of memory to be "
-            f"restored, and {free / 2**30:,.1f} GB are free: choose a smaller size"
-        )
+        needs = f"an image of {side}x{side} needs at least {need / 2**30:,.1f} GB of memory to be restored"
+        raise ValueError(f"--size {side}: {needs}, and {free / 2**30:,.1f} GB are free: choose a smaller size")
 
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
-    """The classes of the tasks that --tasks names; every setting must belong to one of them."""
+    """Return the classes of the tasks that --tasks names; every setting must belong to one of them."""
     from firm._util.text import did_you_mean
     from firm.tasks import tables, task_class
 
-    parts = [part.strip() for part in text.split(",")]
-    names = [name for part in parts for name in (tables() if part == "all" else (part,))]
+    names = [name for part in text.split(",") for name in (tables() if part.strip() == "all" else (part.strip(),))]
     if len(set(names)) < len(names):
         raise ValueError(f"--tasks names a task twice: {text!r}")
-    try:
-        classes = [task_class(name) for name in names]
-    except ValueError as error:
-        raise ValueError(f"--tasks: {error}") from error
-    unknown = [key for key in settings if not any(key in kind.parameters for kind in classes)]
-    if unknown:
-        near = did_you_mean(unknown[0], {key for kind in classes for key in kind.parameters})
+    classes = [task_class(name) for name in names]
+    known = {key for kind in classes for key in kind.parameters}
+    if unknown := [key for key in settings if key not in known]:
+        near = did_you_mean(unknown[0], known)
         raise ValueError(f"--set: none of these tasks has a setting {', '.join(unknown)}{near}")
     return classes
 
 
 def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
-    """The task for images of this height and width, with those of the settings that it has."""
+    """Return the task for images of this height and width, with those of the settings that it has."""
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
     task = kind(side, **chosen)

@@ -48,8 +48,7 @@ def models() -> None:
     console = Console()
     console.print(table, "")
     for said, names in terms.items():
-        console.print(escape(f"{', '.join(names)}:"))
-        console.print(Padding(escape(said), (0, 0, 0, 4)))
+        console.print(escape(f"{', '.join(names)}:"), Padding(escape(said), (0, 0, 0, 4)))
     console.print("firm info NAME shows everything that is known about one of them.")
 
 
@@ -60,7 +59,7 @@ def info(
         typer.Argument(
             metavar="PICTURE|MODEL|RUN",
             help="A picture or array, a model or a baseline's network (name or file), or the folder of a training run, "
-            "of an evaluation or of restored pictures.",
+            "an evaluation or restored pictures.",
             autocompletion=model_names,
         ),
     ],
@@ -72,7 +71,7 @@ def info(
 
     from firm._model import find
     from firm._model_file import read_facts
-    from firm.baselines.weights import weights_file
+    from firm.cli.models import listed
     from firm.cli.picture_files import picture_facts
     from firm.data.array_file import is_array_file
 
@@ -82,24 +81,20 @@ def info(
     if path.is_dir():
         facts = _folder_facts(path)
     elif path.suffix == ".safetensors" or not path.exists():
-        network = weights_file(what)  # of a baseline, as `firm models` lists them
-        facts = read_facts(network if what == path.name and network.is_file() else find(what))
+        facts = read_facts(find(listed(what)))
     else:
         facts = picture_facts(path, max_megapixels, key)
     Console().print(_table(facts))
 
 
 def _folder_facts(path: Path) -> Facts:
-    """A training run, an evaluation or restored pictures, by the files that are there."""
+    """Return the facts of a training run, an evaluation or restored pictures, by the files that are there."""
     import yaml
 
     kinds = {"config.yaml": _run_facts, "config.json": _evaluation_facts, "restore.json": _restored_facts}
     kind = next((kinds[name] for name in kinds if (path / name).is_file()), None)
     if kind is None:
-        raise ValueError(
-            f"{path} holds neither a training run (config.yaml), nor an evaluation (config.json), nor restored "
-            "pictures (restore.json)"
-        )
+        raise ValueError(f"{path} holds no training run, evaluation or restored pictures ({', '.join(kinds)})")
     try:
         return kind(path)
     except (TypeError, AttributeError, LookupError, ValueError, yaml.YAMLError) as error:
@@ -107,39 +102,38 @@ def _folder_facts(path: Path) -> Facts:
 
 
 def _run_facts(path: Path) -> Facts:
-    """A training run: the settings that matter, the last numbers of its log, its files."""
+    """Return the settings of a training run that matter, the last numbers of its log, and its files."""
     import yaml
 
     from firm.training.log import read_log
 
-    config = dict(yaml.safe_load((path / "config.yaml").read_text()))
-    rows = read_log(path)
-    keys = ("objective", "task", "mixture", "dataset", "data", "size", "network", "K", "batch_size", "max_minutes")
-    settings = {key: config[key] for key in keys if config.get(key)}
-    if "mixture" in settings:
-        settings.pop("task", None)  # has no effect beside a mixture
+    config, rows = dict(yaml.safe_load((path / "config.yaml").read_text())), read_log(path)[::-1]
+    task = "mixture" if config.get("mixture") else "task"  # which has no effect beside a mixture
+    keys = ("objective", task, "dataset", "data", "size", "network", "K", "batch_size", "max_minutes")
     steps = sorted(p.stem for p in (path / "checkpoints").glob("step_*.pt"))
     files = sorted(p.name for p in path.glob("*.safetensors"))
-    last: Facts = next((row for row in reversed(rows) if "loss" in row), {})
-    scores: Facts = next((row for row in reversed(rows) if any("psnr" in key for key in row)), {})
-    return {"training run": str(path), **settings, "last record": last, "validation": scores,
-            "checkpoints": ", ".join(steps) or "none", "models": ", ".join(files) or "none"}  # fmt: skip
+    return {
+        "training run": str(path), **{key: config[key] for key in keys if config.get(key)},
+        "last record": next((row for row in rows if "loss" in row), {}),
+        "validation": next((row for row in rows if any("psnr" in key for key in row)), {}),
+        "checkpoints": ", ".join(steps) or "none", "models": ", ".join(files) or "none",
+    }  # fmt: skip
 
 
 def _evaluation_facts(path: Path) -> Facts:
-    """An evaluation: its images, tasks and methods, and what its numbers should be read with."""
-    from firm.evaluation.records import read_config
-
-    config, found = read_config(path / "config.json"), path / "results.json"
+    """Return images, tasks and methods of an evaluation, and what its numbers should be read with."""
+    config, found = json.loads((path / "config.json").read_bytes()), path / "results.json"
     results = json.loads(found.read_text()) if found.is_file() else {}
-    return {"evaluation": str(path), "images": len(config["files"]), "tasks": config["tasks"],
-            "convention": config.get("convention"), "seed": config.get("seed"),
-            "methods": ", ".join(results.get("methods", {})) or "not finished",
-            **({"notes": results["notes"]} if results.get("notes") else {})}  # fmt: skip
+    return {
+        "evaluation": str(path), "images": len(config["files"]), "tasks": config["tasks"],
+        "convention": config.get("convention"), "seed": config.get("seed"),
+        "methods": ", ".join(results.get("methods", {})) or "not finished",
+        **({"notes": results["notes"]} if results.get("notes") else {}),
+    }  # fmt: skip
 
 
 def _restored_facts(path: Path) -> Facts:
-    """A folder of `firm restore`, by its restore.json."""
+    """Return what `firm restore` did in a folder, by its restore.json."""
     from firm._util.text import in_both_units
     from firm.restoration.earlier import BEGUN, read_rows
 
@@ -148,10 +142,9 @@ def _restored_facts(path: Path) -> Facts:
     facts: Facts = {"restored pictures": str(path), "pictures": len(done), "failed": len(rows) - len(done)}
     for key in ("task", "N", "samples"):
         facts[key] = ", ".join(dict.fromkeys(str(row[key]) for row in done if key in row))
-    levels = [row["sigma"] for row in done if isinstance(row.get("sigma"), int | float)]
+    levels, scores = ([row[key] for row in done if isinstance(row.get(key), int | float)] for key in ("sigma", "psnr"))
     if levels:
         facts["noise"] = in_both_units(min(levels), max(levels))
-    scores = [row["psnr"] for row in done if isinstance(row.get("psnr"), int | float)]
     if scores:
         facts["mean PSNR"] = f"{sum(scores) / len(scores):.2f} dB"
     if (path / BEGUN).is_file():
@@ -160,26 +153,24 @@ def _restored_facts(path: Path) -> Facts:
 
 
 def _table(facts: Facts) -> Table:
-    """Two columns; what is nested is indented."""
+    """Return a table of two columns; what is nested is indented."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in facts.items():
-        if isinstance(value, dict):
-            table.add_row(f"[bold]{escape(_text(key))}[/bold]", "")
-            for inner, content in value.items():
-                table.add_row(f"  {escape(_text(inner))}", escape(_text(content)))
-        else:
-            table.add_row(f"[bold]{escape(_text(key))}[/bold]", escape(_text(value)))
+        nested = value if isinstance(value, dict) else {}
+        table.add_row(Text(_text(key), "bold"), "" if isinstance(value, dict) else Text(_text(value)))
+        for inner, content in nested.items():
+            table.add_row(Text(f"  {_text(inner)}"), Text(_text(content)))
     return table
 
 
 def _text(value: Any) -> str:
-    """A value for a person: numbers short, what is nested in lines, and nothing of a file that commands a terminal."""
+    """Return a value as a person reads it: numbers short, and no characters of a file that command a terminal."""
     from firm.restoration.output import shown
 
     if isinstance(value, dict):
@@ -192,10 +183,10 @@ def _text(value: Any) -> str:
 
 
 def _lines(nested: Facts, above: str = "") -> Iterator[str]:
-    """One line for every innermost set of values, after the names that lead to it."""
-    plain = {key: value for key, value in nested.items() if not isinstance(value, dict)}
+    """Yield one line for every innermost set of values, after the names that lead to it."""
+    plain = [f"{_text(key)} {_text(value)}" for key, value in nested.items() if not isinstance(value, dict)]
     if plain:
-        yield f"{above}: " * bool(above) + ", ".join(f"{_text(key)} {_text(value)}" for key, value in plain.items())
+        yield f"{above}: " * bool(above) + ", ".join(plain)
     for key, value in nested.items():
         if isinstance(value, dict):
             yield from _lines(value, f"{above}, {_text(key)}" if above else _text(key))

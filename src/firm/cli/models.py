@@ -34,16 +34,19 @@ def load_plain(name: str, network: str | None = None) -> Firm:
     from firm import load
     from firm._util.custom import load_class
 
-    custom = None if network is None else load_class(network, nn.Module, "network")
-    try:
-        return load(name, custom)
-    except FileNotFoundError:
-        from firm.baselines.weights import weights_file
+    return load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
 
-        listed = weights_file(name)  # of a baseline, as `firm models` lists them: `load` says what it holds
-        if name != Path(name).name or not listed.is_file():
-            raise
-        return load(listed, custom)
+
+def listed(name: str) -> str | Path:
+    """Return the file of a baseline's network that `firm models` lists by this name; all other names as they are."""
+    from firm._model import bundled
+
+    if name in bundled() or Path(name).exists() or name != Path(name).name:
+        return name
+    from firm.baselines.weights import weights_file
+
+    path = weights_file(name)
+    return path if path.is_file() else name
 
 
 def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:
@@ -55,17 +58,17 @@ def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float,
     from firm.data.arrays import check_range
 
     if text is not None:
-        try:
-            low, high = (float(part) for part in text.split(","))
-        except ValueError:
-            raise ValueError(f"--value-range takes two numbers, low,high, got {text!r}") from None
-        check_range((low, high))
-        return low, high
-    if card.get("value_range"):
-        with suppress(OSError):
-            if is_array_file(data) or array_files(data):
-                low, high = map(float, card["value_range"])
-                return low, high
+        ends: list[float] = []
+        with suppress(ValueError):
+            ends = [float(part) for part in text.split(",")]
+        if len(ends) != 2:
+            raise ValueError(f"--value-range takes two numbers, low,high, got {text!r}")
+        check_range((ends[0], ends[1]))
+        return ends[0], ends[1]
+    with suppress(OSError):
+        if card.get("value_range") and (is_array_file(data) or array_files(data)):
+            low, high = map(float, card["value_range"])
+            return low, high
     return None
 
 

@@ -41,9 +41,6 @@ MaxMegapixels = Annotated[
     float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
 ]
 Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
-Network = Annotated[
-    str | None, typer.Option(help="The network class, file.py:Class, if the model was trained with your own.")
-]
 
 
 def simulated_tasks(incomplete: str) -> list[str]:

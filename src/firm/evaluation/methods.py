@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,8 +20,7 @@ from torch import Tensor
 from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
 from firm._sampling import Generators, Integrator, sample
-from firm._util.checks import require
-from firm._util.custom import CustomCodeError, custom_code, is_custom, load_function, place
+from firm._util.custom import custom_code, is_custom, load_function
 from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, data_consistency
 from firm.restoration.run import network_class
@@ -99,22 +99,19 @@ def custom_method(name: str) -> NamedMethod:
     the file, so that a function that was edited is evaluated anew.
     """
     custom = load_function(name, "method")
-    where = place(custom.files[-1], custom.line, f"method {custom.name}")
     try:
         inspect.signature(custom.call).bind(None, None, 0.0, generator=None)
     except TypeError as error:
-        called = f"it is called as {custom.name}(op, y, sigma, generator=...)"
-        raise CustomCodeError(f"{where}: {called}: {error}") from error
+        raise custom.error("method", f"it is called as {custom.name}(op, y, sigma, generator=...): {error}") from error
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
         with custom_code(method=custom):
             x = custom.call(op, y.clone(), sigma, generator=generator)  # a copy: the next method has the same y
+        if isinstance(x, Tensor) and x.is_floating_point() and x.device == y.device:
+            return x.detach().float()
         found = f"a tensor of {x.dtype} on {x.device}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-        good = isinstance(x, Tensor) and x.is_floating_point() and x.device == y.device
         wanted = f"it must return images (B, C, H, W), floats in [-1, 1] on {y.device}"
-        require(good, f"{where}: it returned {found}; {wanted}", CustomCodeError)
-        images: Tensor = x.detach().float()
-        return images
+        raise custom.error("method", f"it returned {found}; {wanted}")
 
     return NamedMethod(custom.name, run, None, fingerprint(None, f"own method {custom.name} {custom.digest()}"))
 
@@ -140,8 +137,9 @@ class Methods:
     def shared(self, find: Callable[[Firm], T], otherwise: T, what: str, cure: str) -> T:
         """Return what `find` gives for all models, `otherwise` without a model; where they differ, say the `cure`."""
         found = {name: find(model) for name, model in self.models.items()}
-        each = ", ".join(f"{name} {value}" for name, value in found.items())
-        require(len(set(found.values())) < 2, f"the models differ in {what} ({each}): {cure}")
+        if len(set(found.values())) > 1:
+            each = ", ".join(f"{name} {value}" for name, value in found.items())
+            raise ValueError(f"the models differ in {what} ({each}): {cure}")
         return next(iter(found.values()), otherwise)
 
 
@@ -170,90 +168,76 @@ def methods_for(
     from firm.baselines.catalog import BASELINES, GROUPS
     from firm.baselines.weights import Networks, baseline_methods
 
-    names = list(dict.fromkeys(names))
-    rows = plain_methods()
-    known = [name for name in names if name in BASELINES or name in GROUPS]
+    names, rows, catalog = list(dict.fromkeys(names)), plain_methods(), [*GROUPS, *BASELINES]
+    plain = [row.label for row in rows]
+    known = [name for name in names if name in catalog]
     custom = [name for name in names if name.endswith(".py") or (is_custom(name) and not Path(name).exists())]
-    files = [name for name in names if name not in (*known, *custom, *(row.label for row in rows))]
+    files = [name for name in names if name not in (*known, *custom, *plain)]
     if known:
         rows += baseline_methods(",".join(known), networks or Networks("cpu"))
-    functions = _functions(custom, [row.label for row in rows])
-    loaded = []
+    functions = [custom_method(name) for name in custom]
+    _refuse_copies(custom, [function.fingerprint for function in functions], "function")
+    models: list[Firm] = []
     for name in files:
         try:
-            loaded.append(load(name))
+            models.append(load(name))
         except FileNotFoundError as error:
-            there = [*GROUPS, *BASELINES]
-            near = did_you_mean(name, [*there, *bundled_for_images(), *(row.label for row in plain_methods())])
-            raise ValueError(f"{error}; baselines are {', '.join(there)}{near}") from error
-    prints = [model.fingerprint() for model in loaded]
+            near = did_you_mean(name, [*catalog, *bundled_for_images(), *plain])
+            raise ValueError(f"{error}; baselines are {', '.join(catalog)}{near}") from error
+    prints = [model.fingerprint() for model in models]
     _refuse_copies(files, prints, "model")
-    about = list(zip(files, prints, [model.card for model in loaded], strict=True))
-    models = dict(zip(_distinct([_names_of_model(*each) for each in about]), loaded, strict=True))
-    shown = models if len(models) > 1 else dict(zip(["FIRM"], loaded, strict=False))
-    rows += functions
+    called = [_names_of_function(*each) for each in zip(custom, functions, strict=True)]
+    labels = _distinct(called, [row.label for row in rows])
+    rows += [replace(function, label=label) for function, label in zip(functions, labels, strict=True)]
+    candidates = [_names_of_model(*each) for each in zip(files, prints, models, strict=True)]
+    chosen = dict(zip(_distinct(candidates), models, strict=True))
+    shown = chosen if len(models) > 1 else dict(zip(["FIRM"], models, strict=False))
     rows += [firm_method(model, N, name, integrator) for name, model in shown.items() for N in steps]
-    parts = [*(folder_name(*each) for each in about), *known, *(f.label.replace(":", "_") for f in functions)]
-    return Methods(rows, models, _joined(parts or names))
-
-
-def _functions(names: Sequence[str], taken: Sequence[str]) -> list[NamedMethod]:
-    """The user's functions, labeled by their names; where two share one, by their files' names too."""
-    found = [custom_method(name) for name in names]
-    _refuse_copies(names, [f.fingerprint for f in found], "function")
-    longer = [f"{_plain(Path(name.rpartition(':')[0]).stem)}:{f.label}" for name, f in zip(names, found, strict=True)]
-    each = [[f.label, long, f"{long}-{f.fingerprint[:8]}"] for f, long in zip(found, longer, strict=True)]
-    return [replace(f, label=label) for f, label in zip(found, _distinct(each, taken), strict=True)]
+    parts = [*(mine[-1] for mine in candidates), *known, *(label.replace(":", "_") for label in labels)]
+    return Methods(rows, chosen, _joined(parts or names))
 
 
 def _refuse_copies(names: Sequence[str], prints: Sequence[str], what: str) -> None:
-    for i, (name, print_) in enumerate(zip(names, prints, strict=True)):
-        first = names[prints.index(print_)]
-        require(prints.index(print_) == i, f"{first} and {name} are the same {what}: leave one of them out")
+    first: dict[str, str] = {}
+    for name, print_ in zip(names, prints, strict=True):
+        if first.setdefault(print_, name) != name:
+            raise ValueError(f"{first[print_]} and {name} are the same {what}: leave one of them out")
 
 
-def folder_name(name: str, fingerprint: str, card: dict[str, Any]) -> str:
-    """Return a folder's name for a model, also different for models whose files are called the same."""
-    return f"{_plain(_name_in(card) or Path(name).stem)}-{fingerprint[:8]}"
+def _names_of_function(name: str, function: NamedMethod) -> list[str]:
+    """Return what a function may be called in a table, from the shortest name to one that no other function has."""
+    longer = f"{_plain(Path(name.rpartition(':')[0]).stem)}:{function.label}"
+    return [function.label, longer, f"{longer}-{function.fingerprint[:8]}"]
 
 
-def _joined(parts: Iterable[str], longest: int = 150) -> str:
-    """Names joined for a folder; more than `longest` bytes, which a file system may refuse, end in a hash of all."""
-    whole = "+".join(parts)
-    if len(whole.encode()) <= longest:
-        return whole
-    start = whole.encode()[: longest - 9].decode(errors="ignore")
-    return f"{start}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
-
-
-def _names_of_model(name: str, fingerprint: str, card: dict[str, Any]) -> list[str]:
-    """What a model may be called in a table, from the shortest name to one that no other model has.
+def _names_of_model(name: str, fingerprint: str, model: Firm) -> list[str]:
+    """Return what a model may be called in a table, from the shortest name to one that no other model has.
 
     `name` is what the user gave: a bundled model, a file, or the folder of a training run, after which the
-    model.safetensors in it is called as well.
+    model.safetensors in it is called as well. The last name is also that of the folder of results.
     """
     path = Path(name).absolute()
     path = path.parent if path.name == "model.safetensors" else path
-    stem = path.stem if path.suffix == ".safetensors" else path.name
-    short = _plain(_name_in(card) or stem)
-    longer = [] if name in bundled() else [f"{_plain(path.parent.name)}/{_plain(stem)}"]
+    stem = _plain(path.stem if path.suffix == ".safetensors" else path.name)
+    given: Any = model.card.get("name")
+    short = _plain(given) if given and isinstance(given, str) else stem
+    longer = [] if name in bundled() else [f"{_plain(path.parent.name)}/{stem}"]
     return [short, *longer, f"{short}-{fingerprint[:8]}"]
 
 
 def _distinct(candidates: Sequence[Sequence[str]], taken: Iterable[str] = ()) -> list[str]:
-    """The first name of each that no other one has and that is not `taken`; its last, if there is none."""
-    used, names = set(taken), []
-    for i, mine in enumerate(candidates):
-        others = {name for j, other in enumerate(candidates) if j != i for name in other[:-1]}
-        names.append(next((name for name in mine if name not in used and name not in others), mine[-1]))
-    return names
+    """Return the first name of each that no other one has and that is not `taken`; its last, if there is none."""
+    counts = Counter([*taken, *(name for mine in candidates for name in set(mine))])
+    return [next((name for name in mine if counts[name] == 1), mine[-1]) for mine in candidates]
+
+
+def _joined(parts: Iterable[str], longest: int = 150) -> str:
+    """Join names for a folder; more than `longest` bytes, which a file system may refuse, end in a hash of all."""
+    whole = "+".join(parts).encode()
+    short = f"{whole[: longest - 9].decode(errors='ignore')}-{hashlib.sha256(whole).hexdigest()[:8]}"
+    return whole.decode() if len(whole) <= longest else short
 
 
 def _plain(text: str) -> str:
-    """The first 60 letters of a name, without what folders and tables do not take."""
+    """Return the first 60 letters of a name, without what folders and tables do not take."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in text)[:60]
-
-
-def _name_in(card: dict[str, Any]) -> str:
-    """The name in a model's card; empty where it has none."""
-    return card["name"] if isinstance(card.get("name"), str) else ""

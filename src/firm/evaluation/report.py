@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import statistics
 import textwrap
@@ -16,7 +15,6 @@ from rich import box
 from rich.table import Table
 
 from firm._util.files import write_atomically
-from firm._util.machine import describe_machine
 from firm._util.text import counted
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import Row
@@ -30,21 +28,16 @@ TITLE = 26  # letters above a picture
 
 def summarize(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return mean and standard deviation of every metric, NFE, median time and peak memory: summary[task][method]."""
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row["task"], row["method"]), []).append(row)
     summary: dict[str, dict[str, dict[str, Any]]] = {}
-    for (task, method), group in groups.items():
+    for task, method in dict.fromkeys((row["task"], row["method"]) for row in rows):
+        group = [row for row in rows if (row["task"], row["method"]) == (task, method)]
         values: dict[str, Any] = {"images": len(group)}
         for metric in DIGITS:
-            numbers = [row[metric] for row in group if metric in row]
-            if not numbers:
-                continue  # not defined for these images
-            values[metric] = statistics.fmean(numbers)
-            several = len(numbers) > 1 and all(map(math.isfinite, numbers))  # an exact restoration has infinite PSNR
-            values[f"{metric}_std"] = statistics.stdev(numbers) if several else 0.0
-        values["fingerprint"] = group[0]["fingerprint"]
-        values["nfe"] = group[0]["nfe"]
+            if numbers := [row[metric] for row in group if metric in row]:  # else it is not defined for these images
+                several = len(numbers) > 1 and all(map(math.isfinite, numbers))  # an exact restoration: infinite PSNR
+                values[metric] = statistics.fmean(numbers)
+                values[f"{metric}_std"] = statistics.stdev(numbers) if several else 0.0
+        values |= {key: group[0][key] for key in ("fingerprint", "nfe")}
         values["seconds"] = statistics.median(row["seconds"] for row in group)
         values["peak_mb"] = max(row["peak_mb"] for row in group)
         summary.setdefault(task, {})[method] = values
@@ -62,42 +55,15 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
         for column in ("PSNR", "SSIM", "LPIPS", "NFE", "s/image", "MB"):  # fits a terminal of 80 columns
             table.add_column(column, justify="right", no_wrap=True)
         for method, v in methods.items():
-            table.add_row(
-                method,
-                *(f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-" for m, d in DIGITS.items()),
-                "-" if v["nfe"] is None else str(v["nfe"]),
-                f"{v['seconds']:.4f}",
-                f"{v['peak_mb']:.0f}",
-            )
+            scores = (f"{v[m]:.{d}f}±{v[m + '_std']:.{d}f}" if m in v else "-" for m, d in DIGITS.items())
+            nfe = "-" if v["nfe"] is None else str(v["nfe"])
+            table.add_row(method, *scores, nfe, f"{v['seconds']:.4f}", f"{v['peak_mb']:.0f}")
         out.append(table)
     return out
 
 
-def write_results(
-    out: Path,
-    methods: Sequence[NamedMethod],
-    summary: dict[str, Any],
-    seconds: float,
-    device: torch.device | None = None,
-    notes: Sequence[str] = (),
-) -> None:
-    """Write ``out/results.json``: configuration, fingerprints of the methods, summary, machine, and notes on them."""
-    results = {
-        "config": json.loads((out / "config.json").read_text()),
-        "methods": {method.label: method.fingerprint for method in methods},
-        "summary": summary, "notes": list(notes), "seconds": round(seconds, 1), "machine": describe_machine(device),
-    }  # fmt: skip
-    write_atomically(out / "results.json", json.dumps(results, indent=1))
-
-
 def comparison(
-    evaluation: Evaluation,
-    task: BaseTask,
-    methods: Sequence[NamedMethod],
-    count: int,
-    path: Path,
-    *,
-    batch_size: int = 8,
+    evaluation: Evaluation, task: BaseTask, rows: Sequence[NamedMethod], count: int, path: Path, *, batch_size: int = 8
 ) -> None:
     """Draw the first `count` images to a file: truth, each method, and the error of the last; metrics below.
 
@@ -105,13 +71,11 @@ def comparison(
     """
     import matplotlib.pyplot as plt
 
-    rows = range(min(count, len(evaluation.files)))
-    methods = [settled for method in methods if (settled := method.on(task)) is not None]
-    columns = len(methods) + 2
-    figure, axes = plt.subplots(
-        len(rows), columns, figsize=(2.1 * columns, 2.35 * len(rows)), squeeze=False, layout="constrained"
-    )
-    for chunk in chunks(evaluation, rows, batch_size):
+    shown = range(min(count, len(evaluation.files)))
+    methods = [settled for row in rows if (settled := row.on(task)) is not None]
+    inches = (2.1 * (len(methods) + 2), 2.35 * len(shown))
+    figure, axes = plt.subplots(len(shown), len(methods) + 2, figsize=inches, squeeze=False, layout="constrained")
+    for chunk in chunks(evaluation, shown, batch_size):
         measured = measure_chunk(evaluation, task, chunk)
         results = [restore_chunk(evaluation, task, method, chunk, measured) for method in methods]
         for k, i in enumerate(chunk):

@@ -9,13 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm._util.distributed import Ranks
 from firm._util.locks import locked
@@ -24,16 +23,15 @@ from firm._util.seeds import generator_for
 from firm._util.terminal import on_terminal, progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
-from firm.evaluation.records import COLUMNS, Row, claim, read_rows
+from firm.evaluation.records import COLUMNS, Row, open_folder
 from firm.metrics import Convention, scores, visible
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
-Work = tuple[BaseTask, NamedMethod, range]
+if TYPE_CHECKING:
+    from tqdm import tqdm
 
-
-class EvaluationError(ValueError):
-    """A method returned something that is not a restoration."""
+Work = list[tuple[BaseTask, range, list[NamedMethod]]]  # what is to be done on each chunk of images
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class Evaluation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", torch.device(self.device))  # its name will do
-        wanted = "Evaluation takes images as firm.data.Images(pixels, names), or firm.data.load_images(...)"
-        require(isinstance(self.images, Images), wanted, TypeError)
+        if not isinstance(self.images, Images):
+            raise TypeError("Evaluation takes images as firm.data.Images(pixels, names) or firm.data.load_images(...)")
 
     @property
     def files(self) -> Sequence[str]:
@@ -110,66 +108,74 @@ def evaluate(
 
     Several processes that torchrun started, told by `ranks`, share the images; the main one of them writes.
     """
-    require(batch_size > 0, f"batch_size must be at least 1, got {batch_size}")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     for what, names in (("tasks", [t.name for t in evaluation.tasks]), ("methods", [m.label for m in methods])):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        require(not twice, f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
     r = ranks or Ranks(0, 1, evaluation.device)
-    table = Path(out) / "images.csv"
-    rows: list[Row] = []
-    if r.main:
-        claim(Path(out), evaluation)
-        rows = read_rows(table, evaluation.files)
-    rows = _from_all(rows, r)
+    rows = _from_all(open_folder(Path(out), evaluation) if r.main else [], r)
     done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
-    settled = [(task, method.on(task)) for task in evaluation.tasks for method in methods]
-    pairs = [(task, method) for task, method in settled if method is not None]
-    work: list[Work] = []
-    for task, method in pairs:
-        todo = [i for i in range(len(evaluation.files)) if (task.name, method.label, method.fingerprint, i) not in done]
-        work += [(task, method, chunk) for chunk in chunks(evaluation, todo, batch_size)]
-    place = {task.name: number for number, task in enumerate(evaluation.tasks)}
-    work.sort(key=lambda item: (place[item[0].name], item[2].start))  # every method on a chunk before the next chunk
-    total = len(pairs) * len(evaluation.files)
-    left = sum(len(chunk) for _, _, chunk in work)
-    shares = _shares(work, r.world)
+    wanted: set[tuple[str, str, str]] = set()
+    work: Work = []
+    for task in evaluation.tasks:
+        by_chunk: dict[range, list[NamedMethod]] = {}  # every method on a chunk before the next chunk
+        for method in [settled for method in methods if (settled := method.on(task)) is not None]:
+            name = (task.name, method.label, method.fingerprint)
+            wanted.add(name)
+            todo = [i for i in range(len(evaluation.files)) if (*name, i) not in done]
+            for chunk in chunks(evaluation, todo, batch_size):
+                by_chunk.setdefault(chunk, []).append(method)
+        work += [(task, chunk, by_chunk[chunk]) for chunk in sorted(by_chunk, key=lambda chunk: chunk.start)]
+    shares = [work[rank :: r.world] for rank in range(r.world)]
+    total = len(wanted) * len(evaluation.files)
+    left = sum(len(chunk) * len(group) for _, chunk, group in work)
     with ExitStack() as stack:
-        bar = stack.enter_context(
-            progress_bar(total=total, initial=total - left, unit="img", shown=progress and r.main)
-        )
+        shown = progress and r.main
+        bar = stack.enter_context(progress_bar(total=total, initial=total - left, unit="img", shown=shown))
         if r.main:
+            table = Path(out) / "images.csv"
             file = stack.enter_context(open(table, "a", newline="", encoding="utf-8", errors="surrogateescape"))
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
-        key, measured = None, None  # of the current chunk: one measurement serves all methods
-        for k in range(max(map(len, shares))):
-            new: list[Row] = []
-            if k < len(shares[r.rank]):
-                task, method, chunk = shares[r.rank][k]
-                bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
-                if measured is None or key != (task.name, chunk):
-                    key, measured = (task.name, chunk), measure_chunk(evaluation, task, chunk)
-                new = _evaluate_chunk(evaluation, task, method, chunk, measured)
-            new = _from_all(new, r)
+        mine = _compute(evaluation, shares[r.rank], bar)
+        for _ in range(max(sum(len(group) for *_, group in share) for share in shares)):
+            new = _from_all(next(mine, []), r)
             if r.main:
                 writer.writerows(new)
                 file.flush()
                 os.fsync(file.fileno())
             rows += new
             bar.update(len(new))
-    wanted = {(task.name, method.label, method.fingerprint) for task, method in pairs}
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 
-def _shares(work: Sequence[Work], world: int) -> list[list[Work]]:
-    """The work of each process: all methods on one chunk belong to the same, which measures it once."""
-    shares: list[list[Work]] = [[] for _ in range(world)]
-    places = dict.fromkeys((task.name, chunk) for task, _, chunk in work)
-    turn = {place: number % world for number, place in enumerate(places)}
-    for item in work:
-        shares[turn[item[0].name, item[2]]].append(item)
-    return shares
+def _compute(evaluation: Evaluation, work: Work, bar: tqdm[Any]) -> Iterator[list[Row]]:
+    """Yield the rows of each method on each chunk; one measurement of a chunk serves all its methods."""
+    for task, chunk, methods in work:
+        measured = measure_chunk(evaluation, task, chunk)
+        for method in methods:
+            bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
+            if evaluation.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(evaluation.device)
+            restored = restore_chunk(evaluation, task, method, chunk, measured)
+            x, peak = restored.x, peak_megabytes(evaluation.device)
+            if x.shape != measured.truth.shape or not x.isfinite().all():
+                wrong = f"the shape {tuple(x.shape)}, the images have {tuple(measured.truth.shape)}"
+                wrong = wrong if x.shape != measured.truth.shape else "values that are NaN or infinite"
+                where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
+                raise ValueError(f"{where}: the restoration has {wrong}")
+            # On a GPU one by one would take longer than the restoration; on the CPU batches would change the last bits.
+            step = max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
+            pieces = [slice(start, start + step) for start in range(0, len(x), step)]
+            every = [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
+            named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
+            same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
+            yield [
+                {**named, "index": i, "file": evaluation.files[i], **score, **same}
+                for i, score in zip(chunk, every, strict=True)
+            ]
 
 
 def _from_all(rows: list[Row], ranks: Ranks) -> list[Row]:
@@ -221,34 +227,13 @@ def score_image(
     return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
 
 
-def _score_images(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored
-) -> list[dict[str, float]]:
-    """The same of every image of a batch."""
-    step = _scored_at_once(restored.x)
-    pieces = [slice(start, start + step) for start in range(0, len(restored.x), step)]
-    return [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
-
-
-def _scored_at_once(x: Tensor) -> int:
-    """One image on the CPU; on a GPU as many as fill it, where one by one would take longer than the restoration."""
-    return max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
-
-
 def _score(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
     """PSNR, SSIM and LPIPS of some images of a batch, rounded as they are stored."""
-    x, truth = restored.x[piece], restored.truth[piece]
-    if evaluation.images.complex:
-        x, truth = visible(x, True), visible(truth, True)
-    papers = evaluation.convention == "tables" and not evaluation.images.complex
-    if (
-        papers
-        and method.run is degraded
-        and task.name == "super-resolution"
-        and task.settings().get("filter") == "stride"
-    ):
+    x, truth = (visible(v[piece], evaluation.images.complex) for v in (restored.x, restored.truth))
+    strided = task.name == "super-resolution" and task.settings().get("filter") == "stride"
+    if strided and method.run is degraded and evaluation.convention == "tables" and not evaluation.images.complex:
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).
         twice = restored.op.A_adjoint((restored.y[piece] + 1) / 2)
         found = scores(twice, truth, "tables", x_once=x)
@@ -256,25 +241,3 @@ def _score(
         found = scores(x, truth, evaluation.convention)
     values = {key: value.tolist() for key, value in found.items()}
     return [{key: round(value[k], 6) for key, value in values.items()} for k in range(len(x))]
-
-
-def _evaluate_chunk(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured
-) -> list[Row]:
-    """The rows of one method on one chunk."""
-    if evaluation.device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(evaluation.device)
-    restored = restore_chunk(evaluation, task, method, chunk, measured)
-    peak = peak_megabytes(evaluation.device)
-    found, wanted = tuple(restored.x.shape), tuple(restored.truth.shape)
-    if found != wanted or not restored.x.isfinite().all():
-        wrong = f"the shape {found}, the images have {wanted}" if found != wanted else "values that are NaN or infinite"
-        where = f"{method.label} on {task.name}, images {chunk.start} to {chunk.stop - 1}"
-        raise EvaluationError(f"{where}: the restoration has {wrong}")
-    every = _score_images(evaluation, task, method, restored)
-    same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
-    named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
-    return [
-        {**named, "index": i, "file": evaluation.files[i], **score, **same}
-        for i, score in zip(chunk, every, strict=True)
-    ]

@@ -1,10 +1,16 @@
-"""PSNR and SSIM of images, and what metrics and pictures see of complex ones."""
+"""PSNR, SSIM and LPIPS of images, the paper's two conventions for them, and what is seen of complex images."""
 
 from __future__ import annotations
+
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+
+from firm.metrics._lpips import network
+
+Convention = Literal["tables", "text"]
 
 C1, C2 = 0.01**2, 0.03**2  # of the definition of SSIM, for a data range of 1
 WHOLE = 2**19  # pixels of a picture that is taken in one piece
@@ -21,21 +27,13 @@ def visible(x: Tensor, complex_images: bool = False) -> Tensor:
     return 2 * (real.square() + imaginary.square()).sqrt() - 1
 
 
-def require_comparable(metric: str, x: Tensor, truth: Tensor) -> None:
-    """Raise ValueError unless two batches have one shape, TypeError if they are complex."""
-    if x.shape != truth.shape:
-        raise ValueError(f"{metric}: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
-    if x.is_complex() or truth.is_complex():
-        raise TypeError(f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()")
-
-
 def psnr(x: Tensor, truth: Tensor) -> Tensor:
     """Return the peak signal-to-noise ratio in dB of each image, (B,), for images (B, C, H, W) in [-1, 1].
 
     It is 10 log10(4 / mean squared error) and not clamped: the same number as with images mapped to [0, 1] and a data
     range of 1.
     """
-    require_comparable("psnr", x, truth)
+    _require_comparable("psnr", x, truth)
     mse = (x - truth).square().flatten(1).mean(1)
     return 10 * (4 / mse).log10()
 
@@ -47,7 +45,7 @@ def ssim(x: Tensor, truth: Tensor) -> Tensor:
     of 1 on images mapped to [0, 1]: the protocol's. Sides below 11 pixels are an error. The numbers are those of
     torchmetrics, operation by operation; its import would load torchvision where that is installed, and fail with it.
     """
-    require_comparable("ssim", x, truth)
+    _require_comparable("ssim", x, truth)
     H, W = x.shape[-2:]
     if min(H, W) < 11:
         raise ValueError(f"ssim: images must have at least 11x11 pixels, got {H}x{W}")
@@ -66,6 +64,40 @@ def ssim(x: Tensor, truth: Tensor) -> Tensor:
     return total / x[0].numel()
 
 
+def lpips(x: Tensor, truth: Tensor) -> Tensor:
+    """Return LPIPS of each pair of images, (B,), for images (B, 3, H, W) in [-1, 1]; gray ones are repeated to RGB."""
+    _require_comparable("lpips", x, truth)
+    if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[-2:]) < 31:
+        raise ValueError(f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
+    distance: Tensor = network(x.device)(x, truth)
+    return distance
+
+
+def scores(
+    x: Tensor, truth: Tensor, convention: Convention = "tables", *, x_once: Tensor | None = None
+) -> dict[str, Tensor]:
+    """Return PSNR, SSIM and LPIPS of each image, (B,) each, for images (B, C, H, W) in [-1, 1].
+
+    ``tables``: nothing is clamped, and LPIPS sees images mapped to [-3, 1], as the reference code does (it maps to
+    [-1, 1] twice); the paper's tables are computed so. ``text``: SSIM and LPIPS on the image clamped to [-1, 1], as
+    the paper's text says. PSNR is the same in both.
+
+    `x_once`, if given, replaces `x` for SSIM: the reference code maps degraded super-resolution images differently
+    for SSIM and for the other two (see docs/evaluation.md). SSIM needs 11x11 pixels, LPIPS 31x31 and one or three
+    channels: what is not defined is left out. Complex images are compared by their magnitudes, `firm.metrics.visible`.
+    """
+    if convention not in get_args(Convention):
+        raise ValueError(f'convention must be "tables" or "text", got {convention!r}')
+    tables = convention == "tables"
+    seen = x if tables else x.clamp(-1, 1)
+    found = {"psnr": psnr(x, truth)}
+    if min(x.shape[-2:]) >= 11:
+        found["ssim"] = ssim(seen if x_once is None else x_once, truth)
+    if min(x.shape[-2:]) >= 31 and x.shape[1] in (1, 3):
+        found["lpips"] = lpips(2 * x - 1, 2 * truth - 1) if tables else lpips(seen, truth)
+    return found
+
+
 def _similarity(a: Tensor, b: Tensor, kernel: Tensor) -> Tensor:
     """The similarity at every pixel, (B, C, h, w), of images in [0, 1] with a rim of 5 pixels."""
     B, channels = a.shape[:2]
@@ -75,3 +107,11 @@ def _similarity(a: Tensor, b: Tensor, kernel: Tensor) -> Tensor:
     covariance = product - mean_a * mean_b
     value: Tensor = (2 * mean_a * mean_b + C1) * (2 * covariance + C2)
     return value / ((mean_a**2 + mean_b**2 + C1) * (variances + C2))
+
+
+def _require_comparable(metric: str, x: Tensor, truth: Tensor) -> None:
+    """Raise ValueError unless two batches have one shape, TypeError if they are complex."""
+    if x.shape != truth.shape:
+        raise ValueError(f"{metric}: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
+    if x.is_complex() or truth.is_complex():
+        raise TypeError(f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()")

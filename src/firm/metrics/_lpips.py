@@ -14,20 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.metrics._fidelity import require_comparable
-
-
-def lpips(x: Tensor, truth: Tensor) -> Tensor:
-    """Return LPIPS of each pair of images, (B,), for images (B, 3, H, W) in [-1, 1]; gray ones are repeated to RGB."""
-    return _network(x.device)(x, truth)
-
 
 @lru_cache(maxsize=2)
-def _network(device: torch.device) -> Lpips:
-    return Lpips().to(device)
+def network(device: torch.device) -> _Lpips:
+    """Return the network of LPIPS on a device; it is kept there."""
+    return _Lpips().to(device)
 
 
-class Lpips(nn.Module):
+class _Lpips(nn.Module):
     """Distance between AlexNet features, normalized over channels, weighted, averaged over pixels and summed."""
 
     mean: Tensor
@@ -52,10 +46,7 @@ class Lpips(nn.Module):
         self.requires_grad_(False).eval()
 
     def forward(self, x: Tensor, truth: Tensor) -> Tensor:
-        """Return the distance of each pair, (B,)."""
-        require_comparable("lpips", x, truth)
-        if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[-2:]) < 31:
-            raise ValueError(f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
+        """Return the distance of each pair of images (B, 1 or 3, H, W), (B,)."""
         a, b = ((v.expand(-1, 3, -1, -1) - self.mean) / self.std for v in (x, truth))
         distance = x.new_zeros(len(x))
         for layer, head in zip(self.slices, self.heads, strict=True):
@@ -66,7 +57,7 @@ class Lpips(nn.Module):
 
 
 def _weights() -> dict[str, Tensor]:
-    """The shipped weights under the names of `Lpips`."""
+    """Return the shipped weights under the names of `_Lpips`."""
     stored = safetensors.torch.load((resources.files("firm.metrics") / "lpips_alex.safetensors").read_bytes())
     names = {}
     for i, (torchvision_index, position) in enumerate([(0, 0), (3, 1), (6, 1), (8, 0), (10, 0)]):
