@@ -1,18 +1,26 @@
 """The methods on Gaussian images N(m, c I), where the flow and the posterior are known exactly."""
 
+import numpy as np
 import pytest
 import torch
-from helpers import dense, relative_error
+from helpers import dense, dense_solve, relative_error
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
-from firm.baselines._plug_and_play import _noise_levels
-from firm.operators import Blur
-from flow_helpers import Gaussian, operator_on
+from firm.baselines._diffpir import _noise_levels
+from firm.networks import denoise
+from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
+from flow_helpers import Gaussian, small_network
 
 SIDE = 4
 PIXELS = SIDE**2
 NAMES = ("identity", "mask", "blur", "subsample")
+
+
+def operator(name):
+    mask = (torch.rand(SIDE, SIDE, generator=torch.Generator().manual_seed(2)) < 0.6).double()
+    blur = Blur(gaussian_kernel(3, 0.6).double())
+    return {"identity": Identity(), "mask": Mask(mask), "blur": blur, "subsample": Subsample(2)}[name]
 
 
 def matrix(op):
@@ -34,8 +42,11 @@ def minimum(op, y, precision, m=0.0):
 @pytest.fixture
 def no_noise(monkeypatch):
     """All draws are 0. The results are affine in the noise, so what comes out is their mean."""
-    for name in ("_along_the_flow", "_plug_and_play"):
-        monkeypatch.setattr(f"firm.baselines.{name}.noise_source", lambda x, generator: lambda: torch.zeros_like(x))
+    for name in ("flower", "ot_ode", "pnp_flow", "diffpir"):
+        monkeypatch.setattr(f"firm.baselines._{name}.noise_source", lambda x, generator: lambda: torch.zeros_like(x))
+
+
+# The flow and the denoiser
 
 
 @pytest.mark.parametrize(("m", "c"), [(0.0, 1.0), (0.4, 0.3)])
@@ -53,11 +64,26 @@ def test_as_denoiser_is_the_posterior_mean():
     torch.testing.assert_close(as_denoiser(Gaussian(m, c))(x, sigma), (c * x + s2 * m) / (c + s2), rtol=1e-12, atol=0)
 
 
+def test_as_denoiser_is_the_flows_estimate_of_the_scaled_image():
+    net = small_network(channels=3).float()
+    x, sigma = torch.randn(2, 3, 8, 8), 0.25
+    t = 1 / (1 + sigma)
+    v = net(t * x, torch.full((2,), t))
+    got = as_denoiser(net)(x, torch.full((2,), sigma))
+    assert (v - (x - t * x)).abs().max() > 0.1  # the network does something
+    torch.testing.assert_close(got, t * x + (1 - t) * v, rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, clean(net, t * x, t), rtol=0, atol=1e-5)
+    torch.testing.assert_close(got, denoise(net, x, sigma), rtol=0, atol=1e-5)
+
+
+# Flower
+
+
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("name", NAMES)
 def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
     """For N(0, I) its nu^2 is the variance of x_1 given x, so every refinement has the posterior mean for its mean."""
-    op, sigma = operator_on(name, SIDE), 0.3
+    op, sigma = operator(name), 0.3
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
     for gamma in (0, 1):
@@ -65,11 +91,28 @@ def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
         torch.testing.assert_close(got, mean, rtol=1e-10, atol=1e-10)
 
 
+def test_flowers_result_is_affine_in_the_noise(monkeypatch):
+    """What the tests of means rest on: the results of a noise and of its negative average to the mean."""
+    op, drawn, sign = operator("blur"), images(12, 5), [1.0]
+    y, mean = op.A(images(1)), minimum(op, op.A(images(1)), 0.3**2)[0]
+
+    def source(x, generator):
+        rows = iter(drawn)
+        return lambda: sign[0] * next(rows)[None]
+
+    monkeypatch.setattr("firm.baselines._flower.noise_source", source)
+    one = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
+    sign[0] = -1.0
+    other = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
+    assert (one - other).abs().max() > 0.05
+    torch.testing.assert_close((one + other) / 2, mean, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("name", ["mask", "blur", "subsample"])
 def test_flower_with_gamma_1_samples_the_posterior(name, steps):
     """Mean and covariance of 20,000 results, each entry within 5 standard errors."""
-    op, sigma, count = operator_on(name, SIDE), 0.5, 20_000
+    op, sigma, count = operator(name), 0.5, 20_000
     y = op.A(images(1)) + 0.1
     mean, inverse = minimum(op, y, sigma**2)
     covariance = sigma**2 * inverse
@@ -84,10 +127,13 @@ def test_flower_with_gamma_1_samples_the_posterior(name, steps):
     assert float(torch.cov(still.flatten(1).T).trace() / covariance.trace()) < 0.9  # gamma 0 has less spread
 
 
+# OT-ODE
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_ot_odes_mean_converges_to_the_posterior_mean(name, no_noise):
     """Its guided flow ends in the posterior of N(0, I); starting at t_0 = 1 / N, the error falls like 1 / N."""
-    op, sigma = operator_on(name, SIDE), 0.5
+    op, sigma = operator(name), 0.5
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
     coarse, fine = (
@@ -95,6 +141,37 @@ def test_ot_odes_mean_converges_to_the_posterior_mean(name, no_noise):
     )
     assert fine < 0.02
     assert 3 < coarse / fine < 5
+
+
+def test_the_other_schedule_does_not_end_in_the_posterior(no_noise):
+    op = operator("blur")
+    y = op.A(images(1)) + 0.1
+    mean, _ = minimum(op, y, 0.25)
+    wrong = [dict(schedule="sqrt"), dict(spread=100.0)]
+    errors = [relative_error(ot_ode(Gaussian(0.0, 1.0), op, y, 0.5, steps=200, start=0.005, **w), mean) for w in wrong]
+    assert min(errors) > 0.05
+
+
+# PnP-Flow
+
+
+@pytest.mark.parametrize("averages", [1, 3])
+@pytest.mark.parametrize("name", NAMES)
+def test_pnp_flow_is_an_affine_recursion(name, averages):
+    """x <- m + k (t (z - m) + (1 - t) mean eps), k = c t / (c t^2 + (1 - t)^2), z = x - (1 - t)^alpha A'(A x - y)."""
+    op, m, c, alpha, N = operator(name), 0.4, 0.3, 0.7, 9
+    y = op.A(images(1, 3))
+    got = pnp_flow(Gaussian(m, c), op, y, 0.1, steps=N, averages=averages, alpha=alpha,
+                   generator=torch.Generator().manual_seed(5))  # fmt: skip
+    generator = torch.Generator().manual_seed(5)
+    noise = torch.randn(N * averages, PIXELS, dtype=torch.float64, generator=generator).numpy()
+    A, data, x = matrix(op).numpy(), y.flatten().numpy(), np.zeros(PIXELS)
+    for i in range(N):
+        t = i / N
+        z = x - (1 - t) ** alpha * A.T @ (A @ x - data)
+        eps = noise[i * averages : (i + 1) * averages].mean(0)
+        x = m + c * t / (c * t**2 + (1 - t) ** 2) * (t * (z - m) + (1 - t) * eps)
+    np.testing.assert_allclose(got.flatten().numpy(), x, rtol=1e-10, atol=1e-10)
 
 
 def test_pnp_flow_ends_at_the_least_squares_solution():
@@ -110,14 +187,51 @@ def test_pnp_flow_ends_at_the_least_squares_solution():
     assert errors[1] < 0.2 * errors[0]
 
 
+# PnP-HQS and DiffPIR
+
+
 @pytest.mark.parametrize("weight", [0.23, 1.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_pnp_hqs_at_a_constant_level_ends_at_its_fixed_point(name, weight):
-    op, m, c, s = operator_on(name, SIDE), 0.4, 0.3, 0.3
+    op, m, c, s = operator(name), 0.4, 0.3, 0.3
     y = op.A(images(2, 3))
     x, _ = minimum(op, y, weight * s**2 / (c + s**2), m)
     got = pnp_hqs(as_denoiser(Gaussian(m, c)), op, y, s, steps=200, weight=weight, first=s)
     torch.testing.assert_close(got, (c * x + s**2 * m) / (c + s**2), rtol=1e-9, atol=1e-9)
+
+
+def test_pnp_hqs_uses_the_noise_of_y_and_not_only_the_level():
+    """One step from `first` = sigma has rho = weight; two steps begin with rho = weight sigma^2 / first^2."""
+    op, m, c, sigma, first, weight = operator("blur"), 0.4, 0.3, 0.1, 0.5, 0.23
+    y = op.A(images(1, 3))
+    z = op.A_adjoint(y)
+    for s in (first, sigma):
+        x = dense_solve(op, z, y, weight * sigma**2 / s**2)
+        z = (c * x + s**2 * m) / (c + s**2)
+    got = pnp_hqs(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=2, weight=weight, first=first)
+    torch.testing.assert_close(got, z, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("zeta", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("name", ["mask", "blur"])
+def test_diffpir_is_an_affine_recursion(name, zeta):
+    """Its levels are single precision numbers, hence the tolerance."""
+    op, m, c, sigma, weight, N = operator(name), 0.2, 0.01, 0.2, 0.7, 12
+    y = op.A(m + c**0.5 * images(1, 3))
+    got = diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=weight, zeta=zeta,
+                  generator=torch.Generator().manual_seed(5))  # fmt: skip
+    draws = iter(torch.randn(N, PIXELS, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).numpy())
+    a, A, data = _noise_levels(N).double().numpy(), matrix(op).numpy(), y.flatten().numpy()
+    x = a[0] ** 0.5 * A.T @ data + (1 - a[0]) ** 0.5 * next(draws)
+    for i in range(N):
+        s2 = (1 - a[i]) / a[i]
+        x_1, rho = np.clip((c * x / a[i] ** 0.5 + s2 * m) / (c + s2), -1, 1), weight * sigma**2 / s2
+        u = np.linalg.solve(A.T @ A + rho * np.eye(PIXELS), A.T @ data + rho * x_1)
+        n = (x / a[i] ** 0.5 - u) / s2**0.5
+        if i + 1 < N:
+            mixed = (1 - zeta) ** 0.5 * n + (zeta**0.5 * next(draws) if zeta else 0)
+            x = a[i + 1] ** 0.5 * u + (1 - a[i + 1]) ** 0.5 * mixed
+    np.testing.assert_allclose(got.flatten().numpy(), u, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -127,7 +241,7 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     A step closes a share of about s^2 / c + s^2 / (weight sigma^2), 1.5 % at the last level, of the distance; the
     minimum moves there by about 0.5 % a level, and 2000 steps make 4 at a level: a lag of some percent.
     """
-    op, m, c, sigma, weight = operator_on(name, SIDE), 0.2, 0.01, 0.1, 2.0
+    op, m, c, sigma, weight = operator(name), 0.2, 0.01, 0.1, 2.0
     y = op.A(m + c**0.5 * images(1, 3))
     a = float(_noise_levels(2)[-1])
     expected, _ = minimum(op, y, weight * sigma**2 / (c + (1 - a) / a), m)
@@ -139,3 +253,14 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     assert errors[2000, 1.0] < 0.06
     assert errors[2000, 1.0] < 0.35 * errors[300, 1.0]
     assert errors[300, 0.4] > 1.5 * errors[300, 1.0]  # less fresh noise forgets more slowly
+
+
+def test_diffpir_without_fresh_noise_does_not_reach_the_minimum(no_noise):
+    """With zeta = 0 the noise of the state is never forgotten: more steps do not change the result."""
+    op, m, c, sigma = operator("identity"), 0.2, 0.01, 0.1
+    y = m + c**0.5 * images(1, 3)
+    few, many = (diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=2.0, zeta=0.0) for N in (300, 900))
+    a = float(_noise_levels(2)[-1])
+    expected, _ = minimum(op, y, 2.0 * sigma**2 / (c + (1 - a) / a), m)
+    assert relative_error(few - m, many - m) < 0.02
+    assert relative_error(many - m, expected - m) > 0.5

@@ -9,8 +9,9 @@ from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like, prepare
 from firm._util.checks import require
+from firm.acceleration.graphs import Step, replayed
 from firm.networks import denoise
-from firm.operators.base import LinearOperator
+from firm.operators.base import LinearOperator, synchronizes
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
@@ -34,12 +35,14 @@ def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
     given = prepare(net, op, y, sigma)
     given.settle()
     like = given.Aty
-    channels, stride = (getattr(net, "config", None) or {}).get("channels"), getattr(net, "stride", 1)
+    channels = (getattr(net, "config", None) or {}).get("channels")
     fits = channels is None or (like.ndim == 4 and like.shape[1] == channels)
     require(fits, f"the network is for images (B, {channels}, H, W), these are {tuple(like.shape)}")
-    fits = like.ndim != 4 or not any(side % stride for side in like.shape[2:])
-    sides = "x".join(map(str, like.shape[2:]))
-    require(fits, f"the network needs sides that are multiples of {stride}, the images have {sides}")
+    stride = getattr(net, "stride", 1)
+    require(
+        like.ndim != 4 or not any(side % stride for side in like.shape[2:]),
+        f"the network needs sides that are multiples of {stride}, the images have {'x'.join(map(str, like.shape[2:]))}",
+    )
     return like
 
 
@@ -67,6 +70,11 @@ def as_denoiser(prior: Prior) -> Denoiser:
         if hasattr(prior, name):
             setattr(denoiser, name, getattr(prior, name))
     return denoiser
+
+
+def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
+    """A step that solves with the operator, replayed as a graph on a GPU unless the solve waits for the device."""
+    return step if synchronizes(op) else replayed(step, y.device)
 
 
 def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:

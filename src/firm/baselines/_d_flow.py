@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -67,12 +67,12 @@ def d_flow(
         "corrected": R(z) = |z|^2 / 2 - (d - 1) log |z| for images of d values, the negative log density of the norm of
         Gaussian noise. "published": minus that, with which the published numbers were made.
     """
-    sensible = outer >= 1 and inner >= 1 and 0 <= blend <= 1 and 0 <= regularization < float("inf")
-    require(
-        sensible and sign in ("published", "corrected"),
-        "d_flow: needs outer, inner >= 1, blend in [0, 1], regularization >= 0 and sign published or corrected, "
-        f"got {outer}, {inner}, {blend}, {regularization} and {sign!r}",
-    )
+    counts = outer >= 1 and inner >= 1
+    require(counts, f"d_flow: outer and inner must be at least 1, got {outer} and {inner}")
+    require(sign in get_args(Sign), f'd_flow: sign must be "published" or "corrected", got {sign!r}')
+    require(0 <= blend <= 1, f"d_flow: blend must be between 0 and 1, got {blend}")
+    weighs = 0 <= regularization < float("inf")
+    require(weighs, f"d_flow: regularization must be a number of at least 0, got {regularization}")
     like = begin(prior, op, y, sigma)
     noise = noise_source(like, generator)
 
@@ -138,6 +138,7 @@ def _integrate(prior: Prior, x: Tensor, start: float, end: float, tolerance: flo
     the root mean square of error / (tolerance + tolerance |x|) over the image is at most 1.
     """
 
+    @torch.no_grad()
     def attempt(x: Tensor, slope: Tensor, t: Tensor, h: Tensor) -> Tensor:
         """One step of length h (B,): the new x, its slope, and its error relative to the tolerance."""
         wide = h.reshape(-1, *[1] * (x.ndim - 1))

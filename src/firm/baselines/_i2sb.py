@@ -144,6 +144,7 @@ def i2sb(
     degraded, known = degraded_image(op, y, noise())
     given = (beside_the_state(degraded, known, ode),) if conditioned else ()
 
+    @torch.no_grad()
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:
         clean = x - s * bridge(x, *given, t.expand(len(x)))
         x = clean + r * (x - clean) + spread * eps

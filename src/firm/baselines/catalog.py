@@ -20,7 +20,7 @@ from firm._sampling import Generators
 from firm._util.checks import require
 from firm.baselines import as_denoiser, d_flow, diffpir, flow_priors, flower, i2sb, ot_ode, pnp_flow, pnp_gs, pnp_hqs
 from firm.baselines._common import begin
-from firm.baselines._plug_and_play import FIRST
+from firm.baselines._pnp_hqs import FIRST
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 

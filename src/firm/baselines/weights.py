@@ -44,8 +44,10 @@ def load_weights(name: str, where: Path | None = None) -> nn.Module:
     """
     path = weights_file(name, where)
     made = next((f", or train them: {how}" for start, how in TRAINED_BY.items() if name.startswith(start)), "")
-    hint = "Those of faces are in the repository, not in the package, others not in firm: name their folder (--weights)"
-    require(path.is_file(), f"{path}: no such weights. {hint}{made}", FileNotFoundError)
+    hint = (
+        "Those of faces are in the repository, not in the installed package, others do not come with firm: name their"
+    )
+    require(path.is_file(), f"{path}: no such weights. {hint} folder (--weights){made}", FileNotFoundError)
     return load_network(path)
 
 
@@ -53,9 +55,12 @@ class Networks:
     """The baselines' networks for one kind of images ("face"), loaded when first asked for, once each."""
 
     def __init__(
-        self, device: torch.device | str, precision: Precision = "float32", where: Path | None = None,
+        self,
+        device: torch.device | str,
+        precision: Precision = "float32",
+        where: Path | None = None,
         images: str = "face",
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.device, self.precision, self.where, self.images = device, precision, where, images
         self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
 
