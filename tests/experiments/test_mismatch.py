@@ -2,20 +2,7 @@
 
 import numpy as np
 import pytest
-from study_helpers import (  # fmt: skip
-    METRICS,
-    ROW,
-    TOP,
-    by_hand,
-    figures,
-    line,
-    note_what_is_asked,
-    numbers,
-    panel,
-    scored,
-    settings,
-    shows,
-)
+from study_helpers import METRICS, ROW, TOP, by_hand, figures, line, note_asked, numbers, panel, scored, settings, shows
 
 import firm
 from experiments import published
@@ -33,7 +20,7 @@ def found(root):
 
 def test_it_asks_for_six_settings_with_the_papers_numbers_beside(root, monkeypatch):
     """That of Table 1 shares its rows, the others have folders of their own."""
-    evaluated, drawn = note_what_is_asked(monkeypatch, mismatch)
+    evaluated, drawn = note_asked(monkeypatch, mismatch)
     results = mismatch.study(settings(root, "asked"), "mismatch")
     variants = {(tasks[0].missing, tasks[0].sigma): variant for _, _, _, tasks, variant in evaluated}
     assert set(variants) == SIX
@@ -59,7 +46,7 @@ def test_it_asks_for_six_settings_with_the_papers_numbers_beside(root, monkeypat
 
 
 def test_it_asks_for_less_when_quick_and_does_as_told(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, mismatch)
+    evaluated, drawn = note_asked(monkeypatch, mismatch)
     note = "Flower5-OT, 500 network calls an image, is left out with --quick"
     results = mismatch.study(settings(root, "asked", quick=True), "mismatch")
     assert {(count, *rows) for _, count, rows, _, _ in evaluated} == {(10, "FIRM N=2")}

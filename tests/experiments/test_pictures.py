@@ -7,20 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import call, rand, says
-from study_helpers import (  # fmt: skip
-    NAMED,
-    TOP,
-    by_hand,
-    figures,
-    labels,
-    line,
-    note_what_is_asked,
-    numbers,
-    panel,
-    scored,
-    settings,
-    shows,
-)
+from study_helpers import NAMED, TOP, by_hand, figures, labels, line, note_asked, numbers, panel, scored, settings, shows
 
 from experiments import shared
 from experiments.errors import study as errors
@@ -35,9 +22,6 @@ from firm.tasks import Task, tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 WHITE = (255, 255, 255)
-
-
-# One image as the tables restore it
 
 
 def test_a_panel_has_the_scores_of_its_image(root):
@@ -55,11 +39,8 @@ def test_a_panel_has_the_scores_of_its_image(root):
     assert shared.heads(rows) == ["truth", "measurement", "ISTA-Net", "FIRM N=1"]
 
 
-# All methods side by side
-
-
 def test_qualitative_asks_for_a_new_image_in_every_task(root, monkeypatch):
-    _, drawn = note_what_is_asked(monkeypatch, qualitative)
+    _, drawn = note_asked(monkeypatch, qualitative)
     qualitative.study(settings(root, "asked"), "qualitative")
     with_prior = ["PnP-HQS", "DiffPIR", "OT-ODE", "D-Flow", "Flow-Priors", "PnP-Flow1", "PnP-Flow5", "Flower1-OT"]
     rows = ["degraded", *with_prior, "Flower5-OT", *labels(2, 10)]
@@ -79,7 +60,7 @@ def test_qualitative_asks_for_a_new_image_in_every_task(root, monkeypatch):
 def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch, tmp_path):
     """Asked for by name: it must be there for faces, and cats do without."""
     shutil.copy(root / "weights" / "face-denoiser.safetensors", tmp_path)
-    _, drawn = note_what_is_asked(monkeypatch, qualitative)
+    _, drawn = note_asked(monkeypatch, qualitative)
     given = settings(root, "asked", methods="pnp-hqs", weights=tmp_path, steps=(1,), quick=True)
     results = qualitative.study(given, "qualitative")
     assert {(task.shape[0], *rows) for task, rows, _ in drawn} == {
@@ -111,9 +92,6 @@ def test_qualitative_draws_every_method(root, monkeypatch):
                 assert shows(panel(folder / file, j, TOP + row * tall, NAMED), image[0]), (file, row, j)
     empty = panel(folder / "celeba.png", 2, TOP + 2 * tall, NAMED)  # PnP-HQS has no box inpainting
     assert (empty[: SIDE // 2 - GAP] == WHITE).all()
-
-
-# Error maps
 
 
 def test_errors_ask_for_the_papers_columns(root, monkeypatch):
@@ -175,11 +153,8 @@ def test_errors_count_the_tasks_that_firm_wins():
     assert {(column.digits, column.better) for column in columns} == {(4, "low")}
 
 
-# Fourier lines
-
-
 def test_fourier_asks_for_the_papers_setting(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, fourier)
+    evaluated, drawn = note_asked(monkeypatch, fourier)
     fourier.study(settings(root, "asked"), "fourier")
     results = fourier.study(settings(root, "asked", quick=True), "fourier")
     fourier.study(settings(root, "asked", quick=True, methods="flower1", steps=(4,), limit=1), "fourier")
@@ -215,9 +190,6 @@ def test_fourier_by_hand(root):
     assert columns[0]
     mask = np.where(columns.roll(128), 255, 0)[None, :, None]  # the zero frequency in the middle
     assert (panel(path, 3) == mask).all()
-
-
-# The commands
 
 
 @pytest.mark.parametrize(

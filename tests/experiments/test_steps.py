@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import call, says
-from study_helpers import by_hand, figures, labels, line, note_what_is_asked, numbers, panel, scored, settings, shows
+from study_helpers import by_hand, figures, labels, line, note_asked, numbers, panel, scored, settings, shows
 
 from experiments import shared
 from experiments.shared import CELEBA
@@ -24,7 +24,7 @@ def found(root):
 
 
 def test_it_asks_for_the_papers_numbers_and_for_less_when_quick(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, steps)
+    evaluated, drawn = note_asked(monkeypatch, steps)
     faces, cats = ([Task(task, size) for task in tables()] for size in (128, 256))
     steps.study(settings(root, "asked"), "steps")
     rows = labels(1, 2, 4, 10, 25, 50, 100)
