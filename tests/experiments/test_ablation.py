@@ -1,6 +1,7 @@
 """The ablations: every row is the network it says it is, trained once, and evaluated as the tables are."""
 
 import dataclasses
+
 import pytest
 import torch
 from helpers import save_celeba
@@ -102,7 +103,10 @@ def test_a_row_has_the_numbers_of_its_network(settings):
         restored = firm.sample(model, op, y, 2, sigma=task.sigma, generator=[start])
         psnr = -10 * float(((restored - x) / 2).square().mean().log10())
         assert line["ours"]["psnr"] == pytest.approx(psnr, abs=0.02)
-    assert f"{min(found['tables'][0]['lines'], key=lambda line: line['ours']['psnr'])['label']} is the worst" in found["notes"][-1]
+    assert (
+        f"{min(found['tables'][0]['lines'], key=lambda line: line['ours']['psnr'])['label']} is the worst"
+        in found["notes"][-1]
+    )
 
 
 def test_the_solver_stands_below_flow_only(settings):
@@ -110,7 +114,7 @@ def test_the_solver_stands_below_flow_only(settings):
     lines = {line["label"]: line for line in found["tables"][0]["lines"]}
     assert list(lines)[:2] == ["N = 2, flow-only", "N = 2, with the solver"]
     assert len(lines) == 8
-    assert saved(settings, ablation.flow_only(BLUR)).solver.K == 0
+    assert saved(settings, ablation.SOLVER[BLUR][0]).solver.K == 0
     assert lines["N = 25, with the solver"]["paper"]["deblurring psnr"] == 31.46
     assert lines["N = 2, flow-only"]["paper"]["random-inpainting lpips"] == 0.0186
     without, solved = (lines[f"N = 2, {how}"]["ours"]["deblurring psnr"] for how in ("flow-only", "with the solver"))

@@ -138,16 +138,13 @@ def test_a_trajectory_ends_where_sample_does(root, model):
 
 
 def test_the_rows_of_a_trajectory():
-    def plain(value):
-        return torch.full((1, 3, 2, 2), value)
-
-    steps = [trajectory.Step(0.0, plain(0.1), [plain(0.2), plain(0.3)], [plain(0.4), plain(0.5)])]
-    names, rows = zip(*trajectory.panels([*steps, *steps], plain(0.0), plain(0.9)), strict=True)
-    assert names == ("t = 0: x^k", "t = 0: z^k") * 2
-    assert [float(p.image[0, 0, 0]) for p in rows[0]] == pytest.approx([0.0, 0.9, 0.2, 0.3])
-    assert rows[1][0].image is None
-    assert [float(p.image[0, 0, 0]) for p in rows[1][1:]] == pytest.approx([0.1, 0.4, 0.5])
-    assert (rows[0][0].label, rows[0][3].label) == ("", f"{10 * math.log10(4 / 0.09):.2f} dB")
+    truth, measured, x_t, *iterates = (torch.full((1, 3, 2, 2), v) for v in (0.0, 0.9, 0.1, 0.2, 0.3, 0.4, 0.5))
+    ((above, xs), (below, zs)) = trajectory.panels(
+        [trajectory.Step(0.0, x_t, iterates[:2], iterates[2:])], truth, measured
+    )
+    assert (above, below, zs[0].image) == ("t = 0: x^k", "t = 0: z^k", None)
+    assert [float(p.image[0, 0, 0]) for p in (*xs, *zs[1:])] == pytest.approx([0.0, 0.9, 0.2, 0.3, 0.1, 0.4, 0.5])
+    assert (xs[0].label, xs[3].label) == ("", f"{10 * math.log10(4 / 0.09):.2f} dB")
 
 
 def test_the_study_of_the_trajectory(root, model):
@@ -190,17 +187,6 @@ def test_samples_of_the_posterior_are_calibrated_and_narrow_ones_cover_less(widt
     for b in found["bins"]:
         if b["share"] > 0.05:
             assert b["rmse"] / b["std"] == pytest.approx(1 / width, rel=0.25)
-
-
-def test_bins_by_hand():
-    """Two pixels of deviation 0.01 with errors 0.03 and 0.04; one of 0.5 without error; one beyond the last bin."""
-    tally, center = calibration.Tally(), torch.tensor([0.0, 0.0, 1.0, 5.0])
-    half = torch.tensor([0.01, 0.01, 0.5, 50.0]) / math.sqrt(2)
-    tally.add(torch.stack([center - half, center + half]), center + torch.tensor([0.03, -0.04, 0.0, 1.0]))
-    bins = tally.summary()["bins"]
-    assert [b["share"] for b in bins] == [0.5, 0.25, 0.25]
-    assert [b["std"] for b in bins] == pytest.approx([0.01, 0.5, 50])
-    assert [b["rmse"] for b in bins] == pytest.approx([math.sqrt((0.0009 + 0.0016) / 2), 0, 1], abs=1e-7)
 
 
 @pytest.mark.parametrize(

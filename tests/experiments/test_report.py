@@ -176,7 +176,9 @@ def test_figures_are_in_the_page_and_only_free_ones_where_it_is_to_be_published(
     assert [(image["alt"], image["width"], image["height"]) for image in images] == [
         (f"faces {EVIL}", "40", "20"), ("a curve", "60", "30"),
     ]  # fmt: skip
-    closed, free = (base64.b64encode((out / STUDIES[0].name / f"{name}.png").read_bytes()) for name in ("closed", "open"))
+    closed, free = (
+        base64.b64encode((out / STUDIES[0].name / f"{name}.png").read_bytes()) for name in ("closed", "open")
+    )
     assert [image["src"].partition(",")[2].encode() for image in images] == [closed, free]
     figures = re.findall(r"<figure.*?</figure>", text, re.DOTALL)
     assert ["do not publish" in figure for figure in figures] == [True, False]

@@ -110,8 +110,7 @@ def build_inputs(
         file, _, clean, trouble = examples[index]
         return [file, CLEAN if clean else DAMAGED, trouble]
 
-    estimated_box, chosen = estimated, [state, trouble]
-    changed = [state.change, trouble.change]
+    estimated_box, chosen, changed = estimated, [state, trouble], [state.change, trouble.change]
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     reading: dict[str, Any] = {"concurrency_id": "look", "concurrency_limit": 1, **quiet}
     controls = [blur, scale, painting, strokes, color, missing, estimated, noise]
@@ -144,14 +143,9 @@ def request_from(values: Mapping[str, Any], folder: Path) -> Request | None:
 
 
 def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
-    """Describe a picture: its size, how noisy and how blurred it seems, or what is wrong with the file.
+    """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
 
-    Returns
-    -------
-    str
-        A line of Markdown; empty without a picture.
-    float or None
-        The width of the blur in pixels; None where it cannot be estimated.
+    Also returns the width of the blur in pixels, None where it cannot be estimated.
     """
     if upload is None:
         return "", None

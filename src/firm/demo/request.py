@@ -101,13 +101,12 @@ class Request:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the task that the visitor chooses, by the names of the command line's options."""
-        if self.trouble == "blur":
-            return {"blur": self.blur}
-        if self.trouble == "small":
-            return {"scale": self.scale} if self.clean else {"scale": self.scale, "filter": FILTER}
-        if self.clean and self.trouble == "pixels":
-            return {"missing": self.missing}
-        return {"strokes": self.strokes} if self.clean and self.trouble == "holes" else {}
+        every = {
+            "blur": {"blur": self.blur}, "small": {"scale": self.scale} | ({} if self.clean else {"filter": FILTER}),
+            "pixels": {"missing": self.missing} if self.clean else {},
+            "holes": {"strokes": self.strokes} if self.clean else {},
+        }  # fmt: skip
+        return every.get(self.trouble, {})
 
     def check(self, limits: Limits) -> None:
         """Raise `RequestError` for what is out of range; the picture itself is checked when it is read."""
@@ -189,9 +188,11 @@ class Request:
         """
         name = f"./{self.name}" if self.name.startswith("-") else self.name  # or it would be taken for an option
         words = ["firm", "restore", picture or name, "--simulate" if self.clean else "--task", self.task]
-        options = self.settings | {"sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask}
-        options |= {"model": self.model, "steps": self.steps, "samples": self.samples, "seed": self.seed}
-        options |= {"tile": None if tile == DEFAULT_TILE else tile}
+        options = self.settings | {
+            "sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask, "model": self.model,
+            "steps": self.steps, "samples": self.samples, "seed": self.seed,
+            "tile": None if tile == DEFAULT_TILE else tile,
+        }  # fmt: skip
         for option, value in options.items():
             words += [] if value is None else [f"--{option}", str(value)]
         return shlex.join(words)

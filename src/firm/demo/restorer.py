@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 from firm import __version__, bundled, fast, load
 from firm._model import Firm, channels_of, find
@@ -24,7 +25,7 @@ from firm._util.checks import require
 from firm.acceleration._fast import Precision
 from firm.acceleration.tiling import Tiled
 from firm.demo.jobs import Progress
-from firm.demo.previews import GRAY_LEVELS, enlarged, save_heat_map, save_preview, save_trade_off
+from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_trade_off
 from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
 from firm.restoration import Problem
 from firm.restoration.advice import advice
@@ -151,7 +152,10 @@ class Restorer:
         files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
         write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
         write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
-        files["before"] = save_preview(folder / "before.png", enlarged(problem.shown, image.shape[-2:]))
+        before = problem.shown  # a measurement of fewer pixels is shown as squares
+        if before.shape[-2:] != image.shape[-2:]:
+            before = F.interpolate(before.float(), image.shape[-2:], mode="nearest-exact")
+        files["before"] = save_preview(folder / "before.png", before)
         files["after"] = save_preview(folder / "after.png", image)
         files |= {} if mask is None else {"mask": str(mask)}
         sigma = float(problem.settings["sigma"])
@@ -187,16 +191,16 @@ class Restorer:
         with self.turn(progress):
             prepared = self._prepare(replace(request, samples=1), folder)
             problem, rows = prepared.problem, []
+            model, op, y, sigma = prepared.model, problem.op, problem.y, problem.sigma
             for N in STEPS_COMPARED:
                 prepared.begin(progress, N, label=f"N = {N}")
-                made_of = (prepared.model, problem.op, problem.y)
-                result = restore(*made_of, N, 1, request.seed, sigma=problem.sigma, keep=False)
+                result = restore(model, op, y, N, 1, request.seed, sigma=sigma, keep=False)
                 image = problem.finish(result.image)
                 scores = problem.scores(image)
                 caption = f"N = {N}" + (f", {scores['psnr']:.2f} dB" if scores else "")
                 picture = (save_preview(folder / f"steps_{N:02d}.png", image), caption)
-                seconds = round(result.seconds, 2)
-                rows.append({"N": N, "calls": result.nfe, "seconds": seconds, "picture": picture, **scores})
+                row = {"N": N, "calls": result.nfe, "seconds": round(result.seconds, 2), "picture": picture}
+                rows.append(row | scores)
             scored = all("lpips" in row for row in rows)
             return rows, save_trade_off(folder / "trade_off.png", rows) if scored else None
 
@@ -215,10 +219,9 @@ class Restorer:
         list, list
             The states and the iterates: files with captions.
         """
-        few = request.steps <= MAX_TRAJECTORY_STEPS
-        require(few, f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer", RequestError)
-        states: list[Captioned] = []
-        iterates: list[Captioned] = []
+        few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
+        require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)
+        states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
             prepared = self._prepare(replace(request, samples=1), folder)
             problem, evaluations = prepared.problem, count(1)
@@ -232,8 +235,8 @@ class Restorer:
                 states.append(panel(x, f"x at t = {t:.2g}" + (": noise" if i == 0 else "")))
 
             def keep_iterates(k: int, x: Tensor, z: Tensor) -> None:
-                iterates.append(panel(x, f"x, k = {k}"))
-                iterates.append(panel(z, f"z, k = {k}"))
+                for name, v in (("x", x), ("z", z)):
+                    iterates.append(panel(v, f"{name}, k = {k}"))
 
             def posterior_mean(*state: Any, **settings: Any) -> Tensor:
                 callback = keep_iterates if next(evaluations) == min(step, request.steps) else None
