@@ -148,16 +148,14 @@ COLUMNS = (
 
 def table(rows: Sequence[dict[str, Any]], device: torch.device) -> Table:
     """One line a method and mode, the paper's time and memory beside; memory is not ranked where it is a process's."""
-    lines = []
+    lines, keys = [], ("seconds", "peak_mb", "nfe")
     for row in rows:
-        published = zip(("seconds", "peak_mb", "nfe"), COST.get(row["method"], (None,) * 3), strict=True)
         calls = "-" if row["forward"] is None else str(row["forward"])
         calls += f" + {row['backward']} back" if row["backward"] else ""
-        ours = {"how": row["mode"], "calls": calls}
-        ours |= {key: row[key] for key in ("seconds", "peak_mb", "nfe") if row[key] is not None}
+        ours = {"how": row["mode"], "calls": calls, **{key: row[key] for key in keys if row[key] is not None}}
         ours |= {"speed": f"{row['images/s']:.1f} (batch {row['batch']})"} if "images/s" in row else {}
-        label = row["method"] if row["mode"] == "fast" else f"{row['method']}, plain"
-        lines.append(Line(label, ours, {key: value for key, value in published if value is not None}))
+        paper = {key: value for key, value in zip(keys, COST.get(row["method"], ()), strict=False) if value is not None}
+        lines.append(Line(row["method"] if row["mode"] == "fast" else f"{row['method']}, plain", ours, paper))
     unranked = "peak_mb" if device.type == "cpu" else ""
     columns = [replace(column, better="") if column.key == unranked else column for column in COLUMNS]
     return Table("CelebA deblurring, one image at a time", columns, lines)

@@ -98,11 +98,11 @@ def observed(found: Found, label: str) -> list[str]:
 def trained_on(settings: Settings) -> list[str]:
     """What the model's card says of the task: ours may have seen all these settings, the paper's only one."""
     entries = shared.firm_model(settings, CELEBA).card.get("trained_for", [])
-    match next((entry for entry in entries if entry.get("name") == TASK), {}):
-        case {"missing": [low, high], "sigma": [quiet, loud]}:
-            pass
-        case _:
-            return []
+    entry: dict[str, Any] = next((entry for entry in entries if entry.get("name") == TASK), {})
+    try:
+        (low, high), (quiet, loud) = entry.get("missing"), entry.get("sigma")
+    except TypeError:  # one value, or none
+        return []
     seen = low <= min(RATIOS) and max(RATIOS) <= high and quiet <= min(NOISES) and max(NOISES) <= loud
     return [
         f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}"

@@ -12,11 +12,9 @@ from PIL import Image
 
 from firm.data import portrait
 from firm.data.picture_file import PictureError
-from firm.demo.inputs import describe
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
-from firm.demo.request import Limits, Request, RequestError, for_visitors
-from firm.demo.security import Upload
+from firm.demo.request import Limits, Request, RequestError, Upload, describe, for_visitors
 from firm.operators import Blur, gaussian_kernel
 from firm.restoration import ProblemError
 

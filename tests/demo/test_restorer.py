@@ -17,8 +17,7 @@ from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress, RunningJobs
 from firm.demo.previews import painted, save_heat_map, shrunk
 from firm.demo.request import RequestError
-from firm.demo.restorer import STEPS_COMPARED
-from firm.demo.results import score_table, summary
+from firm.demo.restorer import STEPS_COMPARED, score_table, summary
 from firm.demo.workspace import PREFIX, Workspace
 
 

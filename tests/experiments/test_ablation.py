@@ -103,10 +103,8 @@ def test_a_row_has_the_numbers_of_its_network(settings):
         restored = firm.sample(model, op, y, 2, sigma=task.sigma, generator=[start])
         psnr = -10 * float(((restored - x) / 2).square().mean().log10())
         assert line["ours"]["psnr"] == pytest.approx(psnr, abs=0.02)
-    assert (
-        f"{min(found['tables'][0]['lines'], key=lambda line: line['ours']['psnr'])['label']} is the worst"
-        in found["notes"][-1]
-    )
+    worst = min(found["tables"][0]["lines"], key=lambda line: line["ours"]["psnr"])
+    assert f"{worst['label']} is the worst" in found["notes"][-1]
 
 
 def test_the_solver_stands_below_flow_only(settings):

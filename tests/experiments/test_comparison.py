@@ -103,14 +103,6 @@ def test_celeba_writes_the_table(root, table):
     assert "(31.75)" in table["printed"]
 
 
-def test_the_table_follows_the_images_and_steps_given(root, table):
-    """Two images are another mean than one."""
-    other = reproduce(root, "celeba", "--methods", "", "--steps", 2, "--precision", "float32", "--limit", 2, out="two")
-    assert (other["images"], list(lines_of(other))) == (2, ["Degraded", "FIRM N=2"])
-    psnr = [lines_of(found)["FIRM N=2"]["ours"]["deblurring psnr"] for found in (table, other)]
-    assert psnr[0] != psnr[1]
-
-
 def test_studies_continue_and_share_what_was_restored(root, table, monkeypatch):
     monkeypatch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
     before, out = lines_of(table), root / "out" / "celeba" / "results.json"

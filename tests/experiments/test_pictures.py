@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from helpers import call, rand, says
+from helpers import rand
 from study_helpers import (
     NAMED,
     TOP,
@@ -196,28 +196,6 @@ def test_fourier_by_hand(root):
     assert columns[0]
     mask = np.where(columns.roll(128), 255, 0)[None, :, None]  # the zero frequency in the middle
     assert (panel(path, 3) == mask).all()
-
-
-@pytest.mark.parametrize(
-    ("name", "sets"),
-    [("mismatch", {"celeba"}), ("errors", {"celeba"}), ("fourier", {"afhq"}), ("qualitative", {"celeba", "afhq"})],
-)
-def test_a_command_takes_its_options_and_no_others(root, tmp_path, monkeypatch, name, sets):
-    seen = []
-    monkeypatch.setattr(f"experiments.{name}.study.study", lambda given, study: seen.append((given, study)))
-    data = {"celeba": ("--data", root / "celeba"), "afhq": ("--afhq", root / "afhq")}
-    options = ["--methods", "flower", "--steps", "3,1", "--weights", root, "--model", "photo", "--precision", "bf16"]
-    more = [] if name == "qualitative" else ["--limit", 7, "--batch-size", 9]
-    given = [part for dataset in sets for part in data[dataset]]
-    result = call("reproduce", name, *given, *options, *more, "--quick", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    ((found, study),) = seen
-    assert (study, found.methods, list(found.steps), found.weights) == (name, "flower", [3, 1], root)
-    assert (found.model, found.precision, found.quick) == ("photo", "bf16", True)
-    assert (found.limit, found.batch_size) == ((None, 50) if name == "qualitative" else (7, 9))
-    lacking = call("reproduce", name, *options, "--out", tmp_path)
-    assert lacking.exit_code == 2
-    assert all(says(lacking.output, f"{data[dataset][0]} DIR: a folder") for dataset in sets)
 
 
 def test_what_is_missing_is_said_before_any_work(root, tmp_path, monkeypatch):

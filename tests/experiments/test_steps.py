@@ -1,7 +1,6 @@
 """The number of steps N: what is asked for, and a small run checked by hand."""
 
 import pytest
-from helpers import call, says
 from study_helpers import by_hand, figures, labels, line, note_asked, numbers, panel, scored, settings, shows
 
 from experiments import shared
@@ -105,12 +104,3 @@ def test_it_counts_the_tasks_that_fall():
     (note,) = steps.trade_off(steps.PARTS[1], summary, (2, 1))
     assert note.startswith("AFHQ-Cat, from N = 1 to 2: PSNR falls in 0 and LPIPS in 2 of 2 tasks")
     assert steps.trade_off(steps.PARTS[0], summary, (2,)) == []
-
-
-def test_the_command_needs_both_data_sets_and_its_models(root, tmp_path):
-    common = ["--data", root / "celeba", "--out", tmp_path / "out", "--limit", 1, "--steps", "1"]
-    assert says(call("reproduce", "steps", *common).output, "steps needs AFHQ, --afhq DIR")
-    missing = call("reproduce", "steps", *common, "--afhq", root / "afhq", "--model", tmp_path / "no.safetensors")
-    assert missing.exit_code == 2
-    assert says(missing.output, "no.safetensors")
-    assert not (tmp_path / "out" / "evaluations").exists()

@@ -1,13 +1,10 @@
 """Tables with our numbers beside the paper's: marks and text by hand."""
 
-import json
-from dataclasses import asdict
 from io import StringIO
 
-import pytest
 from rich.console import Console
 
-from experiments.tables import Column, Line, Table, latex, markdown, metric_columns, places, read_table, terminal
+from experiments.tables import Column, Line, Table, latex, markdown, metric_columns, places, terminal
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -140,10 +137,3 @@ def test_signs_that_mean_something():
         assert shown in latex(found)
     brackets = printed(Table("with [network]", [Column("x", "[x]")], [Line("[bold]", {"x": "[dim]"})]))
     assert all(word in brackets for word in ("with [network]", "[x]", "[bold]", "[dim]"))
-
-
-@pytest.mark.parametrize("table", [TABLE, DEVIATIONS])
-def test_a_table_comes_back_out_of_json(table):
-    back = read_table(json.loads(json.dumps(asdict(table))))
-    assert (markdown(back), latex(back), back.title) == (markdown(table), latex(table), table.title)
-    assert back.columns == list(table.columns)

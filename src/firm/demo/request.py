@@ -6,9 +6,10 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from PIL import Image
@@ -16,11 +17,10 @@ from PIL import Image
 from firm._util.checks import require
 from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import read_array
+from firm.data.picture import read_array, read_picture
 from firm.data.picture_file import MAX_MEGAPIXELS, PictureError
 from firm.demo.previews import GRAY_LEVELS
-from firm.demo.security import Upload
-from firm.restoration import Problem, ProblemError
+from firm.restoration import Problem, ProblemError, estimate_blur, estimate_noise
 
 Trouble = Literal["noise", "blur", "small", "holes", "pixels"]  # what is wrong with a picture
 Color = Literal["black", "white"]
@@ -40,6 +40,13 @@ DEFAULT_TILE = 256  # of firm restore
 
 class RequestError(ValueError):
     """A request that cannot be met; the message is for the visitor."""
+
+
+class Upload(NamedTuple):
+    """A file in the page's folder, and what the visitor calls it."""
+
+    path: Path
+    name: str
 
 
 @dataclass(frozen=True)
@@ -222,3 +229,23 @@ def for_visitors(text: str) -> str:
 def _gray_levels(sigma: str) -> str:
     level = float(sigma) * GRAY_LEVELS
     return f"{level:.0f}" if level > 10 else f"{level:.2g}"
+
+
+def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
+    """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
+
+    Also returns the width of the blur in pixels, None where it cannot be estimated.
+    """
+    if upload is None:
+        return "", None
+    try:
+        image = read_picture(upload.path, max_megapixels=limits.megapixels)
+    except PictureError as error:
+        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
+    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
+    with suppress(ValueError):  # too few pixels to tell
+        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
+    with suppress(ValueError):
+        blur = estimate_blur(image[None])
+        return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
+    return line, None

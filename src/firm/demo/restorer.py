@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -38,6 +38,7 @@ PANEL = 400  # pixels of a state of the trajectory
 STEPS_COMPARED = (1, 2, 4, 10, 25)
 MAX_TRAJECTORY_STEPS = 10  # each shows 2 K pictures
 MODELS_KEPT = 2  # in memory
+SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 Captioned = tuple[str, str]  # a file and its caption
 Comparison = tuple[list[dict[str, Any]], str | None]
 Trajectory = tuple[list[Captioned], list[Captioned]]
@@ -264,3 +265,29 @@ class Restorer:
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
         return _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
+
+
+def summary(outcome: Outcome) -> str:
+    """Say what was done in a line or two, with the notes below, as Markdown."""
+    about = outcome.settings
+    width, height = about["pixels"]
+    line = (
+        f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
+        f"noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
+        f"N = {about['steps']}."
+    )
+    if "mean uncertainty (gray levels)" in about:
+        line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
+    return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
+
+
+def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
+    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
+    if not rows:
+        return ""
+    scored = SCORES if "psnr" in rows[0][1] else {}
+    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
+    for cells, scores in rows:
+        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
+        lines.append([*cells, *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
