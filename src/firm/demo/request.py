@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -117,10 +118,7 @@ class Request:
 
     def check(self, limits: Limits) -> None:
         """Raise `RequestError` for what is out of range; the picture itself is checked when it is read."""
-
-        def need(condition: object, message: str) -> None:
-            require(condition, message, RequestError)
-
+        need = partial(require, error=RequestError)
         arrays = is_array_file(self.picture) or is_array_file(Path(self.name))
         need(not arrays, f"{self.name}: the page takes pictures; arrays go through the command line")
         size = self.picture.stat().st_size if self.picture.is_file() else 0
