@@ -50,7 +50,6 @@ def write_report(out: Path, page: Path, free_only: bool = False) -> Path:
     `free_only` leaves pictures of data sets out, which may not be published. A damaged study is named in the page.
     """
     found, damaged, sections = dict[str, Record](), dict[str, str](), list[str]()
-    check_file(page)
     for study in STUDIES:
         path = out / study.name / RESULTS
         try:
@@ -64,6 +63,7 @@ def write_report(out: Path, page: Path, free_only: bool = False) -> Path:
             damaged[study.name] = f"{path}, or a picture beside it, is damaged: run the study again"
     first = f"run one first, for example `firm reproduce portrait --out {out}`"
     require(found or damaged, f"no study has been run in {out}: {first}", FileNotFoundError)
+    check_file(page)
     write_atomically(page, _page(out, found, damaged, "".join(sections), free_only))
     what = f"the report of {len(found)} of {len(STUDIES)} studies is {page} ({page.stat().st_size / 1e6:.1f} MB)"
     Console(highlight=False, markup=False, soft_wrap=True).print("\n".join([what, *damaged.values()]))
