@@ -109,7 +109,7 @@ class Request:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the task that the visitor chooses, by the names of the command line's options."""
-        every = {
+        every: dict[str, dict[str, Any]] = {
             "blur": {"blur": self.blur}, "small": {"scale": self.scale} | ({} if self.clean else {"filter": FILTER}),
             "pixels": {"missing": self.missing} if self.clean else {},
             "holes": {"strokes": self.strokes} if self.clean else {},
