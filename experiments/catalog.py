@@ -6,6 +6,7 @@ This file loads no torch, so that ``firm reproduce list`` is there at once.
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
@@ -158,20 +159,20 @@ def require_data(studies: Sequence[Study], given: dict[str, Path | None]) -> Non
     require(not wrong, "; ".join(wrong))
 
 
+class DamagedError(ValueError):
+    """The results of a study cannot be read."""
+
+
 def announce(studies: Sequence[Study], settings: Any) -> None:
     """Say what will be run and how long it should take: as it took here before, else as where it was measured."""
     console, total = Console(highlight=False, markup=False), 0.0
     for study in studies:
-        try:
+        took, source = study.quick if settings.quick else study.full, _elsewhere(study, settings.quick)
+        with suppress(DamagedError):
             found = read_record(settings.folder(study.name))
-        except ValueError:
-            found = None
-        if found is not None and found["quick"] == settings.quick:
-            took = found["seconds"] / 60
-            source = f"took {minutes(took)} here before"
-        else:
-            took = study.quick if settings.quick else study.full
-            source = _elsewhere(study, settings.quick)
+            if found is not None and found["quick"] == settings.quick:
+                took = found["seconds"] / 60
+                source = f"took {minutes(took)} here before"
         total += took
         console.print(f"{study.name} ({study.paper}): {study.title}; {source}")
     if len(studies) > 1:
@@ -192,8 +193,12 @@ def overview(out: Path) -> None:
     console = Console(highlight=False)
     rows = [("name", "in the paper", "--quick", "in full", "run here")]
     for s in STUDIES:
-        full = f"{'' if s.measured else '~'}{minutes(s.full)}"
-        rows.append((s.name, s.paper, minutes(s.quick), full, _was_run(out / s.name)))
+        try:
+            found = read_record(out / s.name)
+            run = "-" if found is None else state(found)
+        except DamagedError:
+            run = "damaged"
+        rows.append((s.name, s.paper, minutes(s.quick), f"{'' if s.measured else '~'}{minutes(s.full)}", run))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     below = ["", *[f"    {study.title}{_needs(study)}" for study in STUDIES]]
     for (name, paper, *times, run), shown in zip(rows, below, strict=True):
@@ -213,17 +218,9 @@ def overview(out: Path) -> None:
 def _needs(study: Study) -> str:
     needs = [DATA_OPTIONS[dataset] for dataset in study.data]
     needs += [f"the results of {' and '.join(study.after)}"] if study.after else []
-    said = [*(["trains"] if study.trains else []), *([f"needs {', '.join(needs)}"] if needs else [])]
+    said = ["trains"] * study.trains + [f"needs {', '.join(needs)}"] * bool(needs)
     said += [f"+ {study.without}"] if study.without else []
     return f" ({'; '.join(said)})" if said else ""
-
-
-def _was_run(folder: Path) -> str:
-    try:
-        found = read_record(folder)
-    except ValueError:
-        return "damaged"
-    return "-" if found is None else state(found)
 
 
 def state(record: dict[str, Any]) -> str:
@@ -238,13 +235,11 @@ def minutes(value: float) -> str:
 
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Read the results in a study's folder; None where it has not been run; a damaged file is an error that says so."""
-    path = folder / RESULTS
+    path, found = folder / RESULTS, None
     if not path.is_file():
         return None
-    try:
+    with suppress(ValueError):
         found = json.loads(path.read_bytes())
-    except ValueError:
-        found = None
     whole = isinstance(found, dict) and all(isinstance(found.get(key, ...), kind) for key, kind in KEYS.items())
-    require(whole, f"{path} is damaged, or of another version of firm: run the study again")
+    require(whole, f"{path} is damaged, or of another version of firm: run the study again", DamagedError)
     return found

@@ -81,22 +81,25 @@ def grid(heads: Sequence[str], rows: Rows, zoom: bool = False, top: float = TOP)
     0 to `top`, which is shown on the right.
     """
     left = TEXT + 2 * GAP if any(name for name, _ in rows) else GAP
-    right = left + len(heads) * (SIDE + GAP)
+    right, y = left + len(heads) * (SIDE + GAP), TEXT + 2 * GAP
     maps = any(panel.image is not None and panel.image.ndim == 2 for _, row in rows for panel in row)
     labeled = [any(panel.label for panel in row if panel.image is not None) for _, row in rows]
     heights = [(2 * SIDE + GAP if zoom else SIDE) + GAP + (TEXT + GAP if some else 0) for some in labeled]
-    first = TEXT + 2 * GAP
-    out = Image.new("RGB", (right + (4 * TEXT if maps else 0), first + sum(heights)), "white")
+    out = Image.new("RGB", (right + (4 * TEXT if maps else 0), y + sum(heights)), "white")
+    if maps:
+        out.paste(_enlarged(_magma(np.linspace(1, 0, SIDE))[:, None], TEXT), (right, y))
+        for place, text in ((0, f"{top:.2g}"), (SIDE - TEXT, "0")):
+            ImageDraw.Draw(out).text((right + TEXT + GAP // 2, y + place), text, fill="black", font=_font(TEXT))
     for j, head in enumerate(heads):
         _write(out, head, left + j * (SIDE + GAP), GAP)
-    y = first
     for (name, row), height in zip(rows, heights, strict=True):
-        _write_upwards(out, name, y)
+        if name:  # upwards, beside its panels
+            line = Image.new("RGB", (SIDE, TEXT + GAP // 2), "white")
+            _write(line, name, 0, 0)
+            out.paste(line.rotate(90, expand=True), (GAP // 2, y))
         for j, panel in enumerate(row):
             _draw(out, panel, left + j * (SIDE + GAP), y, zoom, top)
         y += height
-    if maps:
-        _draw_scale(out, right, first, top)
     return out
 
 
@@ -123,30 +126,21 @@ def pixels(image: Tensor, top: float = TOP) -> Any:
     """Colors (H, W, 3) of an image (C, H, W) in [-1, 1], C = 1 or 3, or of a map (H, W), magma from 0 to `top`."""
     image = image.detach().cpu().float()
     if image.ndim == 2:
-        return magma((image / top).clamp(0, 1).numpy())
+        return _magma((image / top).clamp(0, 1).numpy())
     shown = ((image.clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
     return np.ascontiguousarray(shown.expand(3, -1, -1).permute(1, 2, 0).numpy())
 
 
-def magma(values: Any) -> Any:
+def _magma(values: Any) -> Any:
     """Colors (..., 3) of numbers from 0 (black) over violet to 1 (pale yellow)."""
     from matplotlib import colormaps
 
     return np.ascontiguousarray(colormaps["magma"](values, bytes=True)[..., :3])
 
 
-def _enlarged(found: Any) -> Image.Image:
+def _enlarged(found: Any, width: int = SIDE) -> Image.Image:
     """To a panel's size, each pixel to a square."""
-    return Image.fromarray(np.ascontiguousarray(found)).resize((SIDE, SIDE), Image.Resampling.NEAREST)
-
-
-def _draw_scale(out: Image.Image, x: int, y: int, top: float) -> None:
-    """The colors of the maps, from 0 at the foot to `top`."""
-    column = magma(np.linspace(1, 0, SIDE))
-    out.paste(Image.fromarray(np.repeat(column[:, None], TEXT, axis=1)), (x, y))
-    draw = ImageDraw.Draw(out)
-    for place, text in ((0, f"{top:.2g}"), (SIDE - TEXT, "0")):
-        draw.text((x + TEXT + GAP // 2, y + place), text, fill="black", font=_font(TEXT))
+    return Image.fromarray(np.ascontiguousarray(found)).resize((width, SIDE), Image.Resampling.NEAREST)
 
 
 def _write(out: Image.Image, text: str, x: int, y: int) -> None:
@@ -155,14 +149,6 @@ def _write(out: Image.Image, text: str, x: int, y: int) -> None:
     while size > 8 and _font(size).getlength(text) > SIDE:
         size -= 1
     ImageDraw.Draw(out).text((x + SIDE // 2, y), text, fill="black", font=_font(size), anchor="ma")
-
-
-def _write_upwards(out: Image.Image, text: str, y: int) -> None:
-    """A row's name, beside its panel."""
-    line = Image.new("RGB", (SIDE, TEXT + GAP // 2), "white")
-    ImageDraw.Draw(line).text((SIDE // 2, 0), text, fill="black", font=_font(TEXT), anchor="ma")
-    if text:
-        out.paste(line.rotate(90, expand=True), (GAP // 2, y))
 
 
 @cache

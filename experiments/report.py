@@ -11,7 +11,7 @@ from typing import Any
 from PIL import Image
 from rich.console import Console
 
-from experiments.catalog import DATA_OPTIONS, RESULTS, STUDIES, Study, read_record, state
+from experiments.catalog import DATA_OPTIONS, RESULTS, STUDIES, DamagedError, Study, read_record, state
 from experiments.tables import Column, Table, cells, groups, read_table
 from firm._util.checks import require
 from firm._util.files import check_file, write_atomically
@@ -39,7 +39,7 @@ SCRIPT = (
 LIMIT = 300_000  # bytes of a PNG; photographs are larger, and go into the page as JPEG
 CLOSED = "a picture of CelebA or AFHQ"
 WARNING = f"This page shows {CLOSED}: do not publish it. `--free-only` leaves such pictures out."
-ARROWS = {"high": (" ↑", "higher is better"), "low": (" ↓", "lower is better"), "": ("", "")}
+ARROWS = {"high": " ↑", "low": " ↓"}
 
 Record = dict[str, Any]
 
@@ -49,36 +49,28 @@ def write_report(out: Path, page: Path, free_only: bool = False) -> Path:
 
     `free_only` leaves pictures of data sets out, which may not be published. A damaged study is named in the page.
     """
-    found: dict[str, Record] = {}
-    damaged: dict[str, str] = {}
+    found, damaged, sections = dict[str, Record](), dict[str, str](), list[str]()
     for study in STUDIES:
+        path = out / study.name / RESULTS
         try:
-            record = read_record(out / study.name)
-            found |= {} if record is None else {study.name: record}
-        except (ValueError, OSError) as error:
+            record = read_record(path.parent)
+            if record is not None:
+                sections.append(_section(study, path.parent, record, free_only))
+                found[study.name] = record
+        except DamagedError as error:
             damaged[study.name] = str(error)
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError):
+            damaged[study.name] = f"{path}, or a picture beside it, is damaged: run the study again"
     first = f"run one first, for example `firm reproduce portrait --out {out}`"
     require(found or damaged, f"no study has been run in {out}: {first}", FileNotFoundError)
     check_file(page)
-    write_atomically(page, render(out, found, damaged, free_only))
+    write_atomically(page, _page(out, found, damaged, "".join(sections), free_only))
     what = f"the report of {len(found)} of {len(STUDIES)} studies is {page} ({page.stat().st_size / 1e6:.1f} MB)"
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    for sentence in (what, *damaged.values()):
-        console.print(sentence)
+    Console(highlight=False, markup=False, soft_wrap=True).print("\n".join([what, *damaged.values()]))
     return page
 
 
-def render(out: Path, found: dict[str, Record], damaged: dict[str, str], free_only: bool) -> str:
-    """The page as text. A study whose results cannot be shown moves from `found` to `damaged`."""
-    sections = []
-    for study in STUDIES:
-        if study.name in found:
-            try:
-                sections.append(_section(study, out / study.name, found[study.name], free_only))
-            except (KeyError, TypeError, ValueError, AttributeError, IndexError, OSError):
-                del found[study.name]
-                path = out / study.name / RESULTS
-                damaged[study.name] = f"{path}, or a picture beside it, is damaged: run the study again"
+def _page(out: Path, found: dict[str, Record], damaged: dict[str, str], sections: str, free_only: bool) -> str:
     css = Path(__file__).with_name("report.css").read_text("utf-8")
     closed = not free_only and any(figure.get("free") is not True for r in found.values() for figure in r["figures"])
     warnings = "".join(f'<p class="warning">{prose(w)}</p>' for w in [*([WARNING] * closed), *damaged.values()])
@@ -87,7 +79,7 @@ def render(out: Path, found: dict[str, Record], damaged: dict[str, str], free_on
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,"><title>{TITLE}</title>'
         f"<style>{css}</style></head>\n<body><header><h1>{TITLE}</h1><p>{ABOUT}</p>{warnings}</header>"
-        f"{_contents(out, found, damaged)}{_machines(found)}<main><p>{LEGEND}</p>{''.join(sections)}</main>"
+        f"{_contents(out, found, damaged)}{_machines(found)}<main><p>{LEGEND}</p>{sections}</main>"
         f"<script>{SCRIPT}</script></body></html>\n"
     )
 
@@ -117,18 +109,18 @@ def _machines(found: dict[str, Record]) -> str:
         f'<tr><th scope="row">{machine}</th><td>{versions}</td><td>{", ".join(names)}</td></tr>'
         for (machine, versions), names in studies.items()
     ]
-    heads = "".join(f'<th scope="col">{head}</th>' for head in ("machine", "versions", "studies"))
     return (
         '<section aria-labelledby="machine"><h2 id="machine">Machine and versions</h2>'
-        '<div class="scroll words" role="region" aria-label="Table: machines and versions" tabindex="0"><table>'
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div></section>"
+        '<div class="scroll words" role="region" aria-label="Table: machines and versions" tabindex="0"><table><thead>'
+        '<tr><th scope="col">machine</th><th scope="col">versions</th><th scope="col">studies</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div></section>"
     )
 
 
 def _machine(record: Record) -> tuple[str, str]:
-    about = record["machine"]
-    parts = [about.get("gpu"), about.get("cpu"), f"{about.get('cores')} cores, threads used: {about.get('threads')}"]
-    versions = ", ".join(f"{key} {about.get(key)}" for key in ("firm", "torch", "python"))
+    get = record["machine"].get
+    parts = [get("gpu"), get("cpu"), f"{get('cores')} cores, threads used: {get('threads')}"]
+    versions = ", ".join(f"{key} {get(key)}" for key in ("firm", "torch", "python"))
     return escape("; ".join(str(part) for part in parts if part)), escape(versions)
 
 
@@ -199,8 +191,7 @@ def _marked(shown: str, place: int) -> str:
 
 
 def _title(column: Column, tall: str) -> str:
-    arrow, meaning = ARROWS[column.better]
-    sign = f'<abbr title="{meaning}">{arrow}</abbr>' if arrow else ""
+    sign = f'<abbr title="{column.better}er is better">{ARROWS[column.better]}</abbr>' if column.better else ""
     return f'<th scope="col"{tall}>{escape(str(column.title))}{sign}</th>'
 
 

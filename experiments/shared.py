@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -77,18 +76,14 @@ class Settings:
     @classmethod
     def typed(cls, given: dict[str, Any]) -> "Settings":
         """The settings that the options of the command line ask for."""
-        values = {**given, "device": choose_device(given["device"])}
-        for key in ("steps", "batches"):
-            if values.get(key) is not None:
-                values[key] = numbers(values[key], f"--{key}")
-        for key in ("modes", "skip"):
-            if values.get(key) is not None:
-                parts = [part.strip() for part in values[key].split(",")]
-                values[key] = [part for part in parts if part not in ("", "none")]
-        known = {f.name for f in fields(cls)} & values.keys()
-        extra = {key: value for key, value in values.items() if key not in known and value is not None}
-        command = shlex.join(["firm", *sys.argv[1:]])
-        return cls(**{key: values[key] for key in known}, extra=extra, command=command)
+        values = {key: value for key, value in given.items() if value is not None}
+        values["device"] = choose_device(given["device"])
+        for key in {"steps", "batches"} & values.keys():
+            values[key] = numbers(values[key], f"--{key}")
+        for key in {"modes", "skip"} & values.keys():
+            values[key] = [part.strip() for part in values[key].split(",") if part.strip() not in ("", "none")]
+        extra = {key: values.pop(key) for key in values.keys() - {f.name for f in fields(cls)}}
+        return cls(**values, extra=extra, command=shlex.join(["firm", *sys.argv[1:]]))
 
     def folder(self, study: str) -> Path:
         """Where a study writes."""
@@ -120,13 +115,8 @@ def free_images(subject: Subject) -> Images:
 
 
 def firm_model(settings: Settings, subject: Subject) -> Firm:
-    """Our model for a data set, or the one given, made fast on the device; loaded once."""
-    return _loaded(settings.model or subject.model, settings.device, settings.precision)
-
-
-@cache
-def _loaded(name: str, device: torch.device, precision: Any) -> Firm:
-    return fast(load(name).to(device), precision)
+    """Our model for a data set, or the one given, made fast on the device."""
+    return fast(load(settings.model or subject.model).to(settings.device), settings.precision)
 
 
 def baselines(
@@ -193,11 +183,10 @@ def beside(title: str, summary: Summary, rows: Sequence[NamedMethod], paper: Sco
     lines = []
     for method in rows:
         label = "Degraded" if method.label == "degraded" else method.label
-        ours = {}
-        for task, found in summary.items():
-            values = found.get(method.label, {})
-            for metric in METRICS if values else ():
-                ours[f"{task} {metric}"] = (values[metric], values[f"{metric}_std"]) if deviations else values[metric]
+        ours = {
+            f"{task} {metric}": (row[metric], row[f"{metric}_std"]) if deviations else row[metric]
+            for task, found in summary.items() if (row := found.get(method.label)) for metric in METRICS
+        }  # fmt: skip
         theirs = {f"{task} {m}": value for task, row in paper.get(label, {}).items() for m, value in row.items()}
         lines.append(Line(label, ours, theirs))
     return Table(title, metric_columns(list(summary)), lines)

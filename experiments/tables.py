@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Any, Literal
 
 from rich import box
@@ -76,11 +77,10 @@ def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
 
     A number that stands alone has none.
     """
-    found: dict[str, float] = {}
-    for line in table.lines if column.better else ():
-        value = getattr(line, whose).get(column.key)
-        if isinstance(value, int | float | tuple | list):
-            found[line.label] = round(value if isinstance(value, int | float) else value[0], column.shown(whose))
+    values = {line.label: getattr(line, whose).get(column.key) for line in table.lines if column.better}
+    means = {label: value[0] if isinstance(value, tuple | list) else value for label, value in values.items()}
+    digits = column.shown(whose)
+    found = {label: round(mean, digits) for label, mean in means.items() if isinstance(mean, int | float)}
     ordered = sorted(set(found.values()), reverse=column.better == "high")
     return {label: ordered.index(value) for label, value in found.items()} if len(found) > 1 else {}
 
@@ -97,13 +97,8 @@ def cells(table: Table, line: Line, whose: Whose, mark: Mark) -> list[str]:
 
 def groups(table: Table) -> list[tuple[str, list[int]]]:
     """The groups in their order, each with the numbers of its columns; a column without a group is one by itself."""
-    found: list[tuple[str, list[int]]] = []
-    for i, column in enumerate(table.columns):
-        if column.group and found and found[-1][0] == column.group:
-            found[-1][1].append(i)
-        else:
-            found.append((column.group, [i]))
-    return found
+    keyed = groupby(range(len(table.columns)), key=lambda i: table.columns[i].group or i)
+    return [("" if isinstance(name, int) else name, list(members)) for name, members in keyed]
 
 
 def markdown(table: Table) -> str:
@@ -115,10 +110,8 @@ def markdown(table: Table) -> str:
     def piped(parts: Sequence[str]) -> str:
         return "| " + " | ".join(part.replace("|", r"\|") for part in parts) + " |"
 
-    heads = []
-    for name, members in groups(table):
-        titles = " / ".join(table.columns[i].title for i in members)
-        heads.append(f"{name}: {titles}" if name else titles)
+    titles = [(name, " / ".join(table.columns[i].title for i in members)) for name, members in groups(table)]
+    heads = [f"{name}: {title}" if name else title for name, title in titles]
     whose_column = [""] if any(line.paper for line in table.lines) else []
     lines = [piped(["", *whose_column, *heads]), "|---" * (len(heads) + 1 + len(whose_column)) + "|"]
     for line in table.lines:
@@ -142,9 +135,8 @@ def latex(table: Table) -> str:
     def row(line: Line, whose: Whose, name: str, style: str) -> str:
         return " & ".join(style + part for part in (name, *cells(table, line, whose, mark))) + r" \\"
 
-    heads = [
-        rf"\multicolumn{{{len(members)}}}{{c}}{{{_escaped(name)}}}" if name else "" for name, members in groups(table)
-    ]
+    spans = [(name, rf"\multicolumn{{{len(members)}}}{{c}}{{{_escaped(name)}}}") for name, members in groups(table)]
+    heads = [span if name else "" for name, span in spans]
     out = ["% needs booktabs and xcolor", rf"\begin{{tabular}}{{l *{{{len(table.columns)}}}{{c}}}}", r"\toprule"]
     out += ["& " + " & ".join(heads) + r" \\"] if any(heads) else []
     out += ["& " + " & ".join(_escaped(column.title) for column in table.columns) + r" \\", r"\midrule"]

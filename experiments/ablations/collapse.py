@@ -10,11 +10,11 @@ from typing import Any
 import torch
 
 from experiments import published, shared
-from experiments.ablations.study import BLUR, SMALL, Values, Variant, evaluated, faces, trained, untrained
+from experiments.ablations.study import BLUR, SMALL, Values, Variant, evaluated, trained, untrained
 from experiments.figures import save
 from experiments.shared import CELEBA, SEED, Figure, Settings
 from experiments.tables import Line, Table, metric_columns
-from firm import Firm, fast, interpolate, load
+from firm import fast, interpolate, load
 from firm._util.seeds import generator_for
 from firm.data.images import Images
 from firm.tasks import Task
@@ -32,7 +32,7 @@ VARIANTS = {
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Train what is not there yet (with --quick: nothing), evaluate, draw the error over time."""
-    images = faces(settings)
+    images = shared.test_images(settings, CELEBA, settings.images(100))
     steps = (1, 2, 4) if settings.quick else STEPS
     found = {label: evaluated(settings, variant, images, steps) for label, variant in VARIANTS.items()}
     paper = {N: published.CELEBA.get(f"FIRM N={N}", {}).get(BLUR, {}) for N in steps}
@@ -69,23 +69,16 @@ def _over_time(settings: Settings, variant: Variant, images: Images) -> list[flo
     if path is None:
         return None
     model, task = fast(load(path).to(settings.device), settings.precision), Task(variant.task, CELEBA.size)
-    squares = torch.zeros(len(TIMES), dtype=torch.float64)
-    count = min(PROBED, len(images))
-    for i in range(count):
-        squares += _errors(model, task, images.batch(range(i, i + 1)).to(settings.device), i)
-    return [round(float(value), 6) for value in (squares / count).sqrt()]
-
-
-def _errors(model: Firm, task: Any, x_1: torch.Tensor, index: int) -> torch.Tensor:
-    """Mean squared error at every time, of one image (1, C, H, W) and one x_0."""
-    op, y = task.measure(x_1, SEED, index)
-    x_0 = torch.randn(x_1.shape, generator=generator_for(SEED, index, "method")).to(x_1.device)
-    found = []
-    with torch.no_grad():
-        for t in TIMES:
-            z = model.posterior_mean(op, interpolate(x_0, x_1, t), t, y, sigma=task.sigma)
-            found.append(float((z.float() - x_1).square().mean()))
-    return torch.tensor(found, dtype=torch.float64)
+    squares, count = [0.0] * len(TIMES), min(PROBED, len(images))
+    for index in range(count):
+        x_1 = images.batch(range(index, index + 1)).to(settings.device)
+        op, y = task.measure(x_1, SEED, index)
+        x_0 = torch.randn(x_1.shape, generator=generator_for(SEED, index, "method")).to(x_1.device)
+        with torch.no_grad():
+            for i, t in enumerate(TIMES):
+                z = model.posterior_mean(op, interpolate(x_0, x_1, t), t, y, sigma=task.sigma)
+                squares[i] += float((z.float() - x_1).square().mean())
+    return [round((square / count) ** 0.5, 6) for square in squares]
 
 
 def _draw(curves: dict[str, list[float]], path: Any) -> None:

@@ -53,19 +53,14 @@ class Variant:
         return load_config(Path(__file__).with_name("ablation.yaml"), [*changes, f"data={data}"] if data else changes)
 
 
-def flow_only(task: str) -> Variant:
-    """The ablation of the solver: one call on [A'y, x_t] (Appendix E)."""
-    return Variant(task, {"K": 0})
-
-
 DEPTH = {K: Variant(RANDOM, {} if K == 5 else {"K": K}) for K in published.DEPTH}
 DAMPING = {b: Variant(RANDOM, {} if b == 0.5 else {"beta": b}) for b in published.DAMPING}
-SOLVER = {task: (flow_only(task), Variant(task)) for task in published.SOLVER}
+SOLVER = {task: (Variant(task, {"K": 0}), Variant(task)) for task in published.SOLVER}  # K = 0: one call on [A'y, x_t]
 
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Train what is not there yet (with --quick: nothing), evaluate, and put the rows beside the paper's."""
-    images = faces(settings)
+    images = shared.test_images(settings, CELEBA, settings.images(100))
     make = {"ablation-k": depth, "ablation-beta": damping, "ablation-solver": solver}[name]
     table, variants, said = make(settings, images)
     return shared.record(
@@ -79,13 +74,9 @@ def depth(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant],
     found = {K: evaluated(settings, variant, images, (2,), timed=True) for K, variant in DEPTH.items()}
     columns = [*METRICS, Column("ms", "ms per image", digits=1, better="low")]
     lines = [Line(f"K = {K}", found[K].get(2, {}), _named(published.DEPTH[K])) for K in DEPTH]
-    rise = said_of_depth([row[2]["psnr"] for row in found.values() if row])
-    return Table("iteration depth K", columns, lines), DEPTH.values(), rise
-
-
-def said_of_depth(psnr: list[float]) -> str:
-    """Whether PSNR rises from each K to the next, as it does in the paper."""
-    return "PSNR rises with K, as in the paper" if psnr == sorted(psnr) else "PSNR does not rise with K in every step"
+    psnr = [row[2]["psnr"] for row in found.values() if row]
+    said = "PSNR rises with K, as in the paper" if psnr == sorted(psnr) else "PSNR does not rise with K in every step"
+    return Table("iteration depth K", columns, lines), DEPTH.values(), said
 
 
 def damping(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
@@ -119,11 +110,6 @@ def solver(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant]
     return Table("the solver against one network call", columns, lines), variants, said
 
 
-def faces(settings: Settings) -> Images:
-    """The test faces that every row is evaluated on."""
-    return shared.test_images(settings, CELEBA, settings.images(100))
-
-
 def evaluated(
     settings: Settings, variant: Variant, images: Images, steps: Sequence[int], timed: bool = False
 ) -> dict[int, Values]:
@@ -138,8 +124,8 @@ def evaluated(
     for N, row in zip(steps, rows, strict=True):
         found[N] = {column.key: summary[row.label][column.key] for column in METRICS}
         if timed:
-            seconds = seconds_at_batch_one(row, task, images, min(10, len(images)), settings.device)
-            found[N]["ms"] = 1000 * seconds["seconds"]
+            times = seconds_at_batch_one(row, task, images, min(10, len(images)), settings.device)
+            found[N]["ms"] = 1000 * times["seconds"]
     return found
 
 

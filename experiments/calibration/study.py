@@ -4,8 +4,8 @@ Samples of the true posterior cover it exactly as often as their intervals say. 
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,44 +39,36 @@ EDGES = torch.logspace(-4, 0, 25, dtype=torch.float64)  # of the bins of predict
 LEAST = 0.001  # bins with a smaller share of the pixels are not drawn: a handful of pixels says nothing
 
 
-def _bins() -> Tensor:
-    return torch.zeros(len(EDGES) - 1, dtype=torch.float64)
-
-
-@dataclass
 class Tally:
     """What is known of the pixels of a task, or of a part of them, at one N; images are added one by one."""
 
-    covered: dict[float, list[float]] = field(default_factory=dict)  # level -> share of the pixels of each image
-    count: Tensor = field(default_factory=_bins)  # in each bin
-    errors: Tensor = field(default_factory=_bins)  # squared, summed
-    variances: Tensor = field(default_factory=_bins)  # summed
-    ratios: list[Tensor] = field(default_factory=list)  # |x - mean| / std
+    def __init__(self) -> None:
+        self.covered = defaultdict[float, list[float]](list)  # level -> share of the pixels of each image
+        self.bins = torch.zeros(3, len(EDGES) - 1, dtype=torch.float64)  # pixels, squared errors and variances in each
+        self.ratios = list[Tensor]()  # |x - mean| / std
 
     def add(self, samples: Tensor, truth: Tensor) -> None:
         """Samples (S, n) of the pixels `truth` (n,) of one image."""
         for level in shown_levels(len(samples)):
-            self.covered.setdefault(level, []).append(float(coverage(samples[:, None], truth[None], level)))
+            self.covered[level].append(float(coverage(samples[:, None], truth[None], level)))
         error, std = (truth - samples.mean(0)).double().cpu(), samples.std(0).double().cpu()
         bins = torch.bucketize(std, EDGES).clamp(1, len(EDGES) - 1) - 1  # the outermost take what lies beyond them
-        for total, values in ((self.count, torch.ones_like(std)), (self.errors, error**2), (self.variances, std**2)):
+        for total, values in zip(self.bins, (torch.ones_like(std), error**2, std**2), strict=True):
             total.index_add_(0, bins, values)
         self.ratios.append((error.abs() / std.clamp(min=1e-12)).float())
 
     def summary(self) -> dict[str, Any]:
         """Coverage by level, mean spread and error, the scale that `firm calibrate` would find; bins with pixels."""
-        n, seen = float(self.count.sum()), self.count > 0
-        spread, error = (total[seen] / self.count[seen] for total in (self.variances, self.errors))
+        n = float(self.bins[0].sum())
+        rmse, std = (float(total.sum() / n) ** 0.5 for total in self.bins[1:])
+        each = [
+            (float(count), float(e / count) ** 0.5, float(s / count) ** 0.5) for count, e, s in self.bins.T if count
+        ]
         return {
             "coverage": {f"{100 * level:.0f}": sum(v) / len(v) for level, v in self.covered.items()},
-            "std": float(self.variances.sum() / n) ** 0.5,
-            "rmse": float(self.errors.sum() / n) ** 0.5,
-            "scale": quantile_scale(torch.cat(self.ratios)),
-            "bins": [
-                {"std": float(s) ** 0.5, "rmse": float(e) ** 0.5, "share": float(c) / n}
-                for s, e, c in zip(spread, error, self.count[seen], strict=True)
-            ],
-        }
+            "std": std, "rmse": rmse, "scale": quantile_scale(torch.cat(self.ratios)),
+            "bins": [{"std": s, "rmse": e, "share": count / n} for count, e, s in each],
+        }  # fmt: skip
 
 
 Found = dict[str, dict[int, dict[str, Any]]]  # task or part -> N -> summary
@@ -90,7 +82,7 @@ def shown_levels(samples: int) -> list[float]:
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Sample every face, count, and write the table and two figures; an option of its own: `S`, the samples."""
     quick = settings.quick
-    S = settings.extra.get("S", QUICK_SAMPLES if quick else SAMPLES)
+    S, out = settings.extra.get("S", QUICK_SAMPLES if quick else SAMPLES), settings.folder(name)
     require(0.9 in shown_levels(S), f"--samples {S}: a 90 % interval needs 19 samples or more")
     steps = settings.steps or (QUICK_STEPS if quick else STEPS)
     images = shared.test_images(settings, CELEBA, settings.images(IMAGES, QUICK_IMAGES))
@@ -100,9 +92,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         for what, model in (("learned", load("toy")), ("exact field", ExactField()))
     }
     required = {task: requirement(task, found[task]) for task in REQUIRED if task in found}
-    out = settings.folder(name)
-    coverage_figure(found, distances, out / "coverage.png")
-    error_figure(found, out / "error.png")
+    _coverage_figure(found, distances, out / "coverage.png")
+    _error_figure(found, out / "error.png")
     figures = [
         Figure("coverage.png", "share of the truth inside the samples' intervals; last, W1 on the toy problem", True),
         Figure("error.png", "error against predicted standard deviation; calibrated samples lie on the line", True),
@@ -115,12 +106,9 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
 
 
 def count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: Sequence[int], S: int) -> Found:
-    """For every task and N: what `Tally` counts; of box inpainting also inside and outside of the box.
-
-    Only the samples of one image are in memory.
-    """
+    """For every task and N, and inside and outside of a box, what `Tally` counts; one image's samples in memory."""
     model = shared.firm_model(settings, CELEBA)
-    tallies: dict[tuple[str, int], Tally] = {}
+    tallies = defaultdict[tuple[str, int], Tally](Tally)
     work = [(kind, N, i) for kind in tasks for N in steps for i in range(len(images))]
     for kind, N, i in progress_bar(work, unit="image"):
         task, x = Task(kind, CELEBA.size), images.batch(range(i, i + 1)).to(settings.device)
@@ -131,7 +119,7 @@ def count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: S
         if kind == "box-inpainting":
             parts |= {f"{kind}, inside": hole, f"{kind}, outside": ~hole}
         for part, chosen in parts.items():
-            tallies.setdefault((part, N), Tally()).add(samples[:, chosen], x[chosen])
+            tallies[part, N].add(samples[:, chosen], x[chosen])
     found: Found = {}
     for (part, N), tally in tallies.items():
         found.setdefault(part, {})[N] = tally.summary()
@@ -164,15 +152,14 @@ def sentence(task: str, found: dict[str, Any], S: int) -> str:
 
 def table(found: Found, S: int) -> Table:
     """A line for every task, part and N."""
-    levels = [f"{100 * level:.0f}" for level in shown_levels(S)]
-    columns = [Column(level, f"{level} %", digits=1) for level in levels]
+    columns = [Column(f"{100 * level:.0f}", f"{100 * level:.0f} %", digits=1) for level in shown_levels(S)]
     columns += [Column("best", "best N"), Column("scale", "scale needed", "spread")]  # the first of a group is printed
     columns += [Column("std", "std", "spread", digits=4), Column("rmse", "error", "spread", digits=4)]
     lines = []
     for part, by_steps in found.items():
         for N, values in by_steps.items():
-            ours = {level: 100 * values["coverage"][level] for level in levels}
-            ours |= {key: values[key] for key in ("std", "rmse", "scale")}
+            ours = values | {level: 100 * share for level, share in values["coverage"].items()}
+            ours = {column.key: ours[column.key] for column in columns if column.key in ours}
             lines.append(Line(f"{part}, N = {N}", ours | {"best": "*" if best(by_steps) == N else ""}))
     return Table(f"percentage of the truth inside the central intervals of {S} samples", columns, lines)
 
@@ -184,41 +171,38 @@ def toy_table(distances: dict[str, dict[int, float]]) -> Table:
     return Table("W1 on the toy problem, where the posterior is known", columns, lines)
 
 
-def coverage_figure(found: Found, distances: dict[str, dict[int, float]], path: Path) -> None:
+def _coverage_figure(found: Found, distances: dict[str, dict[int, float]], path: Path) -> None:
     """Of every task: the share of the truth inside an interval against the interval's level; last, W1 on the toy."""
     figure, axes = _axes(len(found) + 1)
     for axis, (part, by_steps) in zip(axes, found.items(), strict=False):
-        axis.plot([0, 1], [0, 1], color="0.6", lw=1, ls="--")
-        for color, (N, values) in _colored(by_steps):
-            levels = [int(level) / 100 for level in values["coverage"]]
-            axis.plot([0, *levels], [0, *values["coverage"].values()], "o-", ms=4, color=color, label=f"N = {N}")
-        axis.set(title=part, xlabel="level of the interval", ylabel="share inside", xlim=(0, 1), ylim=(0, 1))
+        curves = {
+            N: ([0, *(int(level) / 100 for level in v["coverage"])], [0, *v["coverage"].values()])
+            for N, v in by_steps.items()
+        }
+        _draw(axis, part, curves, (0, 1), xlabel="level of the interval", ylabel="share inside")
     last = axes[len(found)]
     for what, style in (("learned", "o-"), ("exact field", "s--")):
         last.plot(list(distances[what]), list(distances[what].values()), style, ms=4, label=what)
-    last.set(title="toy problem", xlabel="N", ylabel="W1 to the posterior", xscale="log", xticks=TOY_STEPS)
-    last.set_xticklabels([str(N) for N in TOY_STEPS])
+    last.set(title="toy problem", xlabel="N", ylabel="W1 to the posterior", xscale="log", ylim=(0, None))
+    last.set_xticks(TOY_STEPS, [str(N) for N in TOY_STEPS])
     last.minorticks_off()
-    last.set_ylim(bottom=0)
     _finish(figure, axes, len(found) + 1, path)
 
 
-def error_figure(found: Found, path: Path) -> None:
+def _error_figure(found: Found, path: Path) -> None:
     """Of every task: the root mean squared error of the pixels against the standard deviation predicted for them."""
     figure, axes = _axes(len(found))
-    shown = {
-        part: {N: [b for b in values["bins"] if b["share"] >= LEAST] for N, values in by_steps.items()}
+    curves = {
+        part: {
+            N: tuple([b[key] for b in values["bins"] if b["share"] >= LEAST] for key in ("std", "rmse"))
+            for N, values in by_steps.items()
+        }
         for part, by_steps in found.items()
     }
-    bins = [b for by_steps in shown.values() for some in by_steps.values() for b in some]
-    every = [b[key] for b in bins for key in ("std", "rmse") if b[key] > 0]
-    low, high = min(every) / 1.3, max(every) * 1.3  # all panels alike
-    for axis, (part, by_steps) in zip(axes, shown.items(), strict=False):
-        axis.plot([low, high], [low, high], color="0.6", lw=1, ls="--")
-        for color, (N, some) in _colored(by_steps):
-            axis.plot([b["std"] for b in some], [b["rmse"] for b in some], "o-", ms=4, color=color, label=f"N = {N}")
-        axis.set(title=part, xlabel="predicted standard deviation", ylabel="error of the mean", xscale="log")
-        axis.set(yscale="log", xlim=(low, high), ylim=(low, high))
+    every = [v for by_steps in curves.values() for curve in by_steps.values() for v in (*curve[0], *curve[1]) if v > 0]
+    ends, names = (min(every) / 1.3, max(every) * 1.3), dict(xlabel="predicted standard deviation")  # all panels alike
+    for axis, (part, by_steps) in zip(axes, curves.items(), strict=False):
+        _draw(axis, part, by_steps, ends, ylabel="error of the mean", xscale="log", yscale="log", **names)
     _finish(figure, axes, len(found), path)
 
 
@@ -232,12 +216,15 @@ def _axes(count: int) -> tuple[Any, list[Any]]:
     return figure, list(axes.flat)
 
 
-def _colored(by_steps: dict[int, Any]) -> list[tuple[Any, tuple[int, Any]]]:
-    """Few steps dark, many bright."""
+def _draw(axis: Any, title: str, curves: dict[int, Any], ends: tuple[float, float], **names: str) -> None:
+    """The curves of every N over the diagonal, where the two numbers agree: few steps dark, many bright."""
     import matplotlib
 
-    shades = matplotlib.colormaps["viridis"]
-    return [(shades(0.85 * i / max(1, len(by_steps) - 1)), item) for i, item in enumerate(by_steps.items())]
+    axis.plot(ends, ends, color="0.6", lw=1, ls="--")
+    for i, (N, (x, y)) in enumerate(curves.items()):
+        color = matplotlib.colormaps["viridis"](0.85 * i / max(1, len(curves) - 1))
+        axis.plot(x, y, "o-", ms=4, color=color, label=f"N = {N}")
+    axis.set(title=title, xlim=ends, ylim=ends, **names)
 
 
 def _finish(figure: Any, axes: list[Any], used: int, path: Path) -> None:

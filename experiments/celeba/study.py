@@ -1,7 +1,6 @@
 """The paper's comparison: every method in every task, ours beside the published; Tables 1 and 2, and the large ones."""
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments import published, shared
 from experiments.shared import AFHQ, CELEBA, Settings, Subject
@@ -11,8 +10,7 @@ STEPS = (2, 4, 10, 25)
 LARGE_METHODS = "ot-ode,pnp-flow,flower"  # of the paper's large tables
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """One of the paper's four tables."""
 
     subject: Subject
@@ -33,15 +31,14 @@ TABLES = {
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Evaluate what is not there yet; write and print the table."""
-    chosen = TABLES[name]
-    subject = chosen.subject
-    steps = settings.steps or (chosen.quick if settings.quick else STEPS)
-    names, missing = shared.baselines(settings, subject, chosen.methods)
+    subject, count, paper, usual, deviations, quick = TABLES[name]
+    steps = settings.steps or (quick if settings.quick else STEPS)
+    names, missing = shared.baselines(settings, subject, usual)
     tasks = [Task(task, subject.size) for task in tables()]
     rows = shared.methods(settings, subject, names, steps, tasks)
-    images = shared.test_images(settings, subject, settings.images(chosen.images))
+    images = shared.test_images(settings, subject, settings.images(count))
     summary = shared.scores(settings, subject, tasks, rows, images)
-    table = shared.beside(shared.of(images, subject), summary, rows, chosen.paper, chosen.deviations)
+    table = shared.beside(shared.of(images, subject), summary, rows, paper, deviations)
     return shared.record(
         settings, name, images=len(images), model=settings.model or subject.model, tables=[table],
         notes=[*shared.differences(settings, subject), *missing], numbers={"summary": summary},

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from experiments import shared
-from experiments.catalog import RESULTS, read_record
+from experiments.catalog import read_record
 from experiments.figures import label_points, save
 from experiments.published import CELEBA, COST
 from firm._util.checks import require
@@ -24,9 +24,8 @@ def study(settings: shared.Settings, name: str) -> dict[str, Any]:
 
     folders = (settings.folder("celeba"), settings.folder("cost"))
     quality, cost = (read_record(folder) for folder in folders)
-    for folder, found in zip(folders, (quality, cost), strict=True):
-        first = "run `firm reproduce celeba` and `firm reproduce cost` first"
-        require(found is not None, f"there is no {folder / RESULTS}: {first}", FileNotFoundError)
+    first = f"{folders[0]} or {folders[1]} has no results: run `firm reproduce celeba` and `firm reproduce cost` first"
+    require(quality and cost, first, FileNotFoundError)
     try:
         ours = {line["label"]: _psnrs(line["ours"]) for table in quality["tables"] for line in table["lines"]}
         seconds = {r["method"]: float(r["seconds"]) for r in cost["numbers"]["rows"] if r["mode"] == "fast"}

@@ -44,22 +44,24 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     count, batches = extra.get("images", 3 if quick else 10), extra.get("batches", () if quick else (10, 100))
     modes, skip = extra.get("modes", ("fast",) if quick else MODES), extra.get("skip", ("d-flow",))
     skipped = baseline_names(",".join(skip)) if skip else []
-    wrong = [mode for mode in modes if mode not in MODES]
-    require(not wrong, f"no mode {', '.join(wrong)}; there are {', '.join(MODES)}")
+    require(set(modes) <= set(MODES), f"no mode {', '.join(set(modes) - set(MODES))}; there are {', '.join(MODES)}")
     chosen, missing = shared.baselines(settings, CELEBA, "all", QUICK_METHODS)
     names = baseline_names(",".join(chosen)) if chosen else []
-    for method in baseline_methods(",".join(chosen), Networks("cpu", "float32", settings.weights)) if chosen else ():
+    for method in baseline_methods(",".join(names), Networks("cpu", "float32", settings.weights)) if names else ():
         method.on(task)  # loads the networks: what is missing is said before any work
     pictures = shared.test_images(settings, CELEBA, max([count, *batches]))
     count = min(count, len(pictures))
-    model, rows = settings.model or CELEBA.model, list[dict[str, Any]]()
+    rows = list[dict[str, Any]]()
     work: list[tuple[str, str, int]] = [(mode, "FIRM", N) for mode in modes for N in settings.steps or STEPS]
     work += [(mode, row, 0) for mode in modes for row in names if mode == "fast" or row not in skipped]
     for mode, row, N in progress_bar(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(settings, mode, row, N, task)
-            found = {"method": method.label, "mode": mode, "forward": None, "backward": None, "nfe": None}
-            found |= {"forward": calls.forward, "backward": calls.backward, "nfe": calls.paper} if calls else {}
+            made = (calls.forward, calls.backward, calls.paper) if calls else (None,) * 3
+            found = dict(zip(("forward", "backward", "nfe"), made, strict=True)) | {
+                "method": method.label,
+                "mode": mode,
+            }
             found |= seconds_at_batch_one(method, task, pictures, count, device)
             found |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
         rows.append(found)
@@ -73,10 +75,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     notes = ["the paper's times are those of one RTX A6000", *missing]
     if device.type == "cpu":
         notes.append("peak MB on a CPU is that of the whole process so far, so a row is never below the one before")
-    return shared.record(
-        settings, name, images=count, model=model, tables=[table(rows, device)], numbers={"rows": rows},
-        notes=notes,
-    )  # fmt: skip
+    more = {"tables": [table(rows, device)], "numbers": {"rows": rows}, "notes": notes}
+    return shared.record(settings, name, images=count, model=settings.model or CELEBA.model, **more)
 
 
 def _prepare(settings: Settings, mode: str, name: str, N: int, task: BaseTask) -> tuple[NamedMethod, Calls | None]:
@@ -97,9 +97,9 @@ def seconds_at_batch_one(
     _free(device)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    seconds = [_once(method, task, pictures, range(i, i + 1), device) for i in (0, *range(count))][1:]
-    peak = peak_megabytes(device)
-    return {"seconds": statistics.median(seconds), "mean_seconds": statistics.fmean(seconds), "peak_mb": peak}
+    _, *seconds = (_once(method, task, pictures, range(i, i + 1), device) for i in (0, *range(count)))
+    means = {"seconds": statistics.median(seconds), "mean_seconds": statistics.fmean(seconds)}
+    return {**means, "peak_mb": peak_megabytes(device)}
 
 
 def _at_best_batch(
@@ -148,16 +148,14 @@ COLUMNS = (
 
 def table(rows: Sequence[dict[str, Any]], device: torch.device) -> Table:
     """One line a method and mode, the paper's time and memory beside; memory is not ranked where it is a process's."""
-    lines = []
+    lines, keys = [], ("seconds", "peak_mb", "nfe")
     for row in rows:
-        published = zip(("seconds", "peak_mb", "nfe"), COST.get(row["method"], (None,) * 3), strict=True)
         calls = "-" if row["forward"] is None else str(row["forward"])
         calls += f" + {row['backward']} back" if row["backward"] else ""
-        ours = {"how": row["mode"], "calls": calls}
-        ours |= {key: row[key] for key in ("seconds", "peak_mb", "nfe") if row[key] is not None}
+        ours = {"how": row["mode"], "calls": calls, **{key: row[key] for key in keys if row[key] is not None}}
         ours |= {"speed": f"{row['images/s']:.1f} (batch {row['batch']})"} if "images/s" in row else {}
-        label = row["method"] if row["mode"] == "fast" else f"{row['method']}, plain"
-        lines.append(Line(label, ours, {key: value for key, value in published if value is not None}))
+        paper = {key: value for key, value in zip(keys, COST.get(row["method"], ()), strict=False) if value is not None}
+        lines.append(Line(row["method"] if row["mode"] == "fast" else f"{row['method']}, plain", ours, paper))
     unranked = "peak_mb" if device.type == "cpu" else ""
     columns = [replace(column, better="") if column.key == unranked else column for column in COLUMNS]
     return Table("CelebA deblurring, one image at a time", columns, lines)

@@ -1,7 +1,7 @@
 """Other noise and other masks than the paper trained for: random inpainting on CelebA, without training again."""
 
+import itertools
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 from experiments import published, shared
@@ -66,15 +66,10 @@ def task_at(missing: float, sigma: float) -> BaseTask:
 
 def table(title: str, found: Found, labels: Sequence[str], places: Mapping[str, At]) -> Table:
     """A line a method, three metrics for each of the `places`, ours and the paper's."""
-    lines = []
-    for label in labels:
-        ours = {f"{name} {m}": found[at][label][m] for name, at in places.items() for m in METRICS}
-        theirs = {
-            f"{name} {metric}": value
-            for name, at in places.items()
-            for metric, value in zip(METRICS, in_paper(label, *at), strict=False)
-        }
-        lines.append(Line(label, ours, theirs))
+    lines = [Line(label, {}) for label in labels]
+    for line, (name, at) in itertools.product(lines, places.items()):
+        line.ours.update({f"{name} {metric}": found[at][line.label][metric] for metric in METRICS})
+        line.paper.update(zip((f"{name} {metric}" for metric in METRICS), in_paper(line.label, *at), strict=False))
     return Table(title, metric_columns(list(places)), lines)
 
 
@@ -90,7 +85,7 @@ def in_paper(label: str, missing: float, sigma: float) -> tuple[float, ...]:
 def observed(found: Found, label: str) -> list[str]:
     """Whether PSNR falls with every further share of missing pixels, and what other noise changes."""
     psnr = {at: row[label]["psnr"] for at, row in found.items()}
-    falls = all(a > b for a, b in pairwise(psnr[ratio, SIGMA] for ratio in RATIOS))
+    falls = all(a > b for a, b in itertools.pairwise(psnr[ratio, SIGMA] for ratio in RATIOS))
     less, more = (psnr[MISSING, sigma] - psnr[MISSING, SIGMA] for sigma in (NOISES[0], NOISES[-1]))
     return [
         f"{label}: PSNR {'falls' if falls else 'does not fall'} with every further share of missing pixels "
@@ -104,10 +99,10 @@ def trained_on(settings: Settings) -> list[str]:
     """What the model's card says of the task: ours may have seen all these settings, the paper's only one."""
     entries = shared.firm_model(settings, CELEBA).card.get("trained_for", [])
     entry: dict[str, Any] = next((entry for entry in entries if entry.get("name") == TASK), {})
-    ranges = [entry.get(key) for key in ("missing", "sigma")]
-    if not all(isinstance(found, list) for found in ranges):
+    try:
+        (low, high), (quiet, loud) = entry.get("missing"), entry.get("sigma")
+    except TypeError:  # one value, or none
         return []
-    (low, high), (quiet, loud) = ranges
     seen = low <= min(RATIOS) and max(RATIOS) <= high and quiet <= min(NOISES) and max(NOISES) <= loud
     return [
         f"our model was trained on {100 * low:g} to {100 * high:g} % missing and noise {quiet:g} to {loud:g}"

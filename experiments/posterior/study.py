@@ -5,8 +5,7 @@ Only the source draw x_0 is varied. What the measurement leaves open differs bet
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,8 +32,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Drawn:
+class Drawn(NamedTuple):
     """One measurement and its samples."""
 
     truth: Tensor  # (1, C, H, W)
@@ -111,7 +109,9 @@ def heads(steps: Sequence[int], S: int) -> list[str]:
 
 def panels(drawn: Drawn, zoomed: bool = False) -> list[Panel]:
     """Truth, measurement, three samples and the standard deviation at the first N; one sample and that at others."""
-    view = around(drawn.hole) if zoomed else (slice(None), slice(None))
+    places = [torch.nonzero(drawn.hole.any(dim)).flatten() for dim in (1, 0)]  # rows and columns of the hole
+    around = [slice(max(0, int(p.min()) - MARGIN), int(p.max()) + 1 + MARGIN) for p in places]
+    view = around if zoomed else [slice(None)] * 2
 
     def shown(x: Tensor, label: str = "") -> Panel:
         return Panel(x[(..., *view)], label)
@@ -122,10 +122,3 @@ def panels(drawn: Drawn, zoomed: bool = False) -> list[Panel]:
             row.append(shown(x[0], f"{float(psnr(x, drawn.truth)):.2f} dB"))
         row.append(shown(pixel_std(samples)[0], f"of {len(samples)} samples"))
     return row
-
-
-def around(hole: Tensor) -> tuple[slice, slice]:
-    """The rows and columns of a hole (H, W), with a few pixels around it."""
-    places = [torch.nonzero(hole.any(dim)).flatten() for dim in (1, 0)]
-    top, left = (slice(max(0, int(p.min()) - MARGIN), int(p.max()) + 1 + MARGIN) for p in places)
-    return top, left

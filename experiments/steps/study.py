@@ -1,9 +1,8 @@
 """The number of Euler steps N: few favor PSNR, many LPIPS. The paper's figures of the trade-off, and over N."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from experiments import published, shared
 from experiments.figures import label_points, save, save_grid
@@ -16,8 +15,7 @@ STEPS, QUICK_STEPS = (1, 2, 4, 10, 25, 50, 100), (1, 2, 4, 10)
 IMAGES = 100
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One of the two data sets: what is published of it, the tasks whose pictures the paper shows, and less of both."""
 
     subject: Subject

@@ -46,10 +46,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     model = (load("toy") if quick else train(seed, steps, settings.device)).cpu()
     trained = settings.seconds()
     learned, exact = sweep(model, seed), sweep(toy.ExactField(), seed)
-    rows = {
-        "learned": {N: summary(x, 1.5) for N, x in learned.items()},
-        "exact": {N: summary(x, 1.5) for N, x in exact.items()},
-    }
+    both = {"learned": learned, "exact": exact}
+    rows = {which: {N: summary(x, 1.5) for N, x in samples.items()} for which, samples in both.items()}
     about = {"steps": steps, "batch": BATCH, "rate": RATE, "seed": seed, "samples": SAMPLES, "u": 1.5}
     numbers = {
         "settings": "the bundled network" if quick else about, **rows,
@@ -59,7 +57,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         model.card = {"trained_for": "toy", "settings": about}
         model.save(out / "toy.safetensors")
     posterior_figure(model, seed, out / "posterior.png")
-    steps_figure(learned, exact, out / "steps.png")
+    steps_figure(learned, rows, out / "steps.png")
     figures = [
         Figure("posterior.png", "samples of the posterior over its exact density", free=True),
         Figure("steps.png", "distance to the posterior against N, and the marginals", free=True),
@@ -174,19 +172,18 @@ def posterior_figure(model: Any, seed: int, path: Path) -> None:
     save(figure, path)
 
 
-def steps_figure(learned: dict[int, Tensor], exact: dict[int, Tensor], path: Path) -> None:
+def steps_figure(learned: dict[int, Tensor], rows: dict[str, dict[int, dict[str, Any]]], path: Path) -> None:
     """W1(v) and the mass in the valley against N; below, the marginals of v for some N."""
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(12, 6.5), layout="constrained")
     top, bottom = figure.subfigures(2, 1)
-    curves = {"w1": "W1(v)", "valley": "mass in |v| < 0.75"}
-    for axis, (key, title) in zip(top.subplots(1, 2), curves.items(), strict=True):
-        for label, samples, style in (("learned", learned, "o-"), ("exact field", exact, "s--")):
-            axis.plot(list(samples), [summary(x, 1.5)[key] for x in samples.values()], style, label=label)
-        axis.plot(TABLE_STEPS, [PAPER[N][key] for N in TABLE_STEPS], "k*", ms=10, ls="none", label="paper")
-        axis.set(title=title, xlabel="Euler steps N", xscale="log", xticks=FIGURE_STEPS)
-        axis.set_xticklabels([str(N) for N in FIGURE_STEPS])
+    for axis, column in zip(top.subplots(1, 2), COLUMNS, strict=False):
+        for label, found, style in (("learned", rows["learned"], "o-"), ("exact field", rows["exact"], "s--"),
+                                    ("paper", PAPER, "k*")):  # fmt: skip
+            axis.plot(list(found), [row[column.key] for row in found.values()], style, label=label)
+        axis.set(title=column.title, xlabel="Euler steps N", xscale="log")
+        axis.set_xticks(FIGURE_STEPS, [str(N) for N in FIGURE_STEPS])
         axis.minorticks_off()
         axis.grid(alpha=0.3)
         axis.legend()

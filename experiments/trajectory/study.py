@@ -1,6 +1,7 @@
 """The paper's figure of the solver's way: its iterates x^k and z^k in every Euler step, for a face with a hole."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from torch import Generator, Tensor
@@ -30,32 +31,24 @@ class Step:
     z: list[Tensor] = field(default_factory=list)  # z^k, the damped learned update
 
 
-class Watched:
-    """A model whose solver's iterates are kept; `sample` takes it for the model itself."""
+def trajectory(
+    model: Firm, op: LinearOperator, y: Tensor, steps: int, sigma: float, generator: Generator
+) -> tuple[list[Step], Tensor]:
+    """Sample as `firm.sample` does; return what happened in every step, and the sample."""
+    found = list[Step]()
 
-    def __init__(self, model: Firm) -> None:
-        self.model = model
-        self.steps: list[Step] = []
-
-    def posterior_mean(self, op: LinearOperator, x_t: Tensor, t: Any, y: Tensor, **settings: Any) -> Tensor:
-        """Compute what the model would, and keep the iterates."""
+    def posterior_mean(op: LinearOperator, x_t: Tensor, t: Any, y: Tensor, **settings: Any) -> Tensor:
         step = Step(float(t), x_t)
-        self.steps.append(step)
+        found.append(step)
 
         def keep(k: int, x: Tensor, z: Tensor) -> None:
             step.x.append(x)
             step.z.append(z)
 
-        return self.model.posterior_mean(op, x_t, t, y, callback=keep, **settings)
+        return model.posterior_mean(op, x_t, t, y, callback=keep, **settings)
 
-
-def trajectory(
-    model: Firm, op: LinearOperator, y: Tensor, steps: int, sigma: float, generator: Generator
-) -> tuple[list[Step], Tensor]:
-    """Sample as `firm.sample` does; return what happened in every step, and the sample."""
-    watched = Watched(model)
-    x_0 = noise_like(op.A_adjoint(y), generator)
-    return watched.steps, sample(watched, op, y, steps, sigma=sigma, x_0=x_0)
+    watched: Any = SimpleNamespace(posterior_mean=posterior_mean)
+    return found, sample(watched, op, y, steps, sigma=sigma, x_0=noise_like(op.A_adjoint(y), generator))
 
 
 def study(settings: Settings, name: str) -> dict[str, Any]:
@@ -79,8 +72,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
             scores = {v: [float(psnr(x, truth)) for x in iterates] for v, iterates in (("x", step.x), ("z", step.z))}
             numbers[who]["steps"].append({"t": step.t, **scores})
             for v, values in scores.items():
-                ours = {str(k): value for k, value in enumerate(values, start=1)}
-                lines.append(Line(f"{who}, t = {step.t:g}, {v}^k", ours))
+                lines.append(Line(f"{who}, t = {step.t:g}, {v}^k", {str(k + 1): x for k, x in enumerate(values)}))
     columns = [Column(str(k), f"k = {k}") for k in range(1, K + 1)]
     return shared.record(
         settings, name, images=1, model=settings.model or CELEBA.model, figures=figures, numbers=numbers,

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from demo.stress import bomb, send, storm
-from typer.testing import CliRunner
+from helpers import call, says
+from PIL import Image
 
-from firm.cli import app
 from firm.data.picture import read_picture
 from firm.data.sets import portrait_file
 
@@ -19,16 +19,18 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of gradio's client and what
 
 
 @pytest.fixture(scope="module")
-def client(page, tmp_path_factory):
-    gradio_client = pytest.importorskip("gradio_client")
+def gradio_client():
+    return pytest.importorskip("gradio_client")
+
+
+@pytest.fixture(scope="module")
+def client(page, gradio_client, tmp_path_factory):
     return gradio_client.Client(page.url, verbose=False, download_files=str(tmp_path_factory.mktemp("downloads")))
 
 
-def test_a_program_restores_a_picture(client):
-    from gradio_client import handle_file
-
+def test_a_program_restores_a_picture(client, gradio_client):
     png8, png16, more, settings = client.predict(
-        picture=handle_file(str(portrait_file())), clean=True, noise=25, samples=2, api_name="/restore"
+        picture=gradio_client.handle_file(str(portrait_file())), clean=True, noise=25, samples=2, api_name="/restore"
     )
     assert settings["scores"]["psnr"] > 30
     assert settings["network calls"] == 20
@@ -37,8 +39,7 @@ def test_a_program_restores_a_picture(client):
     assert [Path(path).name for path in more] == ["mean.png", "uncertainty.png", "sample_01.png", "sample_02.png"]
 
 
-def test_the_example_of_the_docs_runs(page, tmp_path, monkeypatch, capsys):
-    pytest.importorskip("gradio_client")
+def test_the_example_of_the_docs_runs(page, gradio_client, tmp_path, monkeypatch, capsys):
     text = (Path(__file__).parents[2] / "docs" / "demo.md").read_text()
     (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     shutil.copy(portrait_file(), tmp_path / "photo.png")
@@ -47,24 +48,24 @@ def test_the_example_of_the_docs_runs(page, tmp_path, monkeypatch, capsys):
     assert ".png" in capsys.readouterr().out
 
 
-def test_a_program_sends_a_mask(client, tmp_path):
-    from gradio_client import handle_file
-    from PIL import Image
-
+def test_a_program_sends_a_mask(client, gradio_client, tmp_path):
     hole = np.zeros((128, 128), np.uint8)
     hole[60:70, 20:100] = 255
     Image.fromarray(hole).save(tmp_path / "hole.png")
-    picture, mask = handle_file(str(portrait_file())), handle_file(str(tmp_path / "hole.png"))
+    picture, mask = (
+        gradio_client.handle_file(str(portrait_file())),
+        gradio_client.handle_file(str(tmp_path / "hole.png")),
+    )
     *_, settings = client.predict(picture=picture, trouble="holes", mask=mask, noise=1, api_name="/restore")
     assert settings["missing"] == pytest.approx(hole.mean() / 255, abs=1e-4)
 
 
 @pytest.mark.parametrize(("given", "words"), [({"steps": 1.5}, "got 1.5"), ({"scale": 2.5}, "not 2.5")])
-def test_numbers_that_should_be_whole_are_not_cut_off(client, given, words):
-    from gradio_client import handle_file
-
+def test_numbers_that_should_be_whole_are_not_cut_off(client, gradio_client, given, words):
     with pytest.raises(Exception, match=words):
-        client.predict(picture=handle_file(str(portrait_file())), trouble="small", api_name="/restore", **given)
+        client.predict(
+            picture=gradio_client.handle_file(str(portrait_file())), trouble="small", api_name="/restore", **given
+        )
 
 
 def test_only_the_one_function_is_open_to_programs(client):
@@ -93,20 +94,17 @@ def test_the_server_fetches_no_address_for_a_browser(page):
     assert "default-src 'self'" in httpx.get(page.url).headers["content-security-policy"]
 
 
-def test_a_bomb_is_refused_from_its_header(client, page, tmp_path):
-    from gradio_client import handle_file
-
+def test_a_bomb_is_refused_from_its_header(client, gradio_client, page, tmp_path):
     before = page.megabytes()
     with pytest.raises(
         Exception, match=r"bomb.png: 20000x20000 pixels are 400.0 megapixels, more than the limit of 64"
     ):
-        client.predict(picture=handle_file(bomb(tmp_path / "bomb.png", 20_000)), api_name="/restore")
+        client.predict(picture=gradio_client.handle_file(bomb(tmp_path / "bomb.png", 20_000)), api_name="/restore")
     assert page.megabytes() < before + 300
 
 
-def test_many_at_once_are_all_answered(page, tmp_path):
+def test_many_at_once_are_all_answered(page, gradio_client, tmp_path):
     """A small storm; tests/demo/stress.py has the one of 50."""
-    pytest.importorskip("gradio_client")
     answers = storm(page.url, tmp_path, good=4, broken=1, oversized=2)
     assert [a for a in answers if not a.right] == []
 
@@ -119,20 +117,14 @@ def test_it_listens_on_this_machine_alone_and_keeps_no_request_folders(page):
     assert list(page.temporary.glob("firm-demo-*/request-*")) == []
 
 
-def test_without_gradio_the_command_says_what_to_install(monkeypatch):
-    monkeypatch.setattr("firm.demo.app.find_spec", lambda name: None)  # as if it were not there
-    done = CliRunner().invoke(app, ["demo"])
-    assert done.exit_code == 2
-    assert 'pip install -e ".[demo]"' in " ".join(done.output.replace("│", " ").split())
-
-
 @pytest.mark.parametrize(
-    ("words", "said"), [(["--auth", "me"], "NAME:PASSWORD"), (["--device", "tpu"], "--device takes")]
+    ("words", "said"),
+    [([], 'pip install -e ".[demo]"'), (["--auth", "me"], "NAME:PASSWORD"), (["--device", "tpu"], "--device takes")],
 )
-def test_wrong_options_are_told(words, said):
-    done = CliRunner().invoke(app, ["demo", *words])
-    assert done.exit_code == 2
-    assert said in done.output
+def test_the_command_says_what_is_wrong(monkeypatch, words, said):
+    monkeypatch.setattr("firm.demo.app.find_spec", lambda name: None)  # as if gradio were not there
+    done = call("demo", *words)
+    assert (done.exit_code, says(done.output, said)) == (2, True)
 
 
 def test_the_library_does_not_import_gradio():
@@ -141,8 +133,7 @@ def test_the_library_does_not_import_gradio():
     assert done.stdout.strip() == "False"
 
 
-def test_a_name_and_a_password_are_asked_for(tmp_path):
-    pytest.importorskip("gradio")
+def test_a_name_and_a_password_are_asked_for(gradio_client, tmp_path):
     import httpx
     from demo.served import demo
 

@@ -1,22 +1,20 @@
 """What visitors ask for: limits, words, and the command line that does the same."""
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from helpers import call
 from PIL import Image
-from typer.testing import CliRunner
 
-from firm.cli import app
 from firm.data import portrait
 from firm.data.picture import PictureError
-from firm.demo.inputs import describe
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
-from firm.demo.request import Limits, Request, RequestError, for_visitors
-from firm.demo.security import Upload
+from firm.demo.request import Limits, Request, RequestError, Upload, describe, for_visitors
 from firm.operators import Blur, gaussian_kernel
 from firm.restoration import ProblemError
 
@@ -30,26 +28,22 @@ LIMITS = Limits()
         ({"trouble": "mood"}, "what is wrong must be noise, blur"),
         ({"trouble": "holes"}, "paint over what is missing first"),
         ({"scale": 5, "trouble": "small"}, "2, 3, 4 times larger, not 5"),
-        ({"scale": 2.5, "trouble": "small"}, "2, 3, 4 times larger, not 2.5"),
         ({"noise": 300.0}, "the noise level must be from 0 to 255, got 300"),
         ({"noise": float("nan")}, "the noise level must be"),
         ({"blur": 20.0}, "the width of the blur must be from 0.1 to 10"),
         ({"steps": 51}, "steps must be a whole number from 1 to 50, got 51"),
-        ({"steps": 1.5}, "steps must be a whole number from 1 to 50, got 1.5"),
+        ({"steps": 1.5}, "steps must be a whole number"),
         ({"samples": 0}, "samples must be a whole number from 1 to 16, got 0"),
         ({"strokes": 2.5}, "scratches must be a whole number"),
         ({"seed": -1}, "the seed must be"),
-        ({"seed": 0.5}, "the seed must be"),
         ({"missing": 1.0}, "share of missing pixels must be"),
         ({"color": "green"}, "missing pixels are black or white"),
     ],
 )
 def test_what_is_out_of_range_is_refused_and_nothing_is_rounded(ask, changes, words):
-    request = ask(**changes)
-    values = {key: value for key, value in vars(request).items() if key not in ("picture", "name")}
-    for asked in (request, Request.from_controls(Upload(request.picture, request.name), values)):
-        with pytest.raises(RequestError, match=words):
-            asked.check(LIMITS)
+    values = vars(ask(**changes))
+    with pytest.raises(RequestError, match=words):
+        Request.from_controls(Upload(values.pop("picture"), values.pop("name")), values).check(LIMITS)
 
 
 def test_values_of_controls_become_numbers_of_their_kind(ask, photo):
@@ -58,15 +52,12 @@ def test_values_of_controls_become_numbers_of_their_kind(ask, photo):
 
 
 def test_files_pictures_and_results_of_more_than_the_limit_are_refused(ask, tmp_path):
-    big = tmp_path / "big.png"
-    with open(big, "wb") as file:
-        file.truncate(30_000_001)
+    (tmp_path / "big.png").write_bytes(bytes(30_000_001))
     with pytest.raises(RequestError, match=r"big.png: the file has more than 30 MB"):
-        ask(picture=big, name="big.png").check(LIMITS)
-    with pytest.raises(PictureError, match="megapixels"):
-        ask().problem(3, Limits(megapixels=0.0015), None)  # the photo has 0.00192
-    with pytest.raises(PictureError, match="megapixels"):  # it fits, the result does not
-        ask(trouble="small", scale=4).problem(3, Limits(megapixels=0.02), None)
+        ask(picture=tmp_path / "big.png", name="big.png").check(LIMITS)
+    for request, limit in ((ask(), 0.0015), (ask(trouble="small", scale=4), 0.02)):  # the photo has 0.00192
+        with pytest.raises(PictureError, match="megapixels"):
+            request.problem(3, Limits(megapixels=limit), None)
 
 
 def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
@@ -79,7 +70,7 @@ def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
     assert str(request.picture) in caplog.text  # the log of who runs the page has it all
 
 
-def test_pixels_of_a_color_are_what_is_missing(ask, tmp_path):
+def test_a_mask_is_that_of_a_color_or_painted_and_brought_to_the_pictures_size(ask, tmp_path):
     picture = Image.new("RGB", (8, 4), (200, 0, 0))
     picture.putpixel((3, 1), (0, 0, 0))
     picture.save(tmp_path / "dots.png")
@@ -87,36 +78,28 @@ def test_pixels_of_a_color_are_what_is_missing(ask, tmp_path):
     with Image.open(request.write_mask(LIMITS, tmp_path)) as mask:
         assert np.argwhere(np.asarray(mask)).tolist() == [[1, 3]]
     with pytest.raises(RequestError, match="no pixel of the picture is white"):
-        ask(picture=tmp_path / "dots.png", trouble="pixels", color="white").write_mask(LIMITS, tmp_path)
-
-
-def test_a_painted_mask_is_brought_to_the_pictures_size(ask, tmp_path):
+        replace(request, color="white").write_mask(LIMITS, tmp_path)
     painted = Image.new("L", (96, 80))  # twice the photo
     painted.paste(255, (20, 10, 40, 30))
     painted.save(tmp_path / "painted.png")
     with Image.open(ask(trouble="holes", mask=tmp_path / "painted.png").write_mask(LIMITS, tmp_path)) as mask:
-        assert mask.size == (48, 40)
-        assert mask.getbbox() == (10, 5, 20, 15)
+        assert (mask.size, mask.getbbox()) == ((48, 40), (10, 5, 20, 15))
 
 
 def test_names_cannot_be_taken_for_options_or_end_the_command(ask):
-    line = ask(name="--out;rm -rf x.png").command()
-    assert shlex.split(line)[:3] == ["firm", "restore", "./--out;rm -rf x.png"]
+    words = shlex.split(ask(name="--out;rm -rf x.png").command())
+    assert words[:3] == ["firm", "restore", "./--out;rm -rf x.png"]
 
 
-CASES = [
-    {"noise": 20.0, "samples": 2},
-    {"trouble": "blur", "blur": 1.5},
-    {"trouble": "small", "scale": 3, "steps": 1},
-    {"trouble": "pixels", "noise": 1.0},
-    {"clean": True, "trouble": "noise", "noise": 30.0, "seed": 5},
-    {"clean": True, "trouble": "pixels", "missing": 0.4},
-    {"clean": True, "trouble": "holes", "strokes": 3},
-    {"clean": True, "trouble": "small", "scale": 2},
-]
-
-
-@pytest.mark.parametrize("changes", CASES, ids=lambda c: ",".join(f"{k}={v}" for k, v in c.items()))
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"noise": 20.0, "samples": 2}, {"trouble": "blur", "blur": 1.5}, {"trouble": "small", "scale": 3, "steps": 1},
+        {"trouble": "pixels", "noise": 1.0}, {"clean": True, "trouble": "noise", "noise": 30.0, "seed": 5},
+        {"clean": True, "trouble": "pixels", "missing": 0.4}, {"clean": True, "trouble": "holes", "strokes": 3},
+        {"clean": True, "trouble": "small", "scale": 2},
+    ],
+)  # fmt: skip
 def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
     """The line that the page shows, run on the command line: the very bytes."""
     if changes.get("trouble") == "pixels" and not changes.get("clean"):
@@ -124,12 +107,9 @@ def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
             picture.paste((0, 0, 0), (5, 5, 9, 9))
             picture.save(ask().picture)
     request = ask(**changes)
-    there = tmp_path / "page"
-    there.mkdir()
-    outcome = restorer.restore(request, Progress(), there)
+    outcome = restorer.restore(request, Progress(), tmp_path)
     line = request.command(outcome.settings["tile"], outcome.files.get("mask"), str(request.picture))
-    words = [*shlex.split(line)[1:], "--out", str(tmp_path / "line"), "--precision", "float32"]
-    done = CliRunner().invoke(app, words)
+    done = call(*shlex.split(line)[1:], "--out", tmp_path / "line", "--precision", "float32")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["png8"]).read_bytes()
 
@@ -138,21 +118,17 @@ def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
     sharp = torch.nn.functional.interpolate(portrait(), scale_factor=2, mode="bicubic").clamp(-1, 1)
     soft = Blur(gaussian_kernel(25, 3.0)).A(sharp)
     soft += 0.01 * torch.randn(sharp.shape, generator=torch.Generator().manual_seed(0))
-    uploads = {name: Upload(tmp_path / name, name) for name in ("soft.png", "noise.png", "broken.png", "floats.tif")}
-    save_preview(uploads["soft.png"].path, soft)
-    save_preview(uploads["noise.png"].path, torch.rand(1, 3, 64, 64) * 2 - 1)
-    uploads["broken.png"].path.write_bytes(b"no picture")
-    Image.fromarray(np.full((40, 48), 2e9, np.float32)).save(uploads["floats.tif"].path)
-    line, width = describe(uploads["soft.png"], LIMITS)
-    assert line.startswith("256 x 256 pixels. Noise: about ")
+    save_preview(tmp_path / "soft.png", soft)
+    save_preview(tmp_path / "noise.png", torch.rand(1, 3, 64, 64) * 2 - 1)
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    (soft, width), (noise, none), (broken, _) = (
+        describe(Upload(tmp_path / name, name), LIMITS) for name in ("soft.png", "noise.png", "broken.png")
+    )
+    assert soft.startswith("256 x 256 pixels. Noise: about ")
     assert width == pytest.approx(3.0, rel=0.3)
-    assert f"Blur: about {width:.1f}" in line
-    line, width = describe(uploads["noise.png"], LIMITS)
-    assert "Blur" not in line
-    assert width is None
+    assert f"Blur: about {width:.1f}" in soft
+    assert ("Blur" in noise, none, broken.startswith("**broken.png")) == (False, None, True)
     assert describe(None, LIMITS) == ("", None)
-    assert describe(uploads["broken.png"], LIMITS)[0].startswith("**broken.png")
-    assert describe(uploads["floats.tif"], LIMITS)[0].endswith("expected 0 to 1**")
 
 
 def test_messages_speak_of_the_page_and_not_of_options(ask, restorer, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 import time
 from dataclasses import replace
@@ -14,19 +15,16 @@ from PIL import Image
 
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress, RunningJobs
-from firm.demo.previews import enlarged, painted, save_heat_map, shrunk
+from firm.demo.previews import painted, save_heat_map, shrunk
 from firm.demo.request import RequestError
-from firm.demo.restorer import STEPS_COMPARED
-from firm.demo.results import score_table, summary
+from firm.demo.restorer import STEPS_COMPARED, score_table, summary
 from firm.demo.workspace import PREFIX, Workspace
 
 
 def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     outcome = restorer.restore(ask(clean=True, noise=20.0, samples=3), Progress(), tmp_path)
     files = outcome.files
-    for path in (*(files[name] for name in ("before", "after", "mean", "heat_map")), *outcome.samples):
-        with Image.open(path) as picture:
-            assert min(picture.size) >= 40
+    assert all(Path(path).is_file() for path in (*files.values(), *outcome.samples))
     assert len(outcome.samples) == 3
     assert read_picture(files["png8"]).shape == (3, 40, 48)
     assert Path(files["png16"]).read_bytes()[24] == 16  # bits, in the header of a PNG
@@ -36,14 +34,9 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     assert about["noise (gray levels)"] == pytest.approx(20, abs=0.01)
     assert set(about["scores"]) == {"psnr", "ssim", "lpips"}
     assert "12 network calls" in summary(outcome)
-
-
-def test_a_damaged_picture_has_no_scores_and_one_sample_no_uncertainty(ask, restorer, tmp_path):
-    outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)
-    assert outcome.settings["scores"] == {}
-    assert outcome.samples == []
+    outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)  # no truth, one sample
+    assert (outcome.settings["scores"], outcome.samples) == ({}, [])
     assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
-    assert outcome.notes == ["the model was not trained for deblurring"]
     assert "Note: the model was not trained for deblurring." in summary(outcome)
 
 
@@ -60,15 +53,12 @@ def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restor
     outcome = restorer.restore(ask(picture=tmp_path / "clear.png", noise=20.0), Progress(), tmp_path)
     with Image.open(outcome.files["png8"]) as picture:
         assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
-    assert Path(outcome.files["png16"]).read_bytes()[25] == 6  # the kind of PNG: color with transparency
 
 
-@pytest.mark.parametrize("name", ["n" * 250 + ".png", "ü" * 125 + ".jpg", "line\nbreak.png", "", "."])
+@pytest.mark.parametrize("name", ["ü" * 125 + ".jpg", "line\nbreak.png", "", "."])
 def test_any_name_of_a_file_makes_names_of_results(ask, restorer, tmp_path, name):
     outcome = restorer.restore(ask(name=name), Progress(), tmp_path)
-    for path in map(Path, outcome.files.values()):
-        assert path.is_file()
-        assert path.name.isprintable()
+    assert all(Path(path).is_file() and Path(path).name.isprintable() for path in outcome.files.values())
 
 
 def test_progress_counts_the_network_calls_of_the_result_and_tells_the_time_left(ask, restorer, tmp_path):
@@ -78,18 +68,13 @@ def test_progress_counts_the_network_calls_of_the_result_and_tells_the_time_left
     assert [done for done, _, _ in reports] == list(range(0, 13, 2))  # K = 2, and both samples go together
     assert {total for _, total, _ in reports} == {outcome.settings["network calls"]} == {12}
     assert reports[0][2] == reports[1][2] == "step 1 of 3"  # the first call tells nothing about the others
-    assert reports[-2][2].startswith("step 3 of 3, about ")
-    assert reports[-2][2].endswith(" s left")
-
-
-def test_tiles_and_batches_count_as_parts_of_network_calls(ask, restorer, tmp_path):
+    assert re.fullmatch(r"step 3 of 3, about \d+ s left", reports[-2][2])
     Image.new("RGB", (700, 400), (90, 120, 30)).save(tmp_path / "wide.png")
-    reports = []
+    reports.clear()
     request = ask(picture=tmp_path / "wide.png", noise=10.0, steps=1, samples=2)  # one sample at a time, in two tiles
-    outcome = restorer.restore(request, Progress(lambda *report: reports.append(report)), tmp_path)
+    outcome = restorer.restore(request, progress, tmp_path)
     assert [done for done, _, _ in reports] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
     assert outcome.settings["network calls"] == reports[-1][1] == 4
-    assert reports[4][2].startswith("step 2 of 2, about ")
 
 
 def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
@@ -107,19 +92,13 @@ def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
         assert not other.is_set()
     assert jobs.cancel("visitor") == 0
     restorer.restore(ask(), Progress(), tmp_path)  # the next one's turn comes
-
-
-def test_a_visitor_who_cancels_need_not_wait_for_the_one_before(ask, restorer, tmp_path):
     stop = threading.Event()
-    with restorer.turn(Progress()):
+    with restorer.turn(Progress()):  # a visitor who cancels need not wait for the one before
         threading.Timer(0.2, stop.set).start()
         start = time.monotonic()
         with pytest.raises(CanceledError):
             restorer.restore(ask(), Progress(canceled=stop), tmp_path)
     assert time.monotonic() - start < 1.5
-
-
-def test_only_offered_models_are_loaded(ask, restorer, tmp_path):
     with pytest.raises(RequestError, match="there is no model '/etc/passwd' here: tiny"):
         restorer.restore(ask(model="/etc/passwd"), Progress(), tmp_path)
 
@@ -140,7 +119,6 @@ def test_the_table_of_scores_has_them_where_they_are_known():
         "| N | PSNR, dB ↑ | SSIM ↑ | LPIPS ↓ |", "| --- | --- | --- | --- |", "| 1 | 30.12 | - | 0.100 |"
     ]  # fmt: skip
     assert score_table(["N"], [(["1"], {})]) == "| N |\n| --- |\n| 1 |"
-    assert score_table([""], []) == ""
 
 
 def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
@@ -158,17 +136,9 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
         restorer.trajectory(replace(request, steps=11), Progress(), tmp_path, 1)
 
 
-def test_the_heat_maps_scale_is_in_gray_levels(tmp_path):
-    std = torch.full((1, 3, 20, 30), 2 / 255)
-    assert save_heat_map(tmp_path / "map.png", std) == pytest.approx(1.0)
-    with Image.open(tmp_path / "map.png") as drawn:
-        assert drawn.width > 500
-
-
-def test_large_pictures_are_shown_smaller_and_small_measurements_as_squares():
+def test_large_pictures_are_shown_smaller_and_deviations_in_gray_levels(tmp_path):
+    assert save_heat_map(tmp_path / "map.png", torch.full((1, 3, 20, 30), 2 / 255)) == pytest.approx(1.0)
     assert shrunk(torch.zeros(1, 3, 4000, 1000)).shape == (1, 3, 1600, 400)
-    small = torch.tensor([[[[0.0, 1.0]]]])
-    assert enlarged(small, (2, 4)).tolist() == [[[[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 1.0]]]]
 
 
 def test_what_is_painted_is_where_a_layer_is_not_clear(tmp_path):
@@ -183,13 +153,11 @@ def test_what_is_painted_is_where_a_layer_is_not_clear(tmp_path):
 
 
 def test_temporary_files_go_after_a_request_at_the_end_and_after_a_crash(tmp_path):
-    left = tmp_path / f"{PREFIX}999999999-x"
+    left, mine = tmp_path / f"{PREFIX}999999999-x", tmp_path / f"{PREFIX}{os.getpid()}-y"
     left.mkdir()
-    mine = tmp_path / f"{PREFIX}{os.getpid()}-y"
     mine.mkdir()
     workspace = Workspace(tmp_path)
-    assert not left.exists()
-    assert mine.exists()
+    assert (left.exists(), mine.exists()) == (False, True)
     with workspace.results() as folder:
         (folder / "result.png").write_bytes(b"x")
     assert not folder.exists()

@@ -86,10 +86,14 @@ def panel(path: Path, j: int, y: int = TOP, left: int = GAP):
         return np.asarray(picture)[y : y + SIDE, left + j * (SIDE + GAP) :][:, :SIDE]
 
 
+def upscaled(image):
+    """The pixels of a panel with an image (C, H, W) or errors (H, W)."""
+    return np.asarray(pixels(image)).repeat(SIDE // image.shape[-1], 0).repeat(SIDE // image.shape[-1], 1)
+
+
 def shows(found, image) -> bool:
     """Whether a panel shows an image (C, H, W) or errors (H, W), but for the frame of its zoom."""
-    expected = np.asarray(pixels(image))
-    expected = expected.repeat(SIDE // len(expected), 0).repeat(SIDE // len(expected), 1)
+    expected = upscaled(image)
     framed = (found == RED).all(-1)
     assert framed.mean() < 0.02
     return bool((np.abs(found.astype(int) - expected)[~framed] <= 1).all())
@@ -100,7 +104,7 @@ def figures(results) -> dict[str, bool]:
     return {figure["file"]: figure["free"] for figure in results["figures"]}
 
 
-def note_what_is_asked(monkeypatch: pytest.MonkeyPatch, module) -> tuple[list, list]:
+def note_asked(monkeypatch: pytest.MonkeyPatch, module) -> tuple[list, list]:
     """What a study asks to be evaluated and drawn, noted and answered with made-up numbers; nothing is computed."""
     evaluated, drawn = [], []
 

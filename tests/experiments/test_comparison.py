@@ -1,19 +1,18 @@
 """Tables 1 and 2, the large ones, the efficiency table and the figure of both: the commands, on two small pictures."""
 
 import json
-import re
 import shutil
-from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from helpers import call, says
 from PIL import Image
 
 from experiments import published
-from experiments.celeba.study import TABLES
 from experiments.cost import study as cost
-from experiments.shared import AFHQ, CELEBA, Settings, beside, differences
+from experiments.shared import CELEBA, Settings, beside, differences
 from experiments.tables import markdown, read_table
 from firm._util import locks
 from firm.evaluation import NamedMethod
@@ -45,9 +44,6 @@ def table(root):
 def times(root):
     more = ("--methods", "pnp-hqs", "--steps", "1,2", "--images", 1, "--batches", "2", "--skip", "flower,pnp-hqs")
     return reproduce(root, "cost", *more)
-
-
-# Rows
 
 
 def test_a_comparison_has_ours_beside_the_papers():
@@ -90,18 +86,6 @@ def test_the_notes_name_the_model_given():
     assert ("mine.safetensors" in other, "34.5 M" in other, "8 M" in other) == (True, True, False)
 
 
-def test_how_many_images_the_papers_tables_have():
-    found = {name: (table.subject.dataset, table.images, table.deviations) for name, table in TABLES.items()}
-    assert found == {
-        "celeba": ("celeba", 100, False), "celeba-1000": ("celeba", 1000, True),
-        "afhq": ("afhq", 100, False), "afhq-400": ("afhq", 400, True),
-    }  # fmt: skip
-    assert (CELEBA.size, AFHQ.size) == (128, 256)
-
-
-# The tables
-
-
 def test_celeba_writes_the_table(root, table):
     labels = ["Degraded", "PnP-HQS", "PnP-Flow1", "FIRM N=1", "FIRM N=2"]
     lines = lines_of(table)
@@ -115,19 +99,8 @@ def test_celeba_writes_the_table(root, table):
     assert lines["PnP-Flow1"]["paper"]["box-inpainting ssim"] == published.CELEBA["PnP-Flow1"][BOX]["ssim"]
     text = (root / "out" / "celeba" / "table.md").read_text()
     assert text == markdown(read_table(table["tables"][0]))
-    assert [line.split("|")[1].strip() for line in text.splitlines()[2:] if "| ours |" in line] == labels
     assert text.count("| paper |") == 4  # the paper has no FIRM with one step
-    assert r"\begin{tabular}{l *{15}{c}}" in (root / "out" / "celeba" / "table.tex").read_text()
-    assert re.search(r"PnP-Flow1\s+-?\d+\.\d\d\s", table["printed"])
     assert "(31.75)" in table["printed"]
-
-
-def test_the_table_follows_the_images_and_steps_given(root, table):
-    """Two images are another mean than one; what is not asked for is not there."""
-    other = reproduce(root, "celeba", "--methods", "", "--steps", 2, "--precision", "float32", "--limit", 2, out="two")
-    assert (other["images"], list(lines_of(other))) == (2, ["Degraded", "FIRM N=2"])
-    psnr = [lines_of(found)["FIRM N=2"]["ours"]["deblurring psnr"] for found in (table, other)]
-    assert psnr[0] != psnr[1]
 
 
 def test_studies_continue_and_share_what_was_restored(root, table, monkeypatch):
@@ -154,19 +127,15 @@ def test_cats_are_beside_the_papers_cats(root):
     assert [path.name for path in (root / "cats" / "evaluations").iterdir()] == ["afhq-1"]
 
 
-def test_two_studies_that_share_an_evaluation_do_not_work_in_it_together(root, tmp_path):
-    shared = tmp_path / "evaluations" / "celeba-1"
-    shared.mkdir(parents=True)
-    (shared / locks.NAME).write_text(json.dumps(asdict(locks._myself("firm of somebody else"))))
+@pytest.mark.parametrize("used", ["evaluations/celeba-1", "celeba"])
+def test_two_studies_do_not_work_in_one_folder(root, tmp_path, used):
+    """Neither in that of an evaluation which both need, nor in their own."""
+    (tmp_path / used).mkdir(parents=True)
     words = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--methods", "", "--steps", 1, *ONE]
-    told = call("reproduce", "celeba", *words, "--out", tmp_path)
-    assert told.exit_code == 2
-    assert says(told.output, "celeba-1 is in use by firm of somebody else")
-    assert not (tmp_path / "celeba").exists()
-    assert [path.name for path in shared.iterdir()] == [locks.NAME]
-
-
-# Times
+    with FileLock(tmp_path / used / locks.NAME):
+        told = call("reproduce", "celeba", *words, "--out", tmp_path)
+    assert (told.exit_code, says(told.output, f"{Path(used).name} is in use by")) == (2, True)
+    assert not (tmp_path / "celeba" / "results.json").exists()
 
 
 def test_cost_measures_every_row(root, times):
@@ -184,18 +153,13 @@ def test_cost_measures_every_row(root, times):
     assert text.count("0.24**") == 2  # the paper's, of FIRM with two steps
 
 
-def test_cost_may_be_quick(root):
-    """Three images one by one, and no batches."""
-    found = reproduce(root, "cost", "--quick", "--methods", "none", "--steps", 1, "--images", 1, out="quick")
-    assert (found["quick"], [row["mode"] for row in found["numbers"]["rows"]]) == (True, ["fast"])
+def test_cost_may_be_quick_and_times_no_more_images_than_there_are(root):
+    """No batches; two test faces, three asked for; and the list of batches is named in its message."""
+    more = ("--methods", "none", "--steps", 1, "--images", 3, "--skip", "none")
+    found = reproduce(root, "cost", "--quick", *more, out="quick")
+    assert (found["images"], found["quick"], [row["mode"] for row in found["numbers"]["rows"]]) == (2, True, ["fast"])
     assert "images/s" not in found["numbers"]["rows"][0]
     assert any("peak MB on a CPU is that of the whole process" in note for note in found["notes"])
-
-
-def test_cost_times_no_more_images_than_there_are(root):
-    """Two test faces, three asked for; nothing is skipped, and the list of batches is named in its message."""
-    more = ("--methods", "none", "--steps", 1, "--modes", "fast", "--skip", "none", "--images", 3, "--batches", "2")
-    assert reproduce(root, "cost", *more, out="many")["images"] == 2
     told = call("reproduce", "cost", "--data", root / "celeba", "--methods", "none", "--batches", "0")
     assert (told.exit_code, says(told.output, "--batches takes different whole numbers")) == (2, True)
 
@@ -212,7 +176,6 @@ def test_pareto_draws_both(root, table, times, tmp_path):
     assert found["numbers"]["seconds"]["FIRM N=2"] == times["numbers"]["rows"][3]["seconds"]
     assert found["numbers"]["psnr"]["FIRM N=2"][BOX] == table["numbers"]["summary"][BOX]["FIRM N=2"]["psnr"]
     with Image.open(root / "out" / "pareto" / "pareto.png") as picture:
-        assert picture.width > 1000
         assert len(set(picture.convert("RGB").get_flattened_data())) > 50
 
 

@@ -4,11 +4,10 @@ import numpy as np
 import torch
 from helpers import rand
 from PIL import Image
+from study_helpers import TOP, upscaled
 
-from experiments.figures import GAP, RED, SIDE, TEXT, Panel, grid, label_points, magma, pixels, save_grid
+from experiments.figures import GAP, RED, SIDE, TEXT, Panel, grid, label_points, pixels, save_grid
 from experiments.shared import label
-
-TOP = TEXT + 2 * GAP
 
 
 def at(picture, x, y, size=SIDE):
@@ -19,10 +18,6 @@ def column(j, left=GAP):
     return left + j * (SIDE + GAP)
 
 
-def upscaled(image):
-    return np.asarray(pixels(image)).repeat(SIDE // image.shape[-1], 0).repeat(SIDE // image.shape[-1], 1)
-
-
 def test_pixels():
     """-1, 0 and 1 are black, gray and white; beyond is clamped; one channel is gray; maps are magma from 0 to 0.1."""
     image = torch.tensor([[[-1.0, 0.0, 1.0], [-3.0, 3.0, 0.5]]])
@@ -31,18 +26,20 @@ def test_pixels():
     assert pixels(torch.tensor([1.0, -1.0, 0.0]).reshape(3, 1, 1)).tolist() == [[[255, 0, 128]]]
     colors = [[[0, 0, 3], [182, 54, 121], [251, 252, 191], [251, 252, 191]]]
     assert pixels(torch.tensor([[0.0, 0.05, 0.1, 0.7]])).tolist() == colors
+    assert pixels(torch.tensor([[0.0, 0.2, 0.4]]), 0.4).tolist() == [colors[0][:3]]
 
 
 def test_panels_stand_where_they_belong():
     a, b, c = (rand(3, side, side, seed=side) * 2 - 1 for side in (128, 256, 64))
-    picture = grid(["one", "two"], [("", [Panel(a, "1"), Panel(b)]), ("", [Panel(None), Panel(c)])])
+    picture = grid(["a head that is much too long for the width of a panel", "two"],
+                   [("", [Panel(a, "1"), Panel(b)]), ("", [Panel(None), Panel(c)])])  # fmt: skip
     lower = TOP + SIDE + GAP + TEXT + GAP  # the first row has labels
     assert picture.size == (column(2), lower + SIDE + GAP)
     for panel, x, y in ((a, 0, TOP), (b, 1, TOP), (c, 1, lower)):
         np.testing.assert_array_equal(at(picture, column(x), y), upscaled(panel))
     assert (at(picture, column(0), lower) == 255).all()  # an empty place
-    heads = at(picture, 0, 0, 2 * SIDE)[:TOP]
-    assert (heads < 128).any()
+    dark = (at(picture, 0, 0, column(1))[:TOP] < 128).any(axis=(0, 2)).nonzero()[0]
+    assert column(0) <= dark.min() < dark.max() - SIDE // 2 < column(0) + SIDE // 2  # the head is made to fit
     below = np.asarray(picture)[TOP + SIDE : lower]
     assert (below[:, : column(0) + SIDE] < 128).any()  # the label of the first
     assert (below[:, column(1) :] == 255).all()
@@ -56,14 +53,11 @@ def test_a_zoom_shows_its_square():
     square = np.asarray(pixels(image))[51:83, 35:67].repeat(8, 0).repeat(8, 1)
     np.testing.assert_array_equal(zoom[2:-2, 2:-2], square[2:-2, 2:-2])
     assert (zoom[0] == RED).all()
-    panel = at(picture, column(0), TOP)
-    framed = (panel == RED).all(-1)
-    assert framed[102, 70:134].all()  # the square's first row and column, twice as large
+    framed = (at(picture, column(0), TOP) == RED).all(-1)
+    assert framed[[102, 165], 70:134].all()  # the square's first and last row and first column, twice as large
     assert framed[102:166, 70].all()
-    assert framed[165, 70:134].all()
     assert not framed[:102].any()
     assert not framed[166:].any()
-    np.testing.assert_array_equal(panel[104:164, 72:132], upscaled(image)[104:164, 72:132])
     np.testing.assert_array_equal(at(picture, column(1), TOP), upscaled(image))  # without a frame
     assert (at(picture, column(1), TOP + SIDE + GAP) == 255).all()
 
@@ -76,24 +70,9 @@ def test_rows_have_names_and_maps_a_scale(tmp_path):
         assert picture.size[0] == left + SIDE + GAP + 4 * TEXT
         np.testing.assert_array_equal(at(picture, left, TOP), upscaled(image))
         np.testing.assert_array_equal(at(picture, left, TOP + SIDE + GAP), upscaled(errors))
-        name = np.asarray(picture)[TOP : TOP + SIDE, :left]
+        assert (np.asarray(picture)[TOP : TOP + SIDE, :left] < 128).any()  # the name
         scale = np.asarray(picture)[TOP : TOP + SIDE, left + SIDE + GAP]
-    assert (name < 128).any()
-    assert (scale[0] == (251, 252, 191)).all()
-    assert (scale[-1] == (0, 0, 3)).all()
-
-
-def test_maps_end_where_they_are_told_to():
-    half = grid(["one"], [("", [Panel(torch.full((8, 8), 0.2))])], top=0.4)
-    np.testing.assert_array_equal(at(half, GAP, TOP), np.broadcast_to(magma(np.array([0.5])), (SIDE, SIDE, 3)))
-
-
-def test_a_long_line_is_made_to_fit():
-    picture = grid(["a head that is much too long for the width of a panel", ""], [("", [Panel(None), Panel(None)])])
-    dark = (np.asarray(picture)[:TOP] < 128).any(axis=(0, 2)).nonzero()[0]
-    assert column(0) <= dark.min()
-    assert dark.max() <= column(0) + SIDE
-    assert dark.max() - dark.min() > SIDE // 2
+    assert scale[[0, -1]].tolist() == [[251, 252, 191], [0, 0, 3]]
 
 
 def test_labels():

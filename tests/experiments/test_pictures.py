@@ -1,20 +1,19 @@
 """All methods side by side, error maps, and Fourier lines: what is asked for, and small runs checked by hand."""
 
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from helpers import call, rand, says
-from study_helpers import (  # fmt: skip
+from helpers import rand
+from study_helpers import (
     NAMED,
     TOP,
     by_hand,
     figures,
     labels,
     line,
-    note_what_is_asked,
+    note_asked,
     numbers,
     panel,
     scored,
@@ -37,9 +36,6 @@ DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
 WHITE = (255, 255, 255)
 
 
-# One image as the tables restore it
-
-
 def test_a_panel_has_the_scores_of_its_image(root):
     """Of the second test image, by FIRM N=1; ISTA-Net does not do denoising."""
     given = settings(root, "run")
@@ -55,11 +51,8 @@ def test_a_panel_has_the_scores_of_its_image(root):
     assert shared.heads(rows) == ["truth", "measurement", "ISTA-Net", "FIRM N=1"]
 
 
-# All methods side by side
-
-
 def test_qualitative_asks_for_a_new_image_in_every_task(root, monkeypatch):
-    _, drawn = note_what_is_asked(monkeypatch, qualitative)
+    _, drawn = note_asked(monkeypatch, qualitative)
     qualitative.study(settings(root, "asked"), "qualitative")
     with_prior = ["PnP-HQS", "DiffPIR", "OT-ODE", "D-Flow", "Flow-Priors", "PnP-Flow1", "PnP-Flow5", "Flower1-OT"]
     rows = ["degraded", *with_prior, "Flower5-OT", *labels(2, 10)]
@@ -79,7 +72,7 @@ def test_qualitative_asks_for_a_new_image_in_every_task(root, monkeypatch):
 def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch, tmp_path):
     """Asked for by name: it must be there for faces, and cats do without."""
     shutil.copy(root / "weights" / "face-denoiser.safetensors", tmp_path)
-    _, drawn = note_what_is_asked(monkeypatch, qualitative)
+    _, drawn = note_asked(monkeypatch, qualitative)
     given = settings(root, "asked", methods="pnp-hqs", weights=tmp_path, steps=(1,), quick=True)
     results = qualitative.study(given, "qualitative")
     assert {(task.shape[0], *rows) for task, rows, _ in drawn} == {
@@ -90,8 +83,8 @@ def test_qualitative_leaves_out_what_cats_have_no_networks_for(root, monkeypatch
 
 def test_qualitative_draws_every_method(root, monkeypatch):
     """The third task shows the first of two images again; a method that does not do a task leaves a place empty."""
-    faces, cats = qualitative.PARTS
-    monkeypatch.setattr(qualitative, "PARTS", (replace(faces, tasks=(DENOISING, DEBLURRING, BOX)), cats))
+    (faces, _, quick), cats = qualitative.PARTS
+    monkeypatch.setattr(qualitative, "PARTS", ((faces, (DENOISING, DEBLURRING, BOX), quick), cats))
     results = qualitative.study(settings(root, "run", methods="pnp-hqs", steps=(1,)), "qualitative")
     folder, free = root / "run" / "qualitative", ("portrait-qualitative.png", "cat-qualitative.png")
     assert figures(results) == {"celeba.png": False, "afhq.png": False, **dict.fromkeys(free, True)}
@@ -111,9 +104,6 @@ def test_qualitative_draws_every_method(root, monkeypatch):
                 assert shows(panel(folder / file, j, TOP + row * tall, NAMED), image[0]), (file, row, j)
     empty = panel(folder / "celeba.png", 2, TOP + 2 * tall, NAMED)  # PnP-HQS has no box inpainting
     assert (empty[: SIDE // 2 - GAP] == WHITE).all()
-
-
-# Error maps
 
 
 def test_errors_ask_for_the_papers_columns(root, monkeypatch):
@@ -136,6 +126,11 @@ def test_errors_ask_for_the_papers_columns(root, monkeypatch):
 def test_errors_by_hand(root, monkeypatch):
     monkeypatch.setattr(errors, "tables", lambda: (SUPER, DEBLURRING, BOX))  # three are enough
     results = errors.study(settings(root, "run", methods="pnp-hqs", steps=(1,), limit=2), "errors")
+    given = settings(root, "run")
+    images, rows = shared.test_images(given, CELEBA, 1), shared.methods(given, CELEBA, [], (1,))
+    (_, (_, maps)) = errors.absolute_errors(given, images, [Task(RANDOM)], rows)[1]
+    truth, x = by_hand(root, Task(RANDOM), 1)
+    assert maps[2].label == f"{float((x - truth).abs().mean()) / 2:.4f} / {scored(truth, x)[0]:.2f}"
     folder = root / "run" / "errors"
     assert figures(results) == {"errors.png": False, "portrait-errors.png": True}
     assert results["tables"][0]["title"] == "mean absolute error, pixels in [0, 1], 2 images of CelebA"
@@ -156,16 +151,6 @@ def test_errors_by_hand(root, monkeypatch):
             assert shows(panel(folder / file, j, below, NAMED), (image - truth)[0].abs().mean(0) / 2)
 
 
-def test_errors_and_psnr_stand_below_the_maps(root):
-    given = settings(root, "run")
-    rows = shared.methods(given, CELEBA, [], (1,))
-    _, grid = errors.absolute_errors(given, shared.test_images(given, CELEBA, 1), [Task(RANDOM)], rows)
-    (_, restored), (_, maps) = grid
-    truth, x = by_hand(root, Task(RANDOM), 1)
-    assert maps[2].label == f"{float((x - truth).abs().mean()) / 2:.4f} / {scored(truth, x)[0]:.2f}"
-    assert {panel.label for panel in restored} == {""}
-
-
 def test_errors_count_the_tasks_that_firm_wins():
     best, beaten = {"Flower5-OT": 0.02, "FIRM N=2": 0.01}, {"Flower5-OT": 0.01, "FIRM N=2": 0.02}
     (note,) = errors.lowest({DENOISING: best, BOX: beaten, RANDOM: best})
@@ -175,11 +160,8 @@ def test_errors_count_the_tasks_that_firm_wins():
     assert {(column.digits, column.better) for column in columns} == {(4, "low")}
 
 
-# Fourier lines
-
-
 def test_fourier_asks_for_the_papers_setting(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, fourier)
+    evaluated, drawn = note_asked(monkeypatch, fourier)
     fourier.study(settings(root, "asked"), "fourier")
     results = fourier.study(settings(root, "asked", quick=True), "fourier")
     fourier.study(settings(root, "asked", quick=True, methods="flower1", steps=(4,), limit=1), "fourier")
@@ -208,38 +190,12 @@ def test_fourier_by_hand(root):
     assert list(line(results, 0, "FIRM N=2")["paper"].values()) == [32.06, 0.892, 0.074]
     assert list(line(results, 0, "Degraded")["paper"].values()) == [25.62, 0.725, 0.343]
     assert figures(results) == {"fourier.png": False, "cat-fourier.png": True}
-    assert shows(panel(root / "run" / "fourier" / "cat-fourier.png", 0), cat()[0])
     path = root / "run" / "fourier" / "fourier.png"
     for j, image in enumerate((truth[0], zero_filled[0], x[0])):
         assert shows(panel(path, j), image)
     assert columns[0]
     mask = np.where(columns.roll(128), 255, 0)[None, :, None]  # the zero frequency in the middle
     assert (panel(path, 3) == mask).all()
-
-
-# The commands
-
-
-@pytest.mark.parametrize(
-    ("name", "sets"),
-    [("mismatch", {"celeba"}), ("errors", {"celeba"}), ("fourier", {"afhq"}), ("qualitative", {"celeba", "afhq"})],
-)
-def test_a_command_takes_its_options_and_no_others(root, tmp_path, monkeypatch, name, sets):
-    seen = []
-    monkeypatch.setattr(f"experiments.{name}.study.study", lambda given, study: seen.append((given, study)))
-    data = {"celeba": ("--data", root / "celeba"), "afhq": ("--afhq", root / "afhq")}
-    options = ["--methods", "flower", "--steps", "3,1", "--weights", root, "--model", "photo", "--precision", "bf16"]
-    more = [] if name == "qualitative" else ["--limit", 7, "--batch-size", 9]
-    given = [part for dataset in sets for part in data[dataset]]
-    result = call("reproduce", name, *given, *options, *more, "--quick", "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    ((found, study),) = seen
-    assert (study, found.methods, list(found.steps), found.weights) == (name, "flower", [3, 1], root)
-    assert (found.model, found.precision, found.quick) == ("photo", "bf16", True)
-    assert (found.limit, found.batch_size) == ((None, 50) if name == "qualitative" else (7, 9))
-    lacking = call("reproduce", name, *options, "--out", tmp_path)
-    assert lacking.exit_code == 2
-    assert all(says(lacking.output, f"{data[dataset][0]} DIR: a folder") for dataset in sets)
 
 
 def test_what_is_missing_is_said_before_any_work(root, tmp_path, monkeypatch):

@@ -18,8 +18,6 @@ from experiments import catalog
 from experiments.catalog import LAYOUTS, STUDIES, Study, minutes, overview, read_record
 from experiments.shared import AFHQ, CELEBA, Figure, Settings, record
 from experiments.tables import Column, Line, Table, markdown, read_table
-from firm._util.locks import LockedError
-from firm.cli import app
 from firm.cli import reproduce as command
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +25,6 @@ NAMES = [study.name for study in STUDIES]
 BY_NAME = {study.name: study for study in STUDIES}
 TABLE = Table("numbers", [Column("x", "x", better="high")], [Line("a", {"x": 1.5}, {"x": 2.5}), Line("b", {"x": 0.5})])
 THREE = ("first", "second", "third")
-
-
-# The catalog and the commands
 
 
 def test_every_study_can_be_run():
@@ -42,12 +37,11 @@ def test_every_study_can_be_run():
         assert study.full > 0
         assert set(study.after) <= set(NAMES[:i])  # it comes after those whose results it reads
     assert len(set(NAMES)) == len(NAMES)
-    assert not {"list", "all", "report", "evaluations"} & set(NAMES)  # commands, and a folder beside the studies
     assert sum(study.quick for study in STUDIES) < 30  # minutes: what --quick promises
 
 
 def test_every_study_is_a_command_with_its_options_and_no_others():
-    commands = typer.main.get_command(app).commands["reproduce"].commands
+    commands = typer.main.get_command(command.app).commands
     assert list(commands) == ["list", "all", "report", *NAMES]
     for study in STUDIES:
         found = {parameter.name: parameter.default for parameter in commands[study.name].params}
@@ -107,39 +101,30 @@ def test_options_become_settings(small, tmp_path, monkeypatch):
 
 
 def test_settings():
-    assert Settings().images(100) == 100
-    assert Settings(quick=True).images(100) == 10
-    assert Settings(quick=True).images(3) == 3
+    assert [Settings().images(100), Settings(quick=True).images(100), Settings(quick=True).images(3)] == [100, 10, 3]
     assert Settings(quick=True, limit=25).images(100) == 25
-    for subject, option in ((CELEBA, "--data"), (AFHQ, "--afhq")):
+    given = Settings(celeba=Path("a"), afhq=Path("b"))
+    for subject, option, folder in ((CELEBA, "--data", Path("a")), (AFHQ, "--afhq", Path("b"))):
+        assert given.data(subject) == folder
         with pytest.raises(ValueError, match=f"this needs .*{option} DIR"):
             Settings().data(subject)
-    given = Settings(celeba=Path("a"), afhq=Path("b"))
-    assert (given.data(CELEBA), given.data(AFHQ)) == (Path("a"), Path("b"))
-
-
-# The record
 
 
 def test_a_record_has_everything(tmp_path, capsys):
     settings = Settings(tmp_path, quick=True, command="firm reproduce x", device=torch.device("cpu"))
     figures = [Figure("a.png", "closed"), Figure("b.png", "open", free=True)]
-    found = record(settings, "x", images=3, model="m", tables=[TABLE], figures=figures,
-                   notes=["it [differs]"], numbers={"n": [1]}, seed=5)  # fmt: skip
+    given = {"images": 3, "model": "m", "notes": ["it [differs]"], "numbers": {"n": [1]}, "seed": 5}
+    found = record(settings, "x", tables=[TABLE], figures=figures, **given)
     folder = tmp_path / "x"
     assert sorted(p.name for p in folder.iterdir()) == ["results.json", "table.md", "table.tex"]
     assert json.loads((folder / "results.json").read_text()) == found == read_record(folder)
-    given = {"study": "x", "command": "firm reproduce x", "quick": True, "images": 3, "model": "m", "seed": 5,
-             "notes": ["it [differs]"], "numbers": {"n": [1]}}  # fmt: skip
-    assert found | given == found
+    assert found | given | {"study": "x", "command": "firm reproduce x", "quick": True} == found
     assert set(found) == set(catalog.KEYS)
-    assert found["machine"]["torch"] == torch.__version__
     assert [figure["free"] for figure in found["figures"]] == [False, True]
     assert (folder / "table.md").read_text() == markdown(TABLE) == markdown(read_table(found["tables"][0]))
     printed = capsys.readouterr().out
     files = f"table.md, table.tex, a.png, b.png, results.json in {folder}"
-    for said in ("numbers: ours (paper)", "* it [differs]", files):
-        assert says(printed, said)
+    assert all(says(printed, said) for said in ("numbers: ours (paper)", "* it [differs]", files))
     record(settings, "two", tables=[TABLE, replace(TABLE, title="more")])
     text = f"**numbers**\n\n{markdown(TABLE)}\n**more**\n\n{markdown(TABLE)}"
     assert (tmp_path / "two" / "table.md").read_text() == text
@@ -153,19 +138,14 @@ def test_a_damaged_record_is_an_error_that_says_what_to_do(tmp_path):
     record(Settings(tmp_path), "x", tables=[TABLE])
     path = tmp_path / "x" / "results.json"
     good = json.loads(path.read_text())
-    wrong = {"seconds": "x", "quick": "yes", "machine": [], "tables": {}, "notes": "x", "figures": 1}
-    damaged = [b"", b"[]", b"\xff\xfe", json.dumps(good).encode()[:-9]]
+    wrong = {"seconds": "x", "quick": "yes", "machine": [], "figures": 1}
+    damaged = [b"", b"[]", b"\xff\xfe"]
     damaged += [json.dumps({k: v for k, v in good.items() if k != key}).encode() for key in good]
     damaged += [json.dumps(good | {key: value}).encode() for key, value in wrong.items()]
     for data in damaged:
         path.write_bytes(data)
         with pytest.raises(ValueError, match=r"results\.json is damaged, or of another version of firm"):
             read_record(tmp_path / "x")
-    path.write_text(json.dumps(good))
-    assert read_record(tmp_path / "x") == good
-
-
-# The list
 
 
 def listed(out, width, capsys, monkeypatch):
@@ -182,15 +162,14 @@ def test_the_list_fits_into_80_columns(tmp_path, capsys, monkeypatch):
     lines, text = listed(tmp_path, 80, capsys, monkeypatch)
     for study in STUDIES:
         line, below = lines[study.name]
-        assert study.paper in line
-        assert minutes(study.quick) in line
-        assert f" {'' if study.measured else '~'}{minutes(study.full)} " in line
+        assert line.split()[0] == study.name
+        assert all(f"{word} " in line for word in (study.paper, minutes(study.quick), minutes(study.full)))
+        assert (f"~{minutes(study.full)}" in line) == (not study.measured)
         assert line.endswith("  -")  # not run here
         assert below.startswith(f"    {study.title}")
         assert below.endswith("+ D-Flow)") == (study.name in ("cost", "qualitative"))
         assert ("--data" in below, "--afhq" in below) == ("celeba" in study.data, "afhq" in study.data)
-        trains = study.name in ("ablation-k", "ablation-beta", "ablation-solver", "collapse", "toy")
-        assert ("(trains" in below) == study.trains == trains
+        assert ("(trains" in below) == study.trains
     assert "needs the results of celeba and cost" in lines["pareto"][1]
     assert "marked + D-Flow take longer in full than the time shown" in text
     (tmp_path / "file").write_text("")
@@ -221,17 +200,15 @@ def test_times_that_are_called_measured_have_been():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("mismatch", "about 2 min on one H200"),
-        ("toy", "about 3 min on two cores of an AMD EPYC"),
+        ("mismatch", "about 2 min on one H200"), ("toy", "about 3 min on two cores of an AMD EPYC"),
         ("steps", "estimated at 5 min on one H200"),
         ("qualitative", "estimated at 1 min on one H200, and D-Flow, which nobody has timed there"),
     ],
-)
+)  # fmt: skip
 def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
-    study = BY_NAME[name]
-    for quick, words in ((False, said), (True, f"about {minutes(study.quick)} on two cores of an AMD EPYC")):
-        catalog.announce([study], Settings(tmp_path, quick=quick))
+    for quick, words in ((False, said), (True, f"about {minutes(BY_NAME[name].quick)} on two cores of an AMD EPYC")):
+        catalog.announce([BY_NAME[name]], Settings(tmp_path, quick=quick))
         assert capsys.readouterr().out.strip().endswith(f"; {words}")
 
 
@@ -243,6 +220,7 @@ def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):
     lines, _ = listed(tmp_path, 120, capsys, monkeypatch)
     state = [lines[name][0].rsplit("  ", 1)[1].strip() for name in NAMES[:4]]
     assert state == ["quick, 0 s", "full, 2.0 h", "damaged", "-"]
+    assert [minutes(value) for value in (0.1, 0.94, 0.95, 89, 90)] == ["6 s", "56 s", "1 min", "89 min", "1.5 h"]
 
 
 def test_the_list_is_there_at_once(tmp_path):
@@ -260,25 +238,14 @@ def test_the_list_is_there_at_once(tmp_path):
         assert done.stdout.splitlines()[-1] == ("light" if words in light else "torch"), (words, done.stderr)
 
 
-def test_times_as_people_say_them():
-    said = {0.1: "6 s", 0.9: "54 s", 0.95: "1 min", 89: "89 min", 90: "1.5 h", 600: "10.0 h"}
-    assert {value: minutes(value) for value in said} == said
-
-
-# All of them
-
-
 def test_all_refuses_before_any_work_and_names_both_layouts(tmp_path, monkeypatch):
     monkeypatch.setattr(Study, "run", lambda *_: pytest.fail("ran"))
-    result = call("reproduce", "all", "--quick", "--out", tmp_path / "o")
-    assert result.exit_code == 2
-    assert says(result.output, ", ".join(study.name for study in STUDIES if "celeba" in study.data) + " need CelebA")
-    for layout in LAYOUTS.values():
-        assert says(result.output, layout)
-    result = call("reproduce", "all", "--data", tmp_path / "no", "--afhq", tmp_path, "--out", tmp_path / "o")
-    assert result.exit_code == 2
-    assert says(result.output, f"{tmp_path / 'no'}: no such folder (CelebA, --data DIR")
-    assert says(result.output, f"{tmp_path / 'test' / 'cat'}: no such folder")
+    missing = [", ".join(study.name for study in STUDIES if "celeba" in study.data) + " need CelebA", *LAYOUTS.values()]
+    wrong = [f"{tmp_path / 'no'}: no such folder (CelebA, --data DIR", f"{tmp_path / 'test' / 'cat'}: no such folder"]
+    for words, said in (([], missing), (["--data", tmp_path / "no", "--afhq", tmp_path], wrong)):
+        result = call("reproduce", "all", "--quick", *words, "--out", tmp_path / "o")
+        assert result.exit_code == 2
+        assert all(says(result.output, sentence) for sentence in said)
     assert not list(tmp_path.iterdir())
 
 
@@ -309,19 +276,6 @@ def test_all_may_go_well_or_fail(small, tmp_path, monkeypatch):
     assert says(quick.output, "about 1 min on two cores of an AMD EPYC")  # a full run says nothing of a quick one
     monkeypatch.setattr(Study, "run", lambda *_: {}["missing"])
     assert isinstance(call("reproduce", "all", "--out", tmp_path).exception, KeyError)  # our mistakes are not hidden
-
-
-def test_a_study_is_kept_from_itself_however_it_is_started(tmp_path):
-    """`all` and a single command write to the same folder."""
-    settings = Settings(out=tmp_path, device=torch.device("cpu"))
-    hold = "import sys, firm._util.locks as l\nwith l.folder_lock(sys.argv[1]):\n    print(1, flush=True)\n    input()"
-    with subprocess.Popen(
-        [sys.executable, "-c", hold, str(settings.folder("portrait"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        process.stdout.readline()
-        with pytest.raises(LockedError):
-            BY_NAME["portrait"].run(settings)
-        process.communicate(b"\n")
 
 
 def test_what_contradicts_itself_is_refused(tmp_path):

@@ -1,15 +1,11 @@
 """The number of steps N: what is asked for, and a small run checked by hand."""
 
-from dataclasses import replace
-
 import pytest
-from helpers import call, says
-from study_helpers import by_hand, figures, labels, line, note_what_is_asked, numbers, panel, scored, settings, shows
+from study_helpers import by_hand, figures, labels, line, note_asked, numbers, panel, scored, settings, shows
 
 from experiments import shared
 from experiments.shared import CELEBA
 from experiments.steps import study as steps
-from firm.data import cat, portrait
 from firm.tasks import Task, tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -24,7 +20,7 @@ def found(root):
 
 
 def test_it_asks_for_the_papers_numbers_and_for_less_when_quick(root, monkeypatch):
-    evaluated, drawn = note_what_is_asked(monkeypatch, steps)
+    evaluated, drawn = note_asked(monkeypatch, steps)
     faces, cats = ([Task(task, size) for task in tables()] for size in (128, 256))
     steps.study(settings(root, "asked"), "steps")
     rows = labels(1, 2, 4, 10, 25, 50, 100)
@@ -60,31 +56,21 @@ def test_every_N_is_drawn(found, root):
         "afhq-deblurring.png": False, **{f"portrait-{kind}.png": True for kind in OF_FACES},
         "cat-deblurring.png": True,
     }  # fmt: skip
-    folder = root / "run" / "steps"
-    assert all((folder / file).is_file() for file in files)
-    for file, task, image in (
-        ("celeba-super-resolution.png", Task(SUPER, 128), None),
-        ("afhq-deblurring.png", Task(DEBLURRING, 256), None),
-        ("portrait-random-inpainting.png", Task(RANDOM, 128), portrait()),
-        ("cat-deblurring.png", Task(DEBLURRING, 256), cat()),
-    ):
-        (truth, two), (_, one) = (by_hand(root, task, N, truth=image) for N in (2, 1))
-        op, y = task.measure(truth, 42, 0)
-        measured = y if y.shape == truth.shape else op.A_adjoint(y)
-        for j, expected in enumerate((truth, measured, two, one)):
-            assert shows(panel(folder / file, j), expected[0]), (file, j)
-        assert not shows(panel(folder / file, 2), one[0])
+    assert all((root / "run" / "steps" / file).is_file() for file in files)
+    task = Task(SUPER, 128)
+    (truth, two), (_, one) = (by_hand(root, task, N) for N in (2, 1))
+    op, y = task.measure(truth, 42, 0)
+    for j, expected in enumerate((truth, op.A_adjoint(y), two, one)):
+        assert shows(panel(root / "run" / "steps" / "celeba-super-resolution.png", j), expected[0])
 
 
 def test_psnr_and_lpips_stand_below(root, monkeypatch):
     rows = []
-    monkeypatch.setattr(steps, "save_grid", lambda path, heads, grid, zoom: rows.append((heads, *grid[0][1])))
+    monkeypatch.setattr(steps, "save_grid", lambda path, heads, grid, zoom: rows.extend(grid[0][1]))
     given = settings(root, "run")
     images, methods = shared.test_images(given, CELEBA, 1), shared.methods(given, CELEBA, [], (1,))
-    steps.draw_pictures(given, "steps", replace(steps.PARTS[0], shown=(DEBLURRING,)), images, methods)
-    ((heads, *_, last),) = rows
-    assert heads == ["truth", "measurement", "FIRM N=1"]
-    assert last.label == "{0:.2f} / {2:.3f}".format(*scored(*by_hand(root, Task(DEBLURRING), 1)))
+    steps.draw_pictures(given, "steps", steps.PARTS[0]._replace(shown=(DEBLURRING,)), images, methods)
+    assert rows[-1].label == "{0:.2f} / {2:.3f}".format(*scored(*by_hand(root, Task(DEBLURRING), 1)))
 
 
 def test_the_curves_hold_our_points_and_the_papers(monkeypatch, tmp_path):
@@ -118,22 +104,3 @@ def test_it_counts_the_tasks_that_fall():
     (note,) = steps.trade_off(steps.PARTS[1], summary, (2, 1))
     assert note.startswith("AFHQ-Cat, from N = 1 to 2: PSNR falls in 0 and LPIPS in 2 of 2 tasks")
     assert steps.trade_off(steps.PARTS[0], summary, (2,)) == []
-
-
-def test_its_rows_are_shared_with_the_tables(found, root, monkeypatch):
-    monkeypatch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
-    given = settings(root, "run", limit=1)
-    rows = shared.methods(given, CELEBA, [], (2,))[1:]
-    images = shared.test_images(given, CELEBA, 1)
-    summary = shared.scores(given, CELEBA, [Task(BOX), Task(DEBLURRING)], rows, images)
-    assert list(summary) == [BOX, DEBLURRING]  # as asked for, not as computed
-    assert summary[BOX]["FIRM N=2"]["psnr"] == found["numbers"]["summary"]["celeba"][BOX]["FIRM N=2"]["psnr"]
-
-
-def test_the_command_needs_both_data_sets_and_its_models(root, tmp_path):
-    common = ["--data", root / "celeba", "--out", tmp_path / "out", "--limit", 1, "--steps", "1"]
-    assert says(call("reproduce", "steps", *common).output, "steps needs AFHQ, --afhq DIR")
-    missing = call("reproduce", "steps", *common, "--afhq", root / "afhq", "--model", tmp_path / "no.safetensors")
-    assert missing.exit_code == 2
-    assert says(missing.output, "no.safetensors")
-    assert not (tmp_path / "out" / "evaluations").exists()

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 from helpers import call, same
 
 import firm
@@ -16,33 +15,26 @@ def run(tmp_path_factory):
     out = tmp_path_factory.mktemp("studies")
     result = call("reproduce", "toy", "--out", out, "--training", 1200, "--seed", 1)
     assert result.exit_code == 0, result.output
-    return out / "toy", result.output
-
-
-def test_writes_everything(run):
-    out, printed = run
-    assert {p.name for p in out.iterdir()} == {
-        "posterior.png", "steps.png", "results.json", "table.md", "table.tex", "toy.safetensors",
-    }  # fmt: skip
-    for word in ("ours (paper)", "N = 50, exact field", "W1(v)", "mode weights"):
-        assert word in printed
+    return out / "toy"
 
 
 def test_training_learns(run):
     """1200 steps are few, but far better than no training: several steps separate the modes, one does not."""
-    results = json.loads((run[0] / "results.json").read_text())
+    assert {p.name for p in run.iterdir()} == {
+        "posterior.png", "steps.png", "results.json", "table.md", "table.tex", "toy.safetensors",
+    }  # fmt: skip
+    results = json.loads((run / "results.json").read_text())
     learned = results["numbers"]["learned"]
     assert learned["1"]["valley"] > 0.6
     assert learned["50"]["valley"] < 0.3
     assert learned["50"]["w1"] < 0.6 < learned["1"]["w1"]
     assert results["numbers"]["settings"]["steps"] == 1200
     assert (results["seed"], results["quick"]) == (1, False)
-    assert results["machine"]["torch"] == torch.__version__
 
 
 def test_the_saved_model_loads_and_samples_the_same(run):
-    results = json.loads((run[0] / "results.json").read_text())
-    model = firm.load(run[0] / "toy.safetensors")
+    results = json.loads((run / "results.json").read_text())
+    model = firm.load(run / "toy.safetensors")
     assert experiment.summary(experiment.draw(model, 1.5, 4, seed=1), 1.5) == results["numbers"]["learned"]["4"]
     first, again, other = (experiment.train(seed, steps=30).state_dict() for seed in (1, 1, 2))
     assert same(first, again)
@@ -51,18 +43,16 @@ def test_the_saved_model_loads_and_samples_the_same(run):
 
 def test_the_table_is_that_of_the_numbers_beside_the_papers(run):
     """The paper's: W1 1.44, 0.44, 0.13, 0.11; mass in the valley 100, 23, 7, 0.5 %; no weights of a single mode."""
-    results = json.loads((run[0] / "results.json").read_text())
+    results = json.loads((run / "results.json").read_text())
     lines = {line["label"]: line for line in results["tables"][0]["lines"]}
     assert list(lines) == [f"N = {N}{field}" for N in (1, 2, 4, 50) for field in ("", ", exact field")]
     assert [lines[f"N = {N}"]["paper"]["w1"] for N in (1, 2, 4, 50)] == [1.44, 0.44, 0.13, 0.11]
-    assert [lines[f"N = {N}"]["paper"]["valley"] for N in (1, 2, 4, 50)] == ["100.0%", "23.0%", "7.0%", "0.5%"]
-    assert [lines[f"N = {N}"]["paper"]["weights"] for N in (1, 2)] == ["-", "0.50/0.50"]
-    assert lines["N = 4"]["paper"]["modes"] == "-1.45/1.45"
+    assert lines["N = 1"]["paper"] == {"w1": 1.44, "valley": "100.0%", "weights": "-", "modes": "0.00"}
+    assert lines["N = 4"]["paper"] == {"w1": 0.13, "valley": "7.0%", "weights": "0.52/0.48", "modes": "-1.45/1.45"}
     for N in (1, 2, 4, 50):
         assert lines[f"N = {N}"]["ours"]["w1"] == results["numbers"]["learned"][str(N)]["w1"]
         assert lines[f"N = {N}, exact field"]["ours"]["w1"] == results["numbers"]["exact"][str(N)]["w1"]
         assert lines[f"N = {N}, exact field"]["paper"] == {}
-    assert all(figure["free"] for figure in results["figures"])
 
 
 def test_quick_takes_the_bundled_network(tmp_path, monkeypatch):

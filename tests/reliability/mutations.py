@@ -191,7 +191,7 @@ MUTATIONS = [
              'if not result["finished"]:', "if False:",
              "experiments/test_ablation.py::test_a_training_that_was_stopped_is_not_taken_for_finished"),
     Mutation("reproduce: flow-only keeps the solver", "experiments/ablations/study.py",
-             'return Variant(task, {"K": 0})', 'return Variant(task, {"K": 1})',
+             '(Variant(task, {"K": 0}), Variant(task))', '(Variant(task, {"K": 1}), Variant(task))',
              "experiments/test_ablation.py::test_the_variants_differ_in_what_they_say_and_in_nothing_else"),
     Mutation("reproduce: the error over time on another path", "experiments/ablations/collapse.py",
              "interpolate(x_0, x_1, t), t, y", "interpolate(x_1, x_0, t), t, y",

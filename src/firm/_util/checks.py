@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from torch import Tensor
+
+if TYPE_CHECKING:  # `firm reproduce list` and `firm bench` do without torch
+    from torch import Tensor
 
 
 def require(condition: object, message: str, error: type[Exception] = ValueError) -> None:

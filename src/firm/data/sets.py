@@ -109,7 +109,7 @@ def _partition(root: Path) -> list[tuple[str, str]]:
     for number, line in enumerate(path.read_text().splitlines(), start=1):
         cells = [cell.strip() for cell in line.split(lists[path])]
         if line.strip() and cells != ["image_id", "partition"]:
-            fits = len(cells) == 2 and cells[1] in PARTITION.values()
-            require(fits, f"{path}, line {number}: expected a file name and 0, 1 or 2, got {line!r}")
+            if len(cells) != 2 or cells[1] not in PARTITION.values():
+                raise ValueError(f"{path}, line {number}: expected a file name and 0, 1 or 2, got {line!r}")
             rows.append((cells[0], cells[1]))
     return rows

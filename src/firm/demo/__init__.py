@@ -1,1 +1,1 @@
-"""The web page of ``firm demo`` (extra ``firm[demo]``): nothing here imports gradio before the page is built."""
+"""The web page of ``firm demo`` (extra ``firm[demo]``); `serve` alone imports gradio and the files that need it."""

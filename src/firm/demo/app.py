@@ -11,10 +11,8 @@ from typing import Any
 import torch
 
 from firm._util.checks import require
-from firm.demo.page import build_page
 from firm.demo.request import Limits
 from firm.demo.restorer import Models, Restorer
-from firm.demo.security import SecurityMiddleware
 from firm.demo.workspace import Workspace
 
 MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
@@ -71,6 +69,9 @@ def serve(
         ThreadPoolExecutor(1).submit(restorer.models.get, restorer.models.names[0])
         import gradio as gr
         from starlette.middleware import Middleware
+
+        from firm.demo.page import build_page
+        from firm.demo.security import SecurityMiddleware
 
         page = build_page(restorer, workspace)
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none from elsewhere

@@ -5,15 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import gradio as gr
 from PIL import Image
 
 from firm.data.picture import PictureError, read_picture
-from firm.demo.previews import CANVAS, GRAY_LEVELS, save_canvas
-from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, for_visitors
+from firm.demo.previews import CANVAS, save_canvas
+from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, Upload, describe
 from firm.demo.restorer import model_label
-from firm.demo.security import Upload, painting_class, picture_class
+from firm.demo.security import Painting, PictureFile
 from firm.demo.workspace import Example, Workspace
-from firm.restoration import estimate_blur, estimate_noise
 
 DAMAGED, CLEAN = "damaged", "clean"
 
@@ -28,9 +28,7 @@ def build_inputs(
     dict
         The components by name; `request_from` takes their values by the same names.
     """
-    import gradio as gr
-
-    picture = picture_class()(
+    picture = PictureFile(
         label="Your picture", type="filepath", image_mode=None, sources=["upload", "clipboard"], height=300,
         elem_id="picture", buttons=["fullscreen"], alt_text="Your picture",
     )  # fmt: skip
@@ -51,7 +49,7 @@ def build_inputs(
         elem_id="blur",
     )  # fmt: skip
     scale = gr.Radio([(f"{n}x", n) for n in SCALES], value=2, label="Enlarge", visible=False, elem_id="scale")
-    painting = painting_class()(
+    painting = Painting(
         label="Paint over what is missing", type="numpy", sources=[], transforms=[], layers=False, visible=False,
         brush=gr.Brush(default_size=14, colors=["#ff2d2d"], color_mode="fixed"), elem_id="painting",
         eraser=gr.Eraser(default_size=28), format="png", canvas_size=(CANVAS, CANVAS), height=420,
@@ -109,8 +107,7 @@ def build_inputs(
         file, _, clean, trouble = examples[index]
         return [file, CLEAN if clean else DAMAGED, trouble]
 
-    estimated_box, chosen = estimated, [state, trouble]
-    changed = [state.change, trouble.change]
+    estimated_box, chosen, changed = estimated, [state, trouble], [state.change, trouble.change]
     quiet: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}
     reading: dict[str, Any] = {"concurrency_id": "look", "concurrency_limit": 1, **quiet}
     controls = [blur, scale, painting, strokes, color, missing, estimated, noise]
@@ -140,28 +137,3 @@ def request_from(values: Mapping[str, Any], folder: Path) -> Request | None:
         Image.fromarray(painting).convert("L").save(given["mask"])
     given["missing"] /= 100  # percent
     return Request.from_controls(upload, given | {"clean": clean})
-
-
-def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
-    """Describe a picture: its size, how noisy and how blurred it seems, or what is wrong with the file.
-
-    Returns
-    -------
-    str
-        A line of Markdown; empty without a picture.
-    float or None
-        The width of the blur in pixels; None where it cannot be estimated.
-    """
-    if upload is None:
-        return "", None
-    try:
-        image = read_picture(upload.path, max_megapixels=limits.megapixels)
-    except PictureError as error:
-        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
-    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
-    with suppress(ValueError):  # too few pixels to tell
-        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
-    with suppress(ValueError):
-        blur = estimate_blur(image[None])
-        return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
-    return line, None

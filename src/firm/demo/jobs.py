@@ -71,25 +71,21 @@ class RunningJobs:
     """The jobs of each visitor, so that visitors can cancel their own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._jobs: list[tuple[str, threading.Event]] = []
 
     @contextmanager
     def start(self, visitor: str) -> Iterator[threading.Event]:
         """Note a visitor's job while it runs; the event that comes back is set to cancel it."""
         job = (visitor, threading.Event())
-        with self._lock:
-            self._jobs.append(job)
+        self._jobs.append(job)  # a list's append, remove and copy cannot be interrupted by other threads
         try:
             yield job[1]
         finally:
-            with self._lock:
-                self._jobs.remove(job)
+            self._jobs.remove(job)
 
     def cancel(self, visitor: str) -> int:
         """Cancel all jobs of a visitor, and return how many there were."""
-        with self._lock:
-            found = [canceled for name, canceled in self._jobs if name == visitor]
+        found = [canceled for name, canceled in self._jobs.copy() if name == visitor]
         for canceled in found:
             canceled.set()
         return len(found)

@@ -1,18 +1,17 @@
 """The page: its layout, what happens when a button is pressed or a visitor leaves, and its endpoint for programs."""
 
-# No `from __future__ import annotations` here: gradio looks at the annotations to fill in who asks, and gradio itself
-# is known only inside the functions.
-
 from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
+
+import gradio as gr
 
 from firm.demo.inputs import build_inputs, request_from
 from firm.demo.jobs import CanceledError, Progress, RunningJobs
 from firm.demo.request import Request
 from firm.demo.restorer import Restorer
 from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
-from firm.demo.security import fetch_nothing, picture_class
+from firm.demo.security import PictureFile, fetch_nothing
 from firm.demo.workspace import Workspace, make_examples
 
 HEADER = (
@@ -32,8 +31,6 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
 
     Errors are told in the status of the tab that was to show the result, and the rest of the tab stays as it was.
     """
-    import gradio as gr
-
     fetch_nothing()
     jobs = RunningJobs()
     examples = make_examples(workspace.root / "examples")
@@ -102,18 +99,15 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
 
 def _add_api(restorer: Restorer, workspace: Workspace) -> None:
     """Add the one endpoint for programs, ``/restore``, to the page that is being built; nothing of it is shown."""
-    import gradio as gr
-
-    picture = picture_class()
     with gr.Row(visible=False):
         defaults = {
             "trouble": gr.Textbox("noise"), "clean": gr.Checkbox(False), "noise": gr.Number(None),
-            "blur": gr.Number(1.0), "scale": gr.Number(2), "mask": picture(type="filepath"),
+            "blur": gr.Number(1.0), "scale": gr.Number(2), "mask": PictureFile(type="filepath"),
             "color": gr.Textbox("black"), "missing": gr.Number(0.5), "strokes": gr.Number(8),
             "model": gr.Textbox(restorer.models.names[0]), "steps": gr.Number(2), "samples": gr.Number(1),
             "seed": gr.Number(0),
         }  # fmt: skip
-        inputs = {"picture": picture(type="filepath"), **defaults}
+        inputs = {"picture": PictureFile(type="filepath"), **defaults}
         for name, component in inputs.items():
             component.label = name
         outputs = [gr.File(label="png8"), gr.File(label="png16"), gr.File(label="more", file_count="multiple"),

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,6 @@ def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
     if factor >= 1:
         return x
     return F.interpolate(x.float(), size=[max(1, round(side * factor)) for side in x.shape[-2:]], mode="area")
-
-
-def enlarged(x: Tensor, size: Sequence[int]) -> Tensor:
-    """Enlarge a measurement (1, C, h, w) to the `size` (H, W) of the result, with its pixels as squares."""
-    return x if tuple(x.shape[-2:]) == tuple(size) else F.interpolate(x.float(), list(size), mode="nearest-exact")
 
 
 def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
@@ -61,9 +57,12 @@ def save_heat_map(path: Path, std: Tensor) -> float:
     float
         Its mean, in gray levels.
     """
+    from matplotlib.figure import Figure  # without pyplot, which keeps figures and is made for one thread
+
     values = (shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
     H, W = values.shape
-    figure, axes = _figure(max(2.4, min(9.0, 5.2 * H / W + 0.4)))
+    figure = Figure(figsize=(6.4, max(2.4, min(9.0, 5.2 * H / W + 0.4))), layout="constrained")
+    axes = figure.subplots()
     axes.axis("off")
     drawn = axes.imshow(values, cmap="inferno", vmin=0, vmax=max(float(np.percentile(values, 99.9)), 1e-3))
     bar = figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
@@ -88,26 +87,21 @@ def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
     str
         The file's name.
     """
-    figure, axes = _figure(4.2)
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.2), layout="constrained")
+    axes = figure.subplots()
     points = [(row["lpips"], row["psnr"]) for row in rows]
     axes.plot(*zip(*points, strict=True), "o-", color="#1d4ed8")
-    for i, (row, point) in enumerate(zip(rows, points, strict=True)):
-        away = (-4, 10) if i % 2 else (4, -18)  # above and below in turn: neighbors may be close
-        axes.annotate(f"N = {row['N']}", point, xytext=away, textcoords="offset points", fontsize=12)
+    away = cycle(((4, -18), (-4, 10)))  # below and above in turn: neighbors may be close
+    for row, point in zip(rows, points, strict=True):
+        axes.annotate(f"N = {row['N']}", point, xytext=next(away), textcoords="offset points", fontsize=12)
     axes.set_xlabel("LPIPS: to the left looks more real", fontsize=12)
     axes.set_ylabel("PSNR in dB: up has less error", fontsize=12)
     axes.margins(0.15)
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     return str(path)
-
-
-def _figure(height: float) -> tuple[Any, Any]:
-    """Make a figure with one pair of axes, without pyplot, which keeps figures and is made for one thread."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6.4, height), layout="constrained")
-    return figure, figure.subplots()
 
 
 def painted(layers: Sequence[bytes]) -> NDArray[np.bool_] | None:

@@ -6,9 +6,11 @@ import logging
 import re
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -19,8 +21,7 @@ from firm._util.seeds import require_seed
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
 from firm.demo.previews import GRAY_LEVELS
-from firm.demo.security import Upload
-from firm.restoration import Problem, ProblemError
+from firm.restoration import Problem, ProblemError, estimate_blur, estimate_noise
 
 Trouble = Literal["noise", "blur", "small", "holes", "pixels"]  # what is wrong with a picture
 Color = Literal["black", "white"]
@@ -40,6 +41,13 @@ DEFAULT_TILE = 256  # of firm restore
 
 class RequestError(ValueError):
     """A request that cannot be met; the message is for the visitor."""
+
+
+class Upload(NamedTuple):
+    """A file in the page's folder, and what the visitor calls it."""
+
+    path: Path
+    name: str
 
 
 @dataclass(frozen=True)
@@ -101,20 +109,16 @@ class Request:
     @property
     def settings(self) -> dict[str, Any]:
         """The settings of the task that the visitor chooses, by the names of the command line's options."""
-        if self.trouble == "blur":
-            return {"blur": self.blur}
-        if self.trouble == "small":
-            return {"scale": self.scale} if self.clean else {"scale": self.scale, "filter": FILTER}
-        if self.clean and self.trouble == "pixels":
-            return {"missing": self.missing}
-        return {"strokes": self.strokes} if self.clean and self.trouble == "holes" else {}
+        every: dict[str, dict[str, Any]] = {
+            "blur": {"blur": self.blur}, "small": {"scale": self.scale} | ({} if self.clean else {"filter": FILTER}),
+            "pixels": {"missing": self.missing} if self.clean else {},
+            "holes": {"strokes": self.strokes} if self.clean else {},
+        }  # fmt: skip
+        return every.get(self.trouble, {})
 
     def check(self, limits: Limits) -> None:
         """Raise `RequestError` for what is out of range; the picture itself is checked when it is read."""
-
-        def need(condition: object, message: str) -> None:
-            require(condition, message, RequestError)
-
+        need = partial(require, error=RequestError)
         arrays = is_array_file(self.picture) or is_array_file(Path(self.name))
         need(not arrays, f"{self.name}: the page takes pictures; arrays go through the command line")
         size = self.picture.stat().st_size if self.picture.is_file() else 0
@@ -190,9 +194,11 @@ class Request:
         """
         name = f"./{self.name}" if self.name.startswith("-") else self.name  # or it would be taken for an option
         words = ["firm", "restore", picture or name, "--simulate" if self.clean else "--task", self.task]
-        options = self.settings | {"sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask}
-        options |= {"model": self.model, "steps": self.steps, "samples": self.samples, "seed": self.seed}
-        options |= {"tile": None if tile == DEFAULT_TILE else tile}
+        options = self.settings | {
+            "sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask, "model": self.model,
+            "steps": self.steps, "samples": self.samples, "seed": self.seed,
+            "tile": None if tile == DEFAULT_TILE else tile,
+        }  # fmt: skip
         for option, value in options.items():
             words += [] if value is None else [f"--{option}", str(value)]
         return shlex.join(words)
@@ -222,3 +228,23 @@ def for_visitors(text: str) -> str:
 def _gray_levels(sigma: str) -> str:
     level = float(sigma) * GRAY_LEVELS
     return f"{level:.0f}" if level > 10 else f"{level:.2g}"
+
+
+def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
+    """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
+
+    Also returns the width of the blur in pixels, None where it cannot be estimated.
+    """
+    if upload is None:
+        return "", None
+    try:
+        image = read_picture(upload.path, max_megapixels=limits.megapixels)
+    except PictureError as error:
+        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
+    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
+    with suppress(ValueError):  # too few pixels to tell
+        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
+    with suppress(ValueError):
+        blur = estimate_blur(image[None])
+        return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
+    return line, None

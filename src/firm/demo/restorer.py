@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Generator, Tensor
+from torch.nn import functional as F
 
 from firm import __version__, bundled, fast, load
 from firm._model import Firm, channels_of, find
@@ -24,7 +25,7 @@ from firm._util.checks import require
 from firm.acceleration._fast import Precision
 from firm.acceleration.tiling import Tiled
 from firm.demo.jobs import Progress
-from firm.demo.previews import GRAY_LEVELS, enlarged, save_heat_map, save_preview, save_trade_off
+from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_trade_off
 from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
 from firm.restoration import Problem
 from firm.restoration.advice import advice
@@ -37,6 +38,7 @@ PANEL = 400  # pixels of a state of the trajectory
 STEPS_COMPARED = (1, 2, 4, 10, 25)
 MAX_TRAJECTORY_STEPS = 10  # each shows 2 K pictures
 MODELS_KEPT = 2  # in memory
+SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 Captioned = tuple[str, str]  # a file and its caption
 Comparison = tuple[list[dict[str, Any]], str | None]
 Trajectory = tuple[list[Captioned], list[Captioned]]
@@ -151,7 +153,10 @@ class Restorer:
         files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
         write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
         write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
-        files["before"] = save_preview(folder / "before.png", enlarged(problem.shown, image.shape[-2:]))
+        before = problem.shown  # a measurement of fewer pixels is shown as squares
+        if before.shape[-2:] != image.shape[-2:]:
+            before = F.interpolate(before.float(), image.shape[-2:], mode="nearest-exact")
+        files["before"] = save_preview(folder / "before.png", before)
         files["after"] = save_preview(folder / "after.png", image)
         files |= {} if mask is None else {"mask": str(mask)}
         sigma = float(problem.settings["sigma"])
@@ -187,16 +192,16 @@ class Restorer:
         with self.turn(progress):
             prepared = self._prepare(replace(request, samples=1), folder)
             problem, rows = prepared.problem, []
+            model, op, y, sigma = prepared.model, problem.op, problem.y, problem.sigma
             for N in STEPS_COMPARED:
                 prepared.begin(progress, N, label=f"N = {N}")
-                made_of = (prepared.model, problem.op, problem.y)
-                result = restore(*made_of, N, 1, request.seed, sigma=problem.sigma, keep=False)
+                result = restore(model, op, y, N, 1, request.seed, sigma=sigma, keep=False)
                 image = problem.finish(result.image)
                 scores = problem.scores(image)
                 caption = f"N = {N}" + (f", {scores['psnr']:.2f} dB" if scores else "")
                 picture = (save_preview(folder / f"steps_{N:02d}.png", image), caption)
-                seconds = round(result.seconds, 2)
-                rows.append({"N": N, "calls": result.nfe, "seconds": seconds, "picture": picture, **scores})
+                row = {"N": N, "calls": result.nfe, "seconds": round(result.seconds, 2), "picture": picture}
+                rows.append(row | scores)
             scored = all("lpips" in row for row in rows)
             return rows, save_trade_off(folder / "trade_off.png", rows) if scored else None
 
@@ -215,10 +220,9 @@ class Restorer:
         list, list
             The states and the iterates: files with captions.
         """
-        few = request.steps <= MAX_TRAJECTORY_STEPS
-        require(few, f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer", RequestError)
-        states: list[Captioned] = []
-        iterates: list[Captioned] = []
+        few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
+        require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)
+        states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
             prepared = self._prepare(replace(request, samples=1), folder)
             problem, evaluations = prepared.problem, count(1)
@@ -232,8 +236,8 @@ class Restorer:
                 states.append(panel(x, f"x at t = {t:.2g}" + (": noise" if i == 0 else "")))
 
             def keep_iterates(k: int, x: Tensor, z: Tensor) -> None:
-                iterates.append(panel(x, f"x, k = {k}"))
-                iterates.append(panel(z, f"z, k = {k}"))
+                for name, v in (("x", x), ("z", z)):
+                    iterates.append(panel(v, f"{name}, k = {k}"))
 
             def posterior_mean(*state: Any, **settings: Any) -> Tensor:
                 callback = keep_iterates if next(evaluations) == min(step, request.steps) else None
@@ -261,3 +265,29 @@ class Restorer:
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
         return _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
+
+
+def summary(outcome: Outcome) -> str:
+    """Say what was done in a line or two, with the notes below, as Markdown."""
+    about = outcome.settings
+    width, height = about["pixels"]
+    line = (
+        f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
+        f"noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
+        f"N = {about['steps']}."
+    )
+    if "mean uncertainty (gray levels)" in about:
+        line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
+    return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
+
+
+def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
+    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
+    if not rows:
+        return ""
+    scored = SCORES if "psnr" in rows[0][1] else {}
+    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
+    for cells, scores in rows:
+        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
+        lines.append([*cells, *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,23 +1,21 @@
 """The right side of the page: the result, the comparison of numbers of steps, and the trajectory, a tab each."""
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory
+import gradio as gr
+
+from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory, score_table, summary
 
 _HIDDEN: dict[str, Any] = {"visible": False, "interactive": False}  # until there is something to show
 _IMAGE: dict[str, Any] = {**_HIDDEN, "format": "png"}
 _GALLERY: dict[str, Any] = {**_IMAGE, "height": "auto", "object_fit": "contain"}
 _DOWNLOADABLE: dict[str, Any] = {"buttons": ["fullscreen", "download"]}
-SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 
 
 class ResultTab:
     """The restored picture, its uncertainty, and what to take away."""
 
     def __init__(self) -> None:
-        import gradio as gr
-
         first = "Choose a picture, say what is wrong with it, and press **Restore**."
         self.status = gr.Markdown(first, elem_id="status")
         self.slider = gr.ImageSlider(
@@ -48,8 +46,6 @@ class ResultTab:
 
     def show(self, outcome: Outcome) -> dict[Any, Any]:
         """Return new values of the components; those without a value are hidden."""
-        import gradio as gr
-
         about, files = outcome.settings, outcome.files
         rows = [(["restored"], about["scores"]), (["mean of samples"], about.get("scores of the mean"))]
         values = {part: files.get(name) for name, part in vars(self).items() if name != "outputs"} | {
@@ -65,8 +61,6 @@ class StepsTab:
     """Few steps against many."""
 
     def __init__(self) -> None:
-        import gradio as gr
-
         gr.Markdown(
             "Few steps give the picture with the least error, an average of all that fit. More steps give detail that "
             "looks real, and is partly made up. Below, the picture on the left is restored with 1, 2, 4, 10 and 25 "
@@ -86,8 +80,6 @@ class StepsTab:
 
     def show(self, comparison: Comparison) -> dict[Any, Any]:
         """Return new values of the components."""
-        import gradio as gr
-
         found, plot = comparison
         rows = [([str(row["N"]), str(row["calls"]), f"{row['seconds']:.1f}"], row) for row in found]
         return {
@@ -102,8 +94,6 @@ class TrajectoryTab:
     """The way of one sample from noise to a picture."""
 
     def __init__(self) -> None:
-        import gradio as gr
-
         gr.Markdown(
             "A sample starts as noise, x at t = 0, and moves in N steps to a picture, x at t = 1. In every step a "
             "small solver alternates K times between what fits the measurement (x, k) and what the network makes of it "
@@ -119,37 +109,9 @@ class TrajectoryTab:
 
     def show(self, trajectory: Trajectory) -> dict[Any, Any]:
         """Return new values of the components."""
-        import gradio as gr
-
         states, iterates = trajectory
         return {
             self.status: f"**{len(states) - 1} steps**; the solver takes {len(iterates) // 2} iterations in each.",
             self.states: gr.update(value=states, visible=True),
             self.iterates: gr.update(value=iterates, visible=bool(iterates)),
         }
-
-
-def summary(outcome: Outcome) -> str:
-    """Say what was done in a line or two, with the notes below, as Markdown."""
-    about = outcome.settings
-    width, height = about["pixels"]
-    line = (
-        f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
-        f"noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
-        f"N = {about['steps']}."
-    )
-    if "mean uncertainty (gray levels)" in about:
-        line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
-    return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
-
-
-def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
-    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
-    if not rows:
-        return ""
-    scored = SCORES if "psnr" in rows[0][1] else {}
-    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
-    for cells, scores in rows:
-        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
-        lines.append([*cells, *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

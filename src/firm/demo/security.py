@@ -3,13 +3,16 @@
 import functools
 from abc import ABCMeta
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import gradio as gr
+from gradio.blocks import Block
+
 from firm._util.checks import require
 from firm.demo.previews import painted
+from firm.demo.request import Upload
 
 MAX_PAINTINGS = 64  # that wait to be used
 MAX_PAINTING_BYTES = 4_000_000  # of one; a layer is mostly empty
@@ -52,9 +55,6 @@ def fetch_nothing() -> None:
 
     This holds for all components: gradio takes files for any of them, and makes components anew as it likes.
     """
-    import gradio as gr
-    from gradio.blocks import Block
-
     move = Block.async_move_resource_to_block_cache
 
     @functools.wraps(move)
@@ -64,32 +64,6 @@ def fetch_nothing() -> None:
         return await move(self, source)
 
     Block.async_move_resource_to_block_cache = move_files_only
-
-
-@dataclass(frozen=True)
-class Upload:
-    """A file in the page's folder, and what the visitor calls it."""
-
-    path: Path
-    name: str
-
-
-@functools.cache
-def picture_class() -> Any:
-    """Return an image input whose value is an `Upload`: gradio's own decodes pictures, whatever their size."""
-    import gradio as gr
-
-    return _derived(gr.Image, "PictureFile", preprocess=_uploaded)
-
-
-@functools.cache
-def painting_class() -> Any:
-    """Return an editor whose value is where it was painted on, (H, W), or None; what it keeps is bounded."""
-    import gradio as gr
-
-    kept = _Paintings()  # one for all visitors: gradio makes a component anew when it is shown or hidden
-    storage = property(lambda self: kept, lambda self, value: None)
-    return _derived(gr.ImageEditor, "Painting", preprocess=_painted_on, blob_storage=storage)
 
 
 def _derived(base: Any, name: str, **members: Any) -> Any:
@@ -122,8 +96,6 @@ def _painted_on(self: Any, payload: Any) -> Any:
 
 def _inside(name: str, folder: str) -> Path:
     """Return the path of an uploaded file. A client may name any: gradio checks only those marked as files."""
-    import gradio as gr
-
     path = Path(name).resolve()
     if not path.is_relative_to(Path(folder).resolve()):
         raise gr.Error(f"{path.name} was not uploaded to the page", print_exception=False)
@@ -140,3 +112,12 @@ class _Paintings(OrderedDict[str, Any]):
         super().__setitem__(key, value)
         while len(self) > MAX_PAINTINGS:
             self.popitem(last=False)
+
+
+# An image input whose value is an `Upload`: gradio's own decodes pictures, whatever their size.
+PictureFile = _derived(gr.Image, "PictureFile", preprocess=_uploaded)
+# An editor whose value is where it was painted on, (H, W), or None; what it keeps is bounded, and one for all visitors:
+# gradio makes a component anew when it is shown or hidden.
+_KEPT = _Paintings()
+_STORAGE = property(lambda self: _KEPT, lambda self, value: None)
+Painting = _derived(gr.ImageEditor, "Painting", preprocess=_painted_on, blob_storage=_STORAGE)

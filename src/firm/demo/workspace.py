@@ -70,16 +70,14 @@ def make_examples(folder: Path) -> list[Example]:
     op, _ = Task("random-inpainting", missing=0.5).measure(x, seed=1)
     seen = op.A(torch.ones_like(x)) > 0
     pixels = torch.where(seen, x.clamp(min=-0.98), -1.0)  # only missing pixels may be black
-    made: list[tuple[str, str, torch.Tensor, bool, Trouble]] = [
-        ("portrait", "Clean", x, True, "noise"),
-        ("portrait-noisy", "Noisy", noisy, False, "noise"),
-        ("portrait-blurred", "Blurred", blurred, False, "blur"),
-        ("portrait-small", "Small", small, False, "small"),
-        ("portrait-scratched", "To paint on", x, False, "holes"),
-        ("portrait-pixels", "Pixels lost", pixels, False, "pixels"),
-    ]
+    made: dict[str, tuple[torch.Tensor, str, bool, Trouble]] = {
+        "portrait": (x, "Clean", True, "noise"), "portrait-noisy": (noisy, "Noisy", False, "noise"),
+        "portrait-blurred": (blurred, "Blurred", False, "blur"), "portrait-small": (small, "Small", False, "small"),
+        "portrait-scratched": (x, "To paint on", False, "holes"),
+        "portrait-pixels": (pixels, "Pixels lost", False, "pixels"),
+    }  # fmt: skip
     folder.mkdir(exist_ok=True)
     return [
         (save_preview(folder / f"{name}.png", image), label, clean, trouble)
-        for name, label, image, clean, trouble in made
+        for name, (image, label, clean, trouble) in made.items()
     ]
