@@ -35,13 +35,13 @@ def names(out):
 @pytest.fixture
 def counted(monkeypatch):
     """The pictures that are really restored."""
-    seen, real = [], run.restore_file
+    seen, real = [], run._restore_file
 
     def restore_file(job, path, name, device):
         seen.append(name)
         return real(job, path, name, device)
 
-    monkeypatch.setattr(run, "restore_file", restore_file)
+    monkeypatch.setattr(run, "_restore_file", restore_file)
     return seen
 
 
@@ -103,7 +103,7 @@ def test_the_same_run_again_does_what_is_left(folder, restored, tmp_path, counte
 
 
 def test_a_run_that_was_stopped_goes_on(folder, restored, tmp_path, monkeypatch):
-    real = run.restore_file
+    real = run._restore_file
 
     def stopped(job, path, name, device):
         row = real(job, path, name, device)  # has written its files
@@ -112,11 +112,11 @@ def test_a_run_that_was_stopped_goes_on(folder, restored, tmp_path, monkeypatch)
             raise KeyboardInterrupt  # and never gets into the report
         return row
 
-    monkeypatch.setattr(run, "restore_file", stopped)
+    monkeypatch.setattr(run, "_restore_file", stopped)
     assert restored(folder, "--sigma", 0.1).exit_code == 130
     assert names(tmp_path / "out") == ["000"]
     assert (tmp_path / "out" / BEGUN).is_file()
-    monkeypatch.setattr(run, "restore_file", real)
+    monkeypatch.setattr(run, "_restore_file", real)
     other = restored(folder, "--sigma", 0.2)  # no license to replace what the stopped one left
     assert other.exit_code == 2
     assert says(other.output, "and those of 1 more pictures")

@@ -12,7 +12,7 @@ from PIL import Image
 import firm
 from firm._util.text import image_size
 from firm.restoration import Problem, ProblemError
-from firm.restoration.calibration import Calibration, TaskScale, save
+from firm.restoration.calibration import Calibration, TaskScale
 
 OWN = str(Path(__file__).parent / "instruments.py")
 
@@ -294,7 +294,7 @@ def test_a_calibration_of_the_task_is_found(model_file, tmp_path):
     scale = TaskScale({"measured": 2.0, "missing": 2.0}, {"rim": 2}, 0.8, 0.9)
     file = saved(tmp_path / "y.npy", ONES / 2)
     for name, code in (("window", 0), ("scan", 2)):
-        save(Calibration(fingerprint, 1, 2, 4, {name: scale}), tmp_path / "scale.json")
+        Calibration(fingerprint, 1, 2, 4, {name: scale}).save(tmp_path / "scale.json")
         words = ["--calibration", tmp_path / "scale.json", "--model", model_file, "--steps", 1, "--samples", 2]
         result = restore(file, "--task", f"{OWN}:Window", *words, "--out", tmp_path / name)
         assert result.exit_code == code, result.output

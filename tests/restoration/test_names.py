@@ -113,7 +113,7 @@ def test_any_error_is_that_of_one_picture(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "restore_file", restore_file)
+    monkeypatch.setattr(run, "_restore_file", restore_file)
     rows = run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
     assert [row.get("error") for row in rows] == [None, f"{tmp_path / 'b.png'}: RuntimeError: out of memory", None]
 
@@ -127,7 +127,7 @@ def test_the_report_is_there_when_the_run_is_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "restore_file", restore_file)
+    monkeypatch.setattr(run, "_restore_file", restore_file)
     with pytest.raises(KeyboardInterrupt):
         run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
     assert seen == [False, True, True]  # after the first picture, had it been killed
@@ -136,7 +136,7 @@ def test_the_report_is_there_when_the_run_is_stopped(tmp_path, monkeypatch):
 
 def test_the_report_of_many_pictures_is_not_written_for_each(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(run, "write_atomically", lambda path, data: written.append(path))
-    monkeypatch.setattr(run, "restore_file", lambda job, path, name, device: {"nfe": 1})
+    monkeypatch.setattr("firm.restoration.earlier.write_atomically", lambda path, data: written.append(path))
+    monkeypatch.setattr(run, "_restore_file", lambda job, path, name, device: {"nfe": 1})
     run.restore_files(job(tmp_path), [tmp_path / f"{i}.png" for i in range(2000)], tmp_path, ALONE, progress=False)
     assert 2 <= len(written) < 20
