@@ -58,12 +58,6 @@ def test_samples_of_half_the_width_need_a_scale_of_two():
     assert found.settings == {"sigma": SIGMA}
 
 
-def test_exact_samples_need_no_scale():
-    found = fit(model(1.0), normal_images(4), [denoising()], 1, 64, progress=False).tasks["denoising"]
-    assert found.scale["measured"] == pytest.approx(1.0, abs=0.03)
-    assert found.before == pytest.approx(0.9, abs=0.01)
-
-
 def test_a_few_wild_pixels_do_not_widen_the_interval_for_all():
     images, task = normal_images(4), firm.Task("denoising", 64, sigma=1e-3)
     images.data[:, :, :2] *= 30  # 3 % of the pixels are nothing like the others

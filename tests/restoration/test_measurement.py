@@ -200,12 +200,6 @@ def test_too_many_values_are_not_read(tmp_path):
     measured(file, "Window", max_megapixels=1.28e-4)
 
 
-def test_a_size_that_is_given_is_taken(tmp_path):
-    file = saved(tmp_path / "y.npy", np.ones((3, 32, 20)))
-    p = measured(file, "Square", size=(32, 32))
-    assert p.op.A_adjoint(p.y).shape == (1, 3, 32, 32)
-
-
 @pytest.mark.parametrize(("text", "size"), [("32", (32, 32)), ("192x128", (128, 192)), ("0", None), ("3x", None),
                                             ("1x2x3", None), ("-4", None), ("a", None)])  # fmt: skip
 def test_sizes(text, size):

@@ -16,7 +16,7 @@ from firm._util.distributed import Ranks
 from firm.cli import app
 from firm.restoration import output as module
 from firm.restoration import run
-from firm.restoration.output import result_names, shown
+from firm.restoration.output import result_names
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -63,10 +63,6 @@ def test_names_take_linear_time(tmp_path):
     start = time.perf_counter()
     assert len(set(result_names(files, tmp_path))) == 6_000
     assert time.perf_counter() - start < 30  # counting every name in the list of all is quadratic
-
-
-def test_text_for_a_terminal():
-    assert shown("caf\u00e9 [red] \udcff\u2028\n") == "caf\u00e9 [red] \\udcff\\u2028\\n"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that only Linux allows")

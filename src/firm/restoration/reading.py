@@ -106,8 +106,8 @@ def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, .
         )
     if bits and float(image.max()) < 2 / 16 - 1:
         notes.append(
-            "the brightest pixel has less than 1/16 of white, 65535: --value-range 0,4095 says that white is 4095, as "
-            "in pictures of 12 bits"
+            "the brightest pixel has less than 1/16 of white, 65535: if white is less than that, as 4095 in pictures "
+            "of 12 bits, --value-range 0,4095 says so"
         )
     return tuple(notes)
 
