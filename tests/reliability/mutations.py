@@ -334,7 +334,7 @@ MUTATIONS = [
     Mutation("restoring: tiles are as large as they may be", "acceleration/tiling.py",
              "side = min(tile, side + -side % max(stride, eighth))", "side = tile", "acceleration/test_tiling.py"),
     Mutation("restoring: another picture's mask is taken", "restoration/reading.py",
-             "        and not picture.with_name(file.name).exists()", "        ", "restoration/test_mask.py"),
+             "for file in found if not picture.with_name(file.name).exists()]", "for file in found]", "restoration/test_mask.py"),
     Mutation("restore: masks and kernels among the pictures are restored", "cli/picture_files.py",
              "if not any(_belongs(file, other, place) for other in aside):", "if True:", "restoration/test_mask.py"),
     Mutation("restore: pictures below the masks' folder are left out", "cli/picture_files.py",

@@ -194,9 +194,11 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     found = [file for file in found if not picture.with_name(file.name).exists()]  # else it is that picture's mask
     if len(found) == 1:
         return found[0]
-    names = ", ".join(file.name for file in found)
-    which = f"{names}; leave one of them there" if found else f"{same.name}, or {same.stem} with another ending"
-    raise ProblemError(f"{'several masks' if found else 'no mask'} for {picture} in {same.parent}: {which}")
+    if found:
+        names = ", ".join(file.name for file in found)
+        raise ProblemError(f"several masks for {picture} in {same.parent}: {names}; leave one of them there")
+    ending = f"{same.name}, or {same.stem} with another ending"
+    raise ProblemError(f"no mask for {picture} in {same.parent} ({ending})")
 
 
 # Kernels
