@@ -62,7 +62,8 @@ class Earlier:
         begun, mine = _begun(out), fingerprint(settings, [])
         done: dict[str, Row] = {}
         clashes: list[tuple[Path, Path, Row]] = []
-        for name, path in pictures.items() if not force else ():
+        asked: Mapping[str, Path] = {} if force else pictures
+        for name, path in asked.items():
             row = rows.get(name, {"error": "no row"})
             there = [p for p in _results(out, name, row) if p.exists()]
             if "error" not in row and row.get("run") == fingerprint(settings, inputs[name]):

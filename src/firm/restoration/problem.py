@@ -114,7 +114,8 @@ class Problem:
         values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         kind = picture_tasks()[task][0]
         reading = read(path, channels, value_range, max_megapixels, key)
-        seen, given, blur, notes = None, None, None, [*reading.notes]
+        seen, given, blur = None, None, None
+        notes: list[str | None] = [*reading.notes]
         if kernel is not None:
             given, note = read_kernel(kernel, max_megapixels)
             notes = [note, *notes]
