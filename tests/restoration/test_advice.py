@@ -37,13 +37,6 @@ def test_a_gray_model_sees_the_noise_as_it_is(gray):
     assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.5, channels=1)) == [note]
 
 
-def test_note_and_table_agree(gray, model_file, tmp_path):
-    words = ["--task", "denoising", "--sigma", 0.3, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
-    output = call("restore", gray, *words).output
-    assert "0.3000" in output  # the table
-    assert says(output, "note: sigma 0.3 is not what the model was trained for, 0.0289 to 0.231 for gray pictures")
-
-
 def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(gray, model_file, tmp_path, recwarn):
     """Inside, the noise of a gray picture is sqrt(3) times larger: 2.6."""
     words = ["--task", "denoising", "--sigma", 1.5, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
@@ -100,13 +93,6 @@ def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
     assert "--" not in " ".join(advice({"trained_for": [{"name": "stroke-inpainting"}]}, problem))  # the demo has none
 
 
-@pytest.mark.parametrize("task", ["denoising", "deblurring", "motion-deblurring", "super-resolution"])
-def test_every_task_has_a_note_on_compression(folder, tmp_path, task):
-    Image.open(folder / "000.png").save(tmp_path / "a.jpg", quality=30)
-    settings = {"deblurring": {"blur": 1.0}, "motion-deblurring": {"length": 5, "angle": 30}}.get(task, {})
-    assert "JPEG" in Problem.from_file(tmp_path / "a.jpg", task, sigma=0.1, **settings).notes[0]
-
-
 class Gain(firm.tasks.BaseTask):
     """A task of the user's own; cards name it by its file and class."""
 
@@ -133,13 +119,6 @@ def test_tasks_have_advice_in_python(task, notes):
     assert firm.advice(model, task) == notes
     assert firm.advice(model.card, task, options=True) == notes  # its options are those of pictures
     assert firm.advice(firm.Firm(nn.Identity()), task) == []  # nothing is known
-
-
-def test_a_task_and_a_picture_of_it_are_told_the_same(folder):
-    picture = firm.restoration.Problem.simulated(folder / "000.png", "deblurring", {"blur": 9.0, "sigma": 0.2})
-    model = firm.load("face-128")
-    assert firm.advice(model, firm.Task("deblurring", (36, 44), blur=9.0, sigma=0.2)) == firm.advice(model, picture)
-    assert len(firm.advice(model, picture)) == 2
 
 
 def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():

@@ -13,7 +13,7 @@ import firm
 from firm.data.images import Images
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 from firm.restoration import calibration
-from firm.restoration.calibration import Calibration, TaskScale, differences, fit, load, save, scales_for, widened
+from firm.restoration.calibration import Calibration, TaskScale, fit, load
 
 SIGMA = 0.1
 SHRINK = 1 / (1 + SIGMA**2)  # of the posterior mean, for pixels of a standard normal distribution
@@ -56,12 +56,6 @@ def test_samples_of_half_the_width_need_a_scale_of_two():
     assert found.before == pytest.approx(math.erf(1.64485 / 2 / math.sqrt(2)), abs=0.01)  # 0.589
     assert found.after == pytest.approx(0.9, abs=0.01)
     assert found.settings == {"sigma": SIGMA}
-
-
-def test_exact_samples_need_no_scale():
-    found = fit(model(1.0), normal_images(4), [denoising()], 1, 64, progress=False).tasks["denoising"]
-    assert found.scale["measured"] == pytest.approx(1.0, abs=0.03)
-    assert found.before == pytest.approx(0.9, abs=0.01)
 
 
 def test_a_few_wild_pixels_do_not_widen_the_interval_for_all():
@@ -140,43 +134,43 @@ BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUN
 def test_maps_are_multiplied_part_by_part():
     mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     std = torch.full((1, 3, 2, 2), 0.1)
-    assert torch.allclose(widened(std, Mask(mask), FOUND), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
-    assert torch.allclose(widened(std, Identity(), PLAIN), torch.full_like(std, 0.3))
-    assert calibration.unscaled(std, Mask(mask), FOUND) == []
+    assert torch.allclose(FOUND.widened(std, Mask(mask)), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
+    assert torch.allclose(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
+    assert FOUND.notes({}, std, Mask(mask)) == []
 
 
 def test_pixels_without_a_scale_stay_as_they_are_and_it_is_said():
     """As outside the head in a scan: the work is done by then, and must not be lost."""
     std, op = torch.full((1, 3, 2, 2), 0.1), Mask(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    assert torch.allclose(widened(std, op, PLAIN), torch.tensor([[0.3, 0.1], [0.3, 0.3]]).expand(1, 3, 2, 2))
-    (sentence,) = calibration.unscaled(std, op, PLAIN)
+    assert torch.allclose(PLAIN.widened(std, op), torch.tensor([[0.3, 0.1], [0.3, 0.3]]).expand(1, 3, 2, 2))
+    (sentence,) = PLAIN.notes({}, std, op)
     assert "no scale for missing pixels" in sentence
 
 
 def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
-    assert scales_for(BOTH, "denoising", "abc", 2, BOTH.samples) == PLAIN
-    assert scales_for(BOTH, "inpainting", "abc", 2, BOTH.samples) == FOUND  # the only one for pictures with holes
+    assert BOTH.scale_for("denoising", "abc", 2, BOTH.samples) == PLAIN
+    assert BOTH.scale_for("inpainting", "abc", 2, BOTH.samples) == FOUND  # the only one for pictures with holes
     with pytest.raises(ValueError, match=r"c.json was made for another model \(abc, this one is xyz\)"):
-        scales_for(BOTH, "denoising", "xyz", 2, BOTH.samples)
-    with pytest.raises(ValueError, match="was made for N = 2, not 4: give --steps 2"):
-        scales_for(BOTH, "denoising", "abc", 4, BOTH.samples)
-    with pytest.raises(ValueError, match=rf"made for {BOTH.samples} samples, not 99 .*: give --samples {BOTH.samples}"):
-        scales_for(BOTH, "denoising", "abc", 2, 99)
+        BOTH.scale_for("denoising", "xyz", 2, BOTH.samples)
+    with pytest.raises(ValueError, match="was made for steps = 2, not 4: give --steps 2"):
+        BOTH.scale_for("denoising", "abc", 4, BOTH.samples)
+    with pytest.raises(ValueError, match=rf"made for samples = {BOTH.samples}, not 99: give --samples {BOTH.samples}"):
+        BOTH.scale_for("denoising", "abc", 2, 99)
     with pytest.raises(ValueError, match="no scale for deblurring, only for denoising, box-inpainting"):
-        scales_for(BOTH, "deblurring", "abc", 2, BOTH.samples)
+        BOTH.scale_for("deblurring", "abc", 2, BOTH.samples)
     several = replace(BOTH, tasks={"random-inpainting": FOUND, **BOTH.tasks})
     with pytest.raises(ValueError, match="several scales for inpainting: random-inpainting, box-inpainting"):
-        scales_for(several, "inpainting", "abc", 2, BOTH.samples)
+        several.scale_for("inpainting", "abc", 2, BOTH.samples)
 
 
 def test_other_settings_are_said():
-    assert differences(FOUND, {"task": "inpainting", "sigma": 0.052, "box": 40}) == []
-    (sentence,) = differences(FOUND, {"sigma": 0.2, "box": 40, "place": "anywhere"})
+    assert FOUND.notes({"task": "inpainting", "sigma": 0.052, "box": 40}, torch.ones(1, 3, 2, 2), Identity()) == []
+    (sentence,) = FOUND.notes({"sigma": 0.2, "box": 40, "place": "anywhere"}, torch.ones(1, 3, 2, 2), Identity())
     assert "made with sigma 0.05, not 0.2 and place center, not anywhere" in sentence
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path):
-    save(BOTH, tmp_path / "c.json", "firm calibrate …")
+    BOTH.save(tmp_path / "c.json", "firm calibrate …")
     assert load(tmp_path / "c.json") == BOTH
     about = json.loads((tmp_path / "c.json").read_text())
     assert about["command"] == "firm calibrate …"
@@ -188,7 +182,7 @@ def test_the_file_gives_back_what_was_saved(tmp_path):
 )
 def test_a_damaged_file_is_refused(tmp_path, change):
     path = tmp_path / "c.json"
-    save(BOTH, path)
+    BOTH.save(path)
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ValueError, match="is no calibration, or is damaged"):
         load(path)
@@ -255,8 +249,8 @@ def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, 
     out, use = tmp_path / "out", ("--calibration", made)
     refused = {
         "no scale for deblurring": ("--task", "deblurring", "--blur", 1, *use),
-        "was made for N = 1, not 2": ("--task", "denoising", "--steps", 2, *use),
-        "was made for 3 samples, not 4": ("--task", "denoising", "--samples", 4, *use),
+        "was made for steps = 1, not 2": ("--task", "denoising", "--steps", 2, *use),
+        "was made for samples = 3, not 4": ("--task", "denoising", "--samples", 4, *use),
         "was made for another model": ("--task", "denoising", "--model", "photo", *use),
         "give --samples 2 or more": ("--task", "denoising", "--samples", 1, *use),
         "is no calibration, or is damaged": ("--task", "denoising", "--calibration", folder / "000.png"),
@@ -271,7 +265,7 @@ def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, 
 
 def test_a_part_that_the_calibration_does_not_know_is_noted(folder, model_file, tmp_path):
     plain = Calibration(firm.load(model_file).fingerprint(), 1, 3, 2, {"box-inpainting": replace(PLAIN, settings={})})
-    save(plain, tmp_path / "c.json")
+    plain.save(tmp_path / "c.json")
     more = ("--simulate", "box-inpainting", "--calibration", tmp_path / "c.json")
     result = restore(folder, model_file, tmp_path / "out", *more)
     assert result.exit_code == 0, result.output

@@ -2,7 +2,6 @@
 
 import io
 
-import numpy as np
 import pytest
 import torch
 from helpers import says
@@ -15,7 +14,6 @@ from firm.data import read_picture
 from firm.data.sets import portrait_file
 from firm.restoration import Problem
 from firm.restoration.estimates import has_blocks, jpeg_note, jpeg_quality
-from firm.restoration.output import write_picture
 from firm.tasks import picture_tasks
 
 
@@ -105,12 +103,6 @@ def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
         return float(firm.metrics.psnr(x.clamp(-1, 1), truth))
 
     assert score(0.1) > score(None) + 0.5
-
-
-def test_png_that_never_was_a_jpeg(tmp_path):
-    x = torch.from_numpy(np.add.outer(np.linspace(-1, 1, 80), np.linspace(0, 0.5, 90))).float().expand(3, -1, -1)
-    write_picture(tmp_path / "a.png", x)
-    assert Problem.from_file(tmp_path / "a.png", "denoising").notes == ()
 
 
 @pytest.mark.parametrize(

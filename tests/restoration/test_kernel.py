@@ -8,8 +8,9 @@ import torch
 from helpers import call, says
 from PIL import Image
 
+from firm.operators import Identity
 from firm.restoration import Problem, ProblemError
-from firm.restoration.calibration import TaskScale, differences
+from firm.restoration.calibration import TaskScale
 from firm.restoration.reading import read_kernel
 
 HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
@@ -133,7 +134,7 @@ BAD = {
     "negative.npy": (HOOK - 0.01, "has negative values, down to -0.01"),
     "nan.npy": (np.where(HOOK > 0.3, np.nan, HOOK), "has values that are NaN or infinite"),
     "three.npy": (np.stack([HOOK] * 3), "is an array (3, 3, 4) of float64: it must have two axes"),
-    "complex.npy": (HOOK + 0j, "of complex128: it must have two axes, rows and columns, of real numbers"),
+    "complex.npy": (HOOK + 0j, "of complex128: it must have two axes, of real numbers"),
     "color.png": (np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "is in color"),
     "black.png": (np.zeros((5, 5), np.uint8), "is 0 everywhere"),
     "large.npy": (np.ones((2, 45)), "the kernel has 45x2 pixels, the picture 44x36: it must not be larger"),
@@ -198,6 +199,6 @@ def test_a_folder_is_restored_with_a_kernel_and_done_again_with_another(folder, 
 
 def test_a_calibration_for_gaussian_blur_is_noted():
     found = TaskScale({"measured": 1.5}, {"blur": 1.0, "sigma": 0.05}, 0.8, 0.9)
-    assert differences(found, {"blur": 1.0, "sigma": 0.05}) == []
-    (sentence,) = differences(found, {"kernel": "k.png", "sigma": 0.05})
+    assert found.notes({"blur": 1.0, "sigma": 0.05}, torch.ones(1, 3, 2, 2), Identity()) == []
+    (sentence,) = found.notes({"kernel": "k.png", "sigma": 0.05}, torch.ones(1, 3, 2, 2), Identity())
     assert sentence.startswith("the calibration was made with a Gaussian blur, not the kernel k.png")

@@ -80,13 +80,6 @@ def test_much_that_is_missing_is_noted(folder, mask, model_file, tmp_path):
             assert says(result.output, f"note: {percent} % of the picture is missing by its mask: white means missing")
 
 
-def test_the_command_refuses_a_mask_without_holes(folder, mask, model_file, tmp_path):
-    words = ["--task", "inpainting", "--mask", mask(BLACK, NOTHING), "--model", model_file, "--out", tmp_path / "out"]
-    result = call("restore", folder / "000.png", *words)
-    assert result.exit_code == 2
-    assert says(result.output, "white means missing")
-
-
 def test_the_masks_of_a_folder_may_have_other_endings(tmp_path):
     pictures, masks = tmp_path / "pictures", tmp_path / "masks"
     for place in (pictures / "sub", masks / "sub"):

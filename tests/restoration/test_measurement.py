@@ -12,7 +12,7 @@ from PIL import Image
 import firm
 from firm._util.text import image_size
 from firm.restoration import Problem, ProblemError
-from firm.restoration.calibration import Calibration, TaskScale, save
+from firm.restoration.calibration import Calibration, TaskScale
 
 OWN = str(Path(__file__).parent / "instruments.py")
 
@@ -200,12 +200,6 @@ def test_too_many_values_are_not_read(tmp_path):
     measured(file, "Window", max_megapixels=1.28e-4)
 
 
-def test_a_size_that_is_given_is_taken(tmp_path):
-    file = saved(tmp_path / "y.npy", np.ones((3, 32, 20)))
-    p = measured(file, "Square", size=(32, 32))
-    assert p.op.A_adjoint(p.y).shape == (1, 3, 32, 32)
-
-
 @pytest.mark.parametrize(("text", "size"), [("32", (32, 32)), ("192x128", (128, 192)), ("0", None), ("3x", None),
                                             ("1x2x3", None), ("-4", None), ("a", None)])  # fmt: skip
 def test_sizes(text, size):
@@ -294,7 +288,7 @@ def test_a_calibration_of_the_task_is_found(model_file, tmp_path):
     scale = TaskScale({"measured": 2.0, "missing": 2.0}, {"rim": 2}, 0.8, 0.9)
     file = saved(tmp_path / "y.npy", ONES / 2)
     for name, code in (("window", 0), ("scan", 2)):
-        save(Calibration(fingerprint, 1, 2, 4, {name: scale}), tmp_path / "scale.json")
+        Calibration(fingerprint, 1, 2, 4, {name: scale}).save(tmp_path / "scale.json")
         words = ["--calibration", tmp_path / "scale.json", "--model", model_file, "--steps", 1, "--samples", 2]
         result = restore(file, "--task", f"{OWN}:Window", *words, "--out", tmp_path / name)
         assert result.exit_code == code, result.output

@@ -16,7 +16,7 @@ from firm._util.distributed import Ranks
 from firm.cli import app
 from firm.restoration import output as module
 from firm.restoration import run
-from firm.restoration.output import result_names, shown
+from firm.restoration.output import result_names
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 
@@ -65,10 +65,6 @@ def test_names_take_linear_time(tmp_path):
     assert time.perf_counter() - start < 30  # counting every name in the list of all is quadratic
 
 
-def test_text_for_a_terminal():
-    assert shown("caf\u00e9 [red] \udcff\u2028\n") == "caf\u00e9 [red] \\udcff\\u2028\\n"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="names that only Linux allows")
 def test_a_folder_of_hostile_names(model_file, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "write_side_by_side", lambda path, rows: path.touch())  # slow
@@ -113,7 +109,7 @@ def test_any_error_is_that_of_one_picture(tmp_path, monkeypatch):
             raise RuntimeError("out of memory")
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "restore_file", restore_file)
+    monkeypatch.setattr(run, "_restore_file", restore_file)
     rows = run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
     assert [row.get("error") for row in rows] == [None, f"{tmp_path / 'b.png'}: RuntimeError: out of memory", None]
 
@@ -127,7 +123,7 @@ def test_the_report_is_there_when_the_run_is_stopped(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "restore_file", restore_file)
+    monkeypatch.setattr(run, "_restore_file", restore_file)
     with pytest.raises(KeyboardInterrupt):
         run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
     assert seen == [False, True, True]  # after the first picture, had it been killed
@@ -136,7 +132,7 @@ def test_the_report_is_there_when_the_run_is_stopped(tmp_path, monkeypatch):
 
 def test_the_report_of_many_pictures_is_not_written_for_each(tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr(run, "write_atomically", lambda path, data: written.append(path))
-    monkeypatch.setattr(run, "restore_file", lambda job, path, name, device: {"nfe": 1})
+    monkeypatch.setattr("firm.restoration.earlier.write_atomically", lambda path, data: written.append(path))
+    monkeypatch.setattr(run, "_restore_file", lambda job, path, name, device: {"nfe": 1})
     run.restore_files(job(tmp_path), [tmp_path / f"{i}.png" for i in range(2000)], tmp_path, ALONE, progress=False)
     assert 2 <= len(written) < 20

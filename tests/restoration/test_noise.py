@@ -39,14 +39,6 @@ def test_too_little_to_see():
         estimate_noise(smooth(size=32), seen)
 
 
-def test_a_real_face_with_noise():
-    from firm.data import portrait
-
-    face = portrait()
-    noise = torch.randn(face.shape, generator=torch.Generator().manual_seed(3))
-    assert estimate_noise(face + 0.2 * noise) == pytest.approx(0.2, rel=0.1)
-
-
 @pytest.mark.parametrize("sigma", [0.02, 0.1])
 def test_where_a_picture_is_smooth_texture_is_no_noise(sigma):
     """A texture over nine tenths of a smooth picture. The smoothest twentieth is half of what has only noise."""

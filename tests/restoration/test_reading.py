@@ -77,14 +77,6 @@ def test_values_that_are_no_picture(tmp_path):
         read(tmp_path / "a.npy", max_megapixels=0.005)
 
 
-def test_results_are_restored_again(folder, model_file, tmp_path):
-    common = ["--task", "denoising", "--sigma", 0.1, "--steps", 1, "--model", model_file]
-    assert call("restore", folder / "000.png", *common, "--format", "npy", "-o", tmp_path / "one").exit_code == 0
-    again = call("restore", tmp_path / "one" / "000_restored.npy", *common, "-o", tmp_path / "two")
-    assert again.exit_code == 0, again.output
-    assert (tmp_path / "two" / "000_restored_restored.png").is_file()
-
-
 @pytest.mark.parametrize(("text", "level"), [("0.2", 0.2), ("25/255", 50 / 255), (" 25 / 255 ", 50 / 255), ("0", 0.0)])
 def test_noise_levels_in_two_units(text, level):
     assert noise_level(text) == pytest.approx(level)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import firm
 from firm.cli import app
 from firm.restoration import Problem
-from firm.restoration.output import result_names, write_picture
+from firm.restoration.output import write_picture
 from firm.tasks import picture_tasks
 
 
@@ -100,13 +100,6 @@ def test_a_picture_as_an_array_has_its_deviation_and_no_comparison_is_written_un
     np.testing.assert_allclose(np.load(out / "000_std.npy"), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("simulate", ["denoising", "deblurring", "super-resolution", "box-inpainting", "fourier"])
-def test_every_task_can_be_simulated(folder, model_file, tmp_path, simulate):
-    result = call(folder / "000.png", "--simulate", simulate, "--steps", 1, "--model", model_file, "--out", tmp_path)
-    assert result.exit_code == 0, result.output
-    assert size_of(tmp_path / "000_restored.png") == (44, 36)
-
-
 def test_sizes_of_the_real_tasks(folder, model_file, tmp_path):
     common = ["--steps", 1, "--model", model_file, "--out", tmp_path]
     assert call(folder / "000.png", "--task", "super-resolution", *common).exit_code == 0
@@ -139,44 +132,16 @@ def test_results_are_no_pictures_to_restore(folder, model_file):
     assert says(result.output, "--out is the folder of the pictures")
 
 
-def test_masks_from_a_folder(folder, model_file, tmp_path):
-    masks = tmp_path / "masks"
-    masks.mkdir()
-    for i in range(2):
-        Image.fromarray(np.uint8(255) * (np.arange(36)[:, None] < 4 * (i + 1)).repeat(44, 1)).save(masks / f"00{i}.png")
-    result = call(
-        folder, "--task", "inpainting", "--mask", masks, "--sigma", 0.01, "--steps", 1, "--model", model_file,
-        "--out", tmp_path / "out",
-    )  # fmt: skip
-    assert result.exit_code == 1  # 002.png has no mask
-    found = rows(tmp_path / "out")
-    assert [row.get("missing") for row in found] == [round(4 / 36, 4), round(8 / 36, 4), None]
-    assert found[2]["error"] == f"no mask for {folder / '002.png'} in {masks} (002.png, or 002 with another ending)"
-
-
-def test_names_never_collide(tmp_path):
-    files = [tmp_path / n for n in ("a.jpg", "a.png", "b.png", "c/a.png")]
-    assert result_names(files, tmp_path) == ["a_jpg", "a_png", "b", "c/a"]
-
-
 BAD = [
     ([], "give either --task"),
     (["--task", "denoising", "--simulate", "denoising"], "give either --task"),
-    (["--task", "inpainting"], "inpainting needs a mask"),
     (["--task", "denoising", "--missing", "0.5"], "missing does not belong to denoising but to --simulate"),
     (["--task", "denoising", "--model", "nothing"], "no model 'nothing'"),
     (["--task", "denoising", "--model", "toy"], "does not restore images"),
     (["--task", "denoising", "--tile", "30"], "tile must be a multiple of"),
     (["--simulate", "denoising", "--box", "4"], "no setting 'box'"),
-    (["--simulate", "random-inpainting", "--missing", "1.5"], "share of pixels lost"),
-    (["--task", "denoising", "--width", "3"], "width does not belong to denoising but to --simulate"),
-    (["--simulate", "stroke-inpainting", "--strokes", "0"], "number of strokes"),
-    (["--simulate", "super-resolution", "--scale", "0"], "must be 1 or more, got 0"),
     (["--simulate", "super-resolution", "--scale", str(10**20)], "is larger than the picture's sides"),
-    (
-        ["--task", "super-resolution", "--scale", "0"],
-        "must be 1 or more and at most 8, got 0",
-    ),
+    (["--task", "super-resolution", "--scale", "0"], "must be 1 or more and at most 8, got 0"),
     (["--simulate", "denoising", "--seed", str(10**20)], "the seed must be a whole number from 0 to 2^32 - 1"),
     (["--simulate", "denoising", "--set", "b"], "--set takes key=value, got 'b'"),
     (["--task", "denoising", "--max-megapixels", "0.001"], "megapixels, more than the limit of 0.001"),

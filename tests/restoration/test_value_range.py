@@ -56,18 +56,8 @@ def test_standard_deviations_of_arrays_are_numbers_in_their_units(scans):
 
 def test_the_range_of_training_is_the_default_and_can_be_given(scans):
     model = scans / "model.safetensors"
-    common = (
-        "--dataset",
-        "arrays",
-        "--data",
-        scans / "stack.npy",
-        "--tasks",
-        "denoising",
-        "--steps",
-        "1",
-        "--limit",
-        4,
-    )
+    data = ("--dataset", "arrays", "--data", scans / "stack.npy")
+    common = (*data, "--tasks", "denoising", "--steps", "1", "--limit", 4)
     run("evaluate", model, *common, "--out", scans / "a")
     run("evaluate", "degraded", *common, "--value-range", f"{LOW},{HIGH}", "--out", scans / "b")
     psnr = [

@@ -22,8 +22,7 @@ CPU = torch.device("cpu")
 
 NEW = '''
 from firm.operators import Identity
-from firm.tasks.base import BaseTask
-from firm.tasks.parameter import Parameter
+from firm.tasks.base import BaseTask, Parameter
 
 
 class Fading(BaseTask):
@@ -234,11 +233,9 @@ def test_a_mask_that_is_not_shared_or_fresh_is_left_alone():
     class Sided(BaseTask):
         mask = Parameter(str, "side", "left", choices=("left", "right"))
 
-    from firm.tasks import takes_mask
-
-    assert not takes_mask(Sided)
-    assert takes_mask(built_in()["fourier"])
-    assert not takes_mask(built_in()["denoising"])
+    assert not Sided.takes_mask()
+    assert built_in()["fourier"].takes_mask()
+    assert not built_in()["denoising"].takes_mask()
 
 
 def test_advice_does_not_mind_how_masks_are_drawn():

@@ -120,7 +120,7 @@ def test_the_card_has_the_defaults_of_an_own_task(own, make, pictures, tmp_path)
 
 
 def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make):
-    own.write_text(CODE + "\nfrom firm.tasks.random_inpainting import RandomInpainting\n"
+    own.write_text(CODE + "\nfrom firm.tasks.inpainting import RandomInpainting\n"
                    "class Holes(RandomInpainting):\n    name = 'holes'\n")  # fmt: skip
     entries = f"[{{name: denoising}}, {{name: '{own}:Mine', gain: [1e-1, 2.0]}}, {{name: '{own}:Holes'}}]"
     config = make(f"mixture={entries}")

@@ -20,7 +20,7 @@ from firm._util.machine import describe_machine
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.operators import Blur, Compose, Downsample, LinearOperator, Mask, from_functions, gaussian_kernel
-from firm.tasks.demosaicing import colors
+from firm.tasks.demosaicing import _colors as colors
 
 HERE, SIDE = Path(__file__).parent, 128
 

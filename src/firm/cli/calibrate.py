@@ -62,7 +62,7 @@ def calibrate(
     from firm.cli.evaluate import task_classes, task_for
     from firm.cli.models import load_plain, range_of, side_for
     from firm.data import load_images
-    from firm.restoration.calibration import fit, save
+    from firm.restoration.calibration import fit
 
     with user_errors():
         _refuse_to_replace(out)
@@ -76,7 +76,7 @@ def calibrate(
         )  # fmt: skip
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
-        save(found, out, shlex.join(["firm", *sys.argv[1:]]), where)
+        found.save(out, shlex.join(["firm", *sys.argv[1:]]), where)
     _print(found, model, out)
 
 

@@ -27,144 +27,90 @@ from firm.restoration.output import Format
 from firm.tasks import picture_tasks as kinds
 
 
+# fmt: off
 @with_task_options
 def restore(
-    pictures: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PICTURE|FOLDER...",
-            help="Pictures or array files (.npy, ...), or folders of them; several at once.",
-        ),
-    ],
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help=f"What to undo in pictures that are degraded: {', '.join(kinds())}; or a custom task, "
-            "file.py:Class, that these files (pictures, or arrays y = A x + noise) are measurements of.",
-            rich_help_panel=PICTURE,
-            autocompletion=picture_tasks,
-        ),
-    ] = None,
-    simulate: Annotated[
-        str | None,
-        typer.Option(
-            help="Degrade clean pictures first, then restore and score them: "
-            f"{task_names()}; or a custom task, file.py:Class.",
-            rich_help_panel=SIMULATION,
-            autocompletion=simulated_tasks,
-        ),
-    ] = None,
-    sigma: Annotated[
-        str | None,
-        typer.Option(
-            metavar="S|G/255",
-            help="Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is "
-            "0.196). Estimated if not given; a simulation has the paper's, a custom task its default.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None,
-    mask: Annotated[
-        Path | None,
-        typer.Option(
-            help="inpainting: a picture, white = missing; or a folder with one of the same name each, of any ending.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None,
-    keep_known: Annotated[
-        bool | None,
-        typer.Option(
-            "--keep-known/--no-keep-known",
-            help="inpainting: leave all pixels outside the mask exactly as they are, or remove their noise too. "
-            "They are left where there is no noise (--sigma 0, or an estimate of 0.002).",
-            show_default=False,
-            rich_help_panel=PICTURE,
-        ),
-    ] = None,
-    kernel: Annotated[
-        Path | None,
-        typer.Option(
-            help="deblurring: the blur itself, instead of --blur: a small gray picture, or an array, of what became of "
-            "a point of light in its middle.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|WIDTHxHEIGHT",
-            help="A custom task: the image's size, where it does not follow from the measurement.",
-            rich_help_panel=PICTURE,
-        ),
-    ] = None,
-    custom: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="A setting of a custom task, key=value, also with --task; may be repeated.",
-            rich_help_panel=SIMULATION,
-        ),
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            help="A bundled model's name, a .safetensors file, or the folder of a training run.",
-            autocompletion=model_names,
-        ),
-    ] = "photo",
-    network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, of a model that has a custom one.")
-    ] = None,
-    value_range: Annotated[
-        str | None,
-        typer.Option(
-            help="Arrays: low,high that stand for -1 and 1 (default: as the model was trained). Gray pictures of more "
-            "than 8 bits: black,white (default: 0,65535; of floats 0,1)."
-        ),
-    ] = None,
+    pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE|FOLDER...", help=(
+        "Pictures or array files (.npy, ...), or folders of them; several at once."
+    ))],
+    task: Annotated[str | None, typer.Option(rich_help_panel=PICTURE, autocompletion=picture_tasks, help=(
+        f"What to undo in pictures that are degraded: {', '.join(kinds())}; or a custom task, file.py:Class, that "
+        "these files (pictures, or arrays y = A x + noise) are measurements of."
+    ))] = None,
+    simulate: Annotated[str | None, typer.Option(rich_help_panel=SIMULATION, autocompletion=simulated_tasks, help=(
+        f"Degrade clean pictures first, then restore and score them: {task_names()}; or a custom task, file.py:Class."
+    ))] = None,
+    sigma: Annotated[str | None, typer.Option(metavar="S|G/255", rich_help_panel=PICTURE, help=(
+        "Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is 0.196). "
+        "Estimated if not given; a simulation has the paper's, a custom task its default."
+    ))] = None,
+    mask: Annotated[Path | None, typer.Option(rich_help_panel=PICTURE, help=(
+        "inpainting: a picture, white = missing; or a folder with one of the same name each, of any ending."
+    ))] = None,
+    keep_known: Annotated[bool | None, typer.Option(
+        "--keep-known/--no-keep-known", show_default=False, rich_help_panel=PICTURE,
+        help="inpainting: leave all pixels outside the mask exactly as they are, or remove their noise too. "
+        "They are left where there is no noise (--sigma 0, or an estimate of 0.002).",
+    )] = None,
+    kernel: Annotated[Path | None, typer.Option(rich_help_panel=PICTURE, help=(
+        "deblurring: the blur itself, instead of --blur: a small gray picture, or an array, of what became of a point "
+        "of light in its middle."
+    ))] = None,
+    size: Annotated[str | None, typer.Option(metavar="N|WIDTHxHEIGHT", rich_help_panel=PICTURE, help=(
+        "A custom task: the image's size, where it does not follow from the measurement."
+    ))] = None,
+    custom: Annotated[list[str] | None, typer.Option("--set", rich_help_panel=SIMULATION, help=(
+        "A setting of a custom task, key=value, also with --task; may be repeated."
+    ))] = None,
+    model: Annotated[str, typer.Option(autocompletion=model_names, help=(
+        "A bundled model's name, a .safetensors file, or the folder of a training run."
+    ))] = "photo",
+    network: Annotated[str | None, typer.Option(
+        help="The network class, file.py:Class, of a model that has a custom one."
+    )] = None,
+    value_range: Annotated[str | None, typer.Option(help=(
+        "Arrays: low,high that stand for -1 and 1 (default: as the model was trained). Gray pictures of more than 8 "
+        "bits: black,white (default: 0,65535; of floats 0,1)."
+    ))] = None,
     key: Key = None,
-    steps: Annotated[
-        int,
-        typer.Option(parser=whole_number(1), metavar="<int>", help="Steps N: few for least error, more for detail."),
-    ] = 2,
-    integrator: Annotated[
-        Integrator,
-        typer.Option(help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."),
-    ] = "euler",
-    samples: Annotated[
-        int,
-        typer.Option(
-            parser=whole_number(1),
-            metavar="<int>",
-            help="Posterior samples; with 2 or more also their mean and standard deviation.",
-        ),
-    ] = 1,
-    calibration: Annotated[
-        Path | None, typer.Option(help="What `firm calibrate` wrote: its scale multiplies the standard deviations.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Seed of the starting noise, and of simulated measurements.", callback=SEED)
-    ] = 0,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the results; a run that was stopped goes on there.")
-    ] = Path("outputs/restore"),
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace results of an earlier run that are in the way.")
-    ] = False,
-    kind: Annotated[
-        Format, typer.Option("--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1]).")
-    ] = "png",
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Write NAME_compare.png, before and after side by side.")
-    ] = True,
+    steps: Annotated[int, typer.Option(
+        parser=whole_number(1), metavar="<int>", help="Steps N: few for least error, more for detail."
+    )] = 2,
+    integrator: Annotated[Integrator, typer.Option(
+        help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
+    )] = "euler",
+    samples: Annotated[int, typer.Option(
+        parser=whole_number(1), metavar="<int>",
+        help="Posterior samples; with 2 or more also their mean and standard deviation.",
+    )] = 1,
+    calibration: Annotated[Path | None, typer.Option(
+        help="What `firm calibrate` wrote: its scale multiplies the standard deviations."
+    )] = None,
+    seed: Annotated[int, typer.Option(
+        help="Seed of the starting noise, and of simulated measurements.", callback=SEED
+    )] = 0,
+    out: Annotated[Path, typer.Option(
+        "--out", "-o", help="Folder for the results; a run that was stopped goes on there."
+    )] = Path("outputs/restore"),
+    force: Annotated[bool, typer.Option(
+        "--force", help="Replace results of an earlier run that are in the way."
+    )] = False,
+    kind: Annotated[Format, typer.Option(
+        "--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1])."
+    )] = "png",
+    compare: Annotated[bool, typer.Option(
+        "--compare/--no-compare", help="Write NAME_compare.png, before and after side by side."
+    )] = True,
     max_megapixels: MaxMegapixels = 64,
     tile: Annotated[int, typer.Option(help="Largest side of the tiles that go through the network.")] = 256,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
-    precision: Annotated[
-        Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
-    ] = "auto",
+    precision: Annotated[Precision, typer.Option(
+        help="Of the network; auto is bf16 where the machine has it."
+    )] = "auto",
     device: Device = None,
     **settings: Any,
 ) -> None:
+    # fmt: on
     """Restore pictures: each gets NAME_restored.png and NAME_compare.png, and the folder a restore.json.
 
     Under torchrun, the pictures are shared among the processes.
@@ -180,7 +126,7 @@ def restore(
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
     from firm.restoration import Problem, ProblemError
-    from firm.restoration.calibration import load, scales_for
+    from firm.restoration.calibration import load
     from firm.restoration.degradation import picture_settings, task_settings
     from firm.restoration.output import shown
     from firm.restoration.reading import mask_in, read_kernel
@@ -233,7 +179,7 @@ def restore(
             if calibration is not None:
                 kind_name = str(task) if named is None else task_class(named).name
                 loaded = load_plain(model, network).fingerprint()
-                scale = scales_for(load(calibration), kind_name, loaded, steps, samples)
+                scale = load(calibration).scale_for(kind_name, loaded, steps, samples)
 
             def mask_of(path: Path) -> Path | None:
                 if mask is None or not mask.is_dir():
@@ -250,13 +196,11 @@ def restore(
             def problem(path: Path) -> Problem:
                 ranged = values if value_range is not None or is_array_file(path) else None  # of training: for arrays
                 if simulate is not None:
-                    return Problem.simulated(
-                        path, simulate, chosen_settings, seed, channels, ranged, max_megapixels, key
-                    )
+                    given = (chosen_settings, seed, channels, ranged, max_megapixels, key)
+                    return Problem.simulated(path, simulate, *given)
                 if measured:
-                    return Problem.from_measurement(
-                        path, str(task), chosen_settings, sides, channels, max_megapixels, key
-                    )
+                    size_and_rest = (chosen_settings, sides, channels, max_megapixels, key)
+                    return Problem.from_measurement(path, str(task), *size_and_rest)
                 return Problem.from_file(
                     path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel,
                     channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from firm._model import Firm
@@ -100,11 +101,10 @@ def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: floa
 
 def _span(known: Any) -> tuple[float, float] | None:
     """A number or a range as a range; None if it is neither. YAML, which wrote the card, takes 1e-3 for text."""
-    try:
+    with suppress(TypeError, ValueError):
         low, high = (float(v) for v in (known if isinstance(known, list | tuple) else (known, known)))
-    except (TypeError, ValueError):
-        return None
-    return low, high
+        return low, high
+    return None
 
 
 def _options(problem: Problem) -> str:

@@ -43,10 +43,50 @@ class TaskScale:
     before: float  # share of the pixels inside mean +- 1.645 std
     after: float  # with the scale; fitted on one half of the pictures, counted on the other
 
+    def widened(self, std: Tensor, op: LinearOperator) -> Tensor:
+        """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
+
+        Where there is no scale for a part they stay as they are; `notes` says so.
+        """
+        measured, unseen = (self.scale.get(part, 1.0) for part in PARTS)
+        return std * torch.where(missing(op, std), unseen, measured)
+
+    def notes(self, settings: Mapping[str, Any], std: Tensor, op: LinearOperator) -> list[str]:
+        """Say where the scale does not fit a picture.
+
+        Parameters
+        ----------
+        settings
+            Of the picture's problem. Numbers may differ from those of the calibration by a tenth.
+        std, op
+            As in `widened`. A part of their pixels may have no scale, as what lies outside a coil's field of view.
+        """
+
+        def near(a: Any, b: Any) -> bool:
+            numbers = isinstance(a, int | float) and isinstance(b, int | float)
+            return math.isclose(a, b, rel_tol=0.1) if numbers else a == b
+
+        def short(value: Any) -> str:
+            return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+        both = {key: (made, settings[key]) for key, made in self.settings.items() if key in settings}
+        other = [
+            f"{key} {short(made)}, not {short(here)}" for key, (made, here) in both.items() if not near(made, here)
+        ]
+        if "blur" in self.settings and "blur" not in settings and "kernel" in settings:
+            other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
+        notes = [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
+        hole = missing(op, std)
+        there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
+        without = [part for part in PARTS if there[part] and part not in self.scale]
+        return notes + [
+            f"the calibration has no scale for {part} pixels: theirs are not multiplied" for part in without
+        ]
+
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `fit` found; `save` and `load` keep it in a file."""
+    """What `fit` found; `save` keeps it in a file, which `load` reads."""
 
     model: str  # the fingerprint of the model
     steps: int
@@ -54,6 +94,43 @@ class Calibration:
     images: int
     tasks: dict[str, TaskScale]
     file: str = field(default="", compare=False)
+
+    def scale_for(self, task: str, model: str, steps: int, samples: int) -> TaskScale:
+        """Find the scale of a task; ValueError where the calibration is for something else.
+
+        Parameters
+        ----------
+        task
+            A task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
+        model
+            The fingerprint of a model.
+        steps, samples
+            Of the restoration; they have to be those of the calibration. Few samples need larger scales.
+        """
+        made = f"{self.file or 'the calibration'} was made for"
+        other = f"{made} another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
+        require(self.model == model, other)
+        for option, mine, asked in (("steps", self.steps, steps), ("samples", self.samples, samples)):
+            again = f"give --{option} {mine}, or calibrate with --{option} {asked}"
+            require(mine == asked, f"{made} {option} = {mine}, not {asked}: {again}")
+        kinds = [task] if task in self.tasks else [kind.name for kind in picture_tasks().get(task, [])] or [task]
+        fit = [name for name in kinds if name in self.tasks]
+        if len(fit) != 1:
+            there = ", ".join(self.tasks)
+            why = (
+                f"no scale for {task}, only for {there}" if not fit else f"several scales for {task}: {', '.join(fit)}"
+            )
+            which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
+            raise ValueError(
+                f"{self.file or 'the calibration'} has {why}; run `firm calibrate` with --tasks and {which}"
+            )
+        return self.tasks[fit[0]]
+
+    def save(self, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
+        """Write a small JSON file, with the command that made it and the machine."""
+        about = {key: value for key, value in asdict(self).items() if key != "file"}
+        about = {"kind": "firm calibration", "level": LEVEL, **about, "command": command}
+        write_atomically(Path(path), json.dumps(about | {"machine": describe_machine(device)}, indent=1))
 
 
 def fit(
@@ -131,8 +208,10 @@ def _ratios(x: Tensor, mean: Tensor, std: Tensor, op: LinearOperator) -> dict[st
 def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, float]:
     parts = [part for part in PARTS if any(part in found for found in ratios)]
     scales = {part: quantile_scale(torch.cat([f[part] for f in ratios if part in f])) for part in parts}
-    possible = all(0 < scale < 1e6 for scale in scales.values())
-    require(possible, f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth")
+    require(
+        all(0 < v < 1e6 for v in scales.values()),
+        f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth",
+    )
     return scales
 
 
@@ -146,104 +225,14 @@ def _share(counts: Sequence[tuple[int, int]]) -> float:
     return round(sum(inside for inside, _ in counts) / sum(n for _, n in counts), 4)
 
 
-# Use
-
-
-def scales_for(calibration: Calibration, task: str, model: str, steps: int, samples: int) -> TaskScale:
-    """Find the scale of a task; ValueError where the file is for something else.
-
-    Parameters
-    ----------
-    calibration
-        What `fit` found.
-    task
-        A task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
-    model
-        The fingerprint of a model.
-    steps, samples
-        Of the restoration; they have to be those of the calibration.
-    """
-    file = calibration.file or "the calibration"
-    require(
-        calibration.model == model,
-        f"{file} was made for another model ({calibration.model}, this one is {model}): run `firm calibrate` with this "
-        "one",
-    )
-    require(
-        calibration.steps == steps,
-        f"{file} was made for N = {calibration.steps}, not {steps}: give --steps {calibration.steps}, or calibrate "
-        f"with --steps {steps}",
-    )
-    require(
-        calibration.samples == samples,
-        f"{file} was made for {calibration.samples} samples, not {samples} (few samples need larger scales): give "
-        f"--samples {calibration.samples}, or calibrate with --samples {samples}",
-    )
-    if task in calibration.tasks:
-        return calibration.tasks[task]
-    kinds = [kind.name for kind in picture_tasks().get(task, [])] or [task]
-    fit = [name for name in kinds if name in calibration.tasks]
-    if len(fit) != 1:
-        there = ", ".join(calibration.tasks)
-        why = f"no scale for {task}, only for {there}" if not fit else f"several scales for {task}: {', '.join(fit)}"
-        which = kinds[0] if len(kinds) == 1 else f"the nearest of {', '.join(kinds)}"
-        raise ValueError(f"{file} has {why}; run `firm calibrate` with --tasks and {which}")
-    return calibration.tasks[fit[0]]
-
-
-def widened(std: Tensor, op: LinearOperator, found: TaskScale) -> Tensor:
-    """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
-
-    Where there is no scale for a part they stay as they are; `unscaled` says so.
-    """
-    measured, unseen = (found.scale.get(part, 1.0) for part in PARTS)
-    return std * torch.where(missing(op, std), unseen, measured)
-
-
-def unscaled(std: Tensor, op: LinearOperator, found: TaskScale) -> list[str]:
-    """Say for which pixels of standard deviations (B, C, H, W) there is no scale, as outside a coil's field of view."""
-    hole = missing(op, std)
-    there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
-    without = [part for part in PARTS if there[part] and part not in found.scale]
-    return [f"the calibration has no scale for {part} pixels: their deviations are not multiplied" for part in without]
-
-
-def differences(found: TaskScale, settings: Mapping[str, Any]) -> list[str]:
-    """Say where the settings that a scale was made with are not those of a picture; numbers may differ by a tenth."""
-
-    def near(a: Any, b: Any) -> bool:
-        numbers = isinstance(a, int | float) and isinstance(b, int | float)
-        return math.isclose(a, b, rel_tol=0.1) if numbers else a == b
-
-    both = {key: (made, settings[key]) for key, made in found.settings.items() if key in settings}
-    other = [f"{key} {_short(made)}, not {_short(here)}" for key, (made, here) in both.items() if not near(made, here)]
-    if "blur" in found.settings and "blur" not in settings and "kernel" in settings:
-        other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
-    return [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
-
-
 def in_words(scale: Mapping[str, float]) -> str:
     """Print a scale: that of measured pixels, and that of missing ones where it is another."""
     first, *more = [f"{scale[part]:.2f}" for part in PARTS if part in scale]
     return f"{first} ({more[0]} where pixels are missing)" if more else first
 
 
-def _short(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-# The file
-
-
-def save(calibration: Calibration, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
-    """Write a small JSON file."""
-    about = {key: value for key, value in asdict(calibration).items() if key != "file"}
-    about = {"kind": "firm calibration", "level": LEVEL, **about, "command": command}
-    write_atomically(Path(path), json.dumps(about | {"machine": describe_machine(device)}, indent=1))
-
-
 def load(path: str | Path) -> Calibration:
-    """Read what `save` wrote; ValueError where it is something else, or damaged."""
+    """Read what `Calibration.save` wrote; ValueError where it is something else, or damaged."""
     require(Path(path).is_file(), f"{path}: no such file; `firm calibrate` writes one", FileNotFoundError)
     try:
         about = json.loads(Path(path).read_bytes())

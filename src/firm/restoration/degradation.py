@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from firm._util.custom import custom_code, require_operator
 from firm._util.text import did_you_mean
 from firm.operators import LinearOperator
 from firm.operators.checks import require_tensor
-from firm.restoration.reading import ProblemError, Reading
+from firm.restoration.reading import ProblemError, Reading, as_problem
 from firm.tasks import BaseTask, built_in, option_of, picture_tasks, task_class
 
 Sides = tuple[int, int]  # height and width
@@ -37,36 +36,37 @@ def picture_settings(
     The settings of the task by name, with its defaults; without the blur where that is estimated or given by a kernel.
     Raises `ProblemError` for those of other tasks, and for values that are not valid for any picture.
     """
-    kinds, hint = picture_tasks(), did_you_mean(task, picture_tasks())
-    with _as_problem():
-        require(task in kinds, f"no task {task!r} for pictures; there are {', '.join(kinds)}{hint}")
-        kind = kinds[task][0]
-        declared = {key: p.picture for key, p in kind.parameters.items() if p.picture is not None}
-        names = {p.name: key for key, p in declared.items()} | {key: key for key in declared}  # p.name is the option
-        given = {key: value for key, value in settings.items() if value is not None}
-        for key in given:
-            real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
-            instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
-            require(key in names, f"{option_of(key)} does not belong to {task}{instead}")
-        for name, wanted in (("mask", mask is not None or keep_known), ("kernel", kernel is not None)):
-            wrong = "keep_known" if name == "mask" and mask is None else name
-            require(not wanted or kind.picture_file == name, f"{wrong} does not belong to {task}")
-        needs = f"{task} needs a mask: a picture of the same size, white where pixels are missing"
-        require(mask is not None or kind.picture_file != "mask", needs)
-        both = "give either blur, the width of a Gaussian, or kernel, the blur itself: not both"
-        require(kernel is None or not given, both)
-        check_sigma(sigma)
-        values = {names[key]: value for key, value in given.items()}
-        values = {key: p.default for key, p in declared.items() if p.default is not None} | values
-        if kind.picture_file != "kernel":  # whose settings are estimated
-            needs = " and ".join(f"{p.name} ({p.about})" for p in declared.values())
-            require(len(values) == len(declared), f"{task} needs {needs}")
+    kinds = picture_tasks()
+    if task not in kinds:
+        hint = did_you_mean(task, kinds)
+        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}{hint}")
+    kind = kinds[task][0]
+    declared = {key: p.picture for key, p in kind.parameters.items() if p.picture is not None}
+    names = {p.name: key for key, p in declared.items()} | {key: key for key in declared}  # p.name is the option
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in [key for key in given if key not in names]:
+        real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
+        instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
+        raise ProblemError(f"{option_of(key)} does not belong to {task}{instead}")
+    for name, wanted in {"mask": mask, "keep_known": keep_known, "kernel": kernel}.items():
+        if wanted and kind.picture_file != ("kernel" if name == "kernel" else "mask"):
+            raise ProblemError(f"{name} does not belong to {task}")
+    if mask is None and kind.picture_file == "mask":
+        raise ProblemError(f"{task} needs a mask: a picture of the same size, white where pixels are missing")
+    if kernel is not None and given:
+        raise ProblemError("give either blur, the width of a Gaussian, or kernel, the blur itself: not both")
+    check_sigma(sigma)
+    values = {key: p.default for key, p in declared.items() if p.default is not None}
+    values |= {names[key]: value for key, value in given.items()}
+    if len(values) < len(declared) and kind.picture_file != "kernel":  # whose settings are estimated
+        raise ProblemError(f"{task} needs {' and '.join(f'{p.name} ({p.about})' for p in declared.values())}")
+    with as_problem():
         return {key: p.checked(task, values[key]) for key, p in declared.items() if key in values}
 
 
 def task_settings(task: str, settings: Mapping[str, Any]) -> None:
     """Check settings for `Problem.simulated` and `Problem.from_measurement` before a file is read."""
-    with _as_problem():
+    with as_problem():
         check_sigma({"sigma": None, **task_class(task).checked(settings)}["sigma"])
 
 
@@ -79,19 +79,7 @@ def check_sigma(sigma: float | tuple[float, float] | None) -> None:
     raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
 
 
-@contextmanager
-def _as_problem() -> Iterator[None]:
-    try:
-        yield
-    except ValueError as error:
-        raise ProblemError(str(error)) from error
-
-
 # Measurements of custom tasks
-
-
-class _WrongSizeError(ValueError):
-    """A measurement that an image of another size would have."""
 
 
 def measured(
@@ -123,19 +111,16 @@ def measured(
                 sides = _sides(path, op.A_adjoint(y))
             task, op, like = _operator(kind, settings, sides, channels)
             y = _in_axes_of(like, path, task, reading, channels)
-        require(
-            y.shape == like.shape,
-            f"{path}: the task {task.name} measures {tuple(like.shape)} of an image {(1, channels, *sides)}, and "
-            f"the file holds {tuple(y.shape)}",
-            _WrongSizeError,
-        )
-    except ProblemError:
-        raise
     except ValueError as error:
         # what custom code raises where sizes do not fit
-        of_size = isinstance(error, _WrongSizeError)
-        of_size = of_size or isinstance(error.__cause__, ValueError | RuntimeError | IndexError)
-        raise ProblemError(f"{error}{_guess(sides, reading.image) if size is None and of_size else ''}") from error
+        of_size = size is None and isinstance(error.__cause__, ValueError | RuntimeError | IndexError)
+        if isinstance(error, ProblemError):
+            raise
+        raise ProblemError(f"{error}{_guess(sides, reading.image) if of_size else ''}") from error
+    if y.shape != like.shape:
+        wrong = f"{path}: the task {task.name} measures {tuple(like.shape)} of an image {(1, channels, *sides)}"
+        guess = _guess(sides, reading.image) if size is None else ""
+        raise ProblemError(f"{wrong}, and the file holds {tuple(y.shape)}{guess}")
     return task, op, y
 
 

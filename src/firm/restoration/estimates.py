@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,12 +183,10 @@ STANDARD = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 
 
 def jpeg_quality(path: str | Path) -> int | None:
     """Quality, 1 to 100, at which a JPEG file was saved, from its quantization table; None for other files."""
-    try:
-        with warnings.catch_warnings(), open(path, "rb") as file:
-            warnings.simplefilter("ignore")
-            tables: Any = getattr(open_picture(file), "quantization", None)
-    except Exception:  # no picture, or one that Pillow cannot open: whoever reads it says why
-        return None
+    tables: Any = None
+    with suppress(Exception), warnings.catch_warnings(), open(path, "rb") as file:  # whoever reads it says why
+        warnings.simplefilter("ignore")
+        tables = getattr(open_picture(file), "quantization", None)
     if not tables:
         return None
     known = [(value, usual) for value, usual in zip(next(iter(tables.values())), STANDARD, strict=True) if value < 255]

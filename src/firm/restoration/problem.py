@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from firm.operators.complex import AsReal
 from firm.restoration.degradation import check_sigma, measured, picture_settings
 from firm.restoration.estimates import (
     ROUNDING,
-    BlurEstimate,
     estimate_blur,
     estimate_noise,
     has_blocks,
@@ -33,7 +31,7 @@ from firm.restoration.estimates import (
     smoothest_noise,
 )
 from firm.restoration.reading import ProblemError as ProblemError
-from firm.restoration.reading import Reading, mask_note, read, read_kernel, read_mask, read_measurement
+from firm.restoration.reading import Reading, as_problem, read, read_kernel, read_mask, read_measurement
 from firm.tasks import BaseTask, built_in, picture_tasks, task_class
 from firm.tasks.base import on_device
 
@@ -115,20 +113,24 @@ class Problem:
         values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         kind = picture_tasks()[task][0]
         reading = read(path, channels, value_range, max_megapixels, key)
-        seen, given, kernel_note, blur = None, None, None, None
+        seen, given, blur = None, None, None
+        notes: list[str | None] = [*reading.notes]
         if kernel is not None:
-            given, kernel_note = read_kernel(kernel, max_megapixels)
+            given, note = read_kernel(kernel, max_megapixels)
+            notes = [note, *notes]
         elif kind.picture_file == "kernel" and not values:
-            blur = _estimated_blur(path, reading)
+            needs = f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; "
+            with as_problem(needs):
+                require(not reading.complex, "complex images have no spectrum of photographs")
+                blur = estimate_blur(reading.image)
             values = {"blur": blur.width}
-        with _naming(path):
+        with as_problem(f"{path}: "):
             if mask is not None:
-                given = seen = read_mask(mask, reading.image, max_megapixels)
+                seen, note = read_mask(mask, reading.image, max_megapixels)
+                given, notes = seen, [*notes, note]
             op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):
-            raise ProblemError(
-                f"{path}: {task} makes a picture in color: it takes a picture file, and a model for color"
-            )
+            raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
@@ -137,7 +139,6 @@ class Problem:
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": sigma is None, "sigma": level}
-        notes = [kernel_note, *reading.notes, None if seen is None else mask_note(seen)]
         if not reading.array:
             notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
         shown = reading.image if seen is None else reading.image * seen
@@ -219,11 +220,9 @@ class Problem:
         """
         reading = read(path, channels, value_range, max_megapixels, key)
         truth = reading.image
-        with _naming(path):
+        with as_problem(f"{path}: "):
             kind = task_class(task)
-            require(
-                not kind.color or channels == 3, f"{kind.name} makes a picture in color: it takes a model for color"
-            )
+            require(not kind.color or channels == 3, f"{kind.name} takes a model for color")
             with custom_code(task=kind):
                 made = kind((int(truth.shape[-2]), int(truth.shape[-1])), **settings)
             made.require_values()
@@ -281,38 +280,17 @@ class Problem:
 # What is estimated, and how a picture fits a model
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Let errors name the picture: it may be one of many."""
-    try:
-        yield
-    except ValueError as error:
-        raise ProblemError(f"{path}: {error}") from error
-
-
-def _estimated_blur(path: Path, reading: Reading) -> BlurEstimate:
-    try:
-        require(not reading.complex, "complex images have no spectrum of photographs")
-        return estimate_blur(reading.image)
-    except ValueError as error:
-        raise ProblemError(
-            f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; {error}"
-        ) from error
-
-
 def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
     """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
     image, visible_part = reading.image, seen
     if reading.alpha is not None:
         opaque = (reading.alpha > 0).float()
         visible_part = opaque if seen is None else opaque * seen
-    try:
+    with as_problem(f"{path}: ", ": give its level with --sigma"):
         if mosaic:
             height, width = (n - n % 2 for n in image.shape[-2:])
             return smoothest_noise(F.pixel_unshuffle(image[:, :1, :height, :width], 2))
         return estimate_noise(image, visible_part)
-    except ValueError as error:
-        raise ProblemError(f"{path}: {error}: give its level with --sigma") from error
 
 
 def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:

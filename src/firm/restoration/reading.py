@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +34,15 @@ MISSING = "white means missing (brightness 128 to 255 of 255)"
 
 class ProblemError(ValueError):
     """Settings that do not make a restoration problem; the message says what is missing or wrong."""
+
+
+@contextmanager
+def as_problem(before: str = "", after: str = "") -> Iterator[None]:
+    """Make a ProblemError of any ValueError, with words before and after its own, such as the name of the picture."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProblemError(f"{before}{error}{after}") from error
 
 
 @dataclass(frozen=True)
@@ -71,17 +82,13 @@ def read(
     """
     check_range(value_range)
     array = is_array_file(path)
-    require(
-        key is None or array,
-        f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out",
-        ProblemError,
-    )
+    if key is not None and not array:
+        raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
     if array and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
         image, is_complex = read_image(path, channels, value_range=value_range, key=key, max_megapixels=max_megapixels)
         return Reading(image[None], complex=is_complex, array=True)
-    fits = channels in (1, 3)
-    wrong = f"{path}: the model takes {channels} channels; a picture has three: give an array file (.npy)"
-    require(fits, wrong, ProblemError)
+    if channels not in (1, 3):
+        raise ProblemError(f"{path}: the model takes {channels} channels; a picture has three: give an array file")
     notes: tuple[str, ...] = ()
     if array:
         image, alpha = _read_saved_picture(path, max_megapixels)
@@ -120,12 +127,8 @@ def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS, key: st
         shape, dtype = tuple(array.shape), array.dtype
         wrong = f"{path}: holds {dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"
         require(dtype.kind in "fc", wrong, ProblemError)
-        require(
-            math.prod(shape) <= 3e6 * max_megapixels,
-            f"{path}: {shape} values are more than {max_megapixels:g} megapixels in three channels "
-            "(max_megapixels; --max-megapixels on the command line)",
-            ProblemError,
-        )
+        large = f"{path}: {shape} values are more than {max_megapixels:g} megapixels in three channels (max_megapixels)"
+        require(math.prod(shape) <= 3e6 * max_megapixels, large, ProblemError)
         values = np.array(array[...], dtype=np.complex64 if dtype.kind == "c" else np.float32)
     require(np.isfinite(values).all(), f"{path}: NaN or infinite values", ProblemError)
     return Reading(torch.from_numpy(values), array=True)
@@ -150,22 +153,24 @@ def _read_saved_picture(path: Path, max_megapixels: float) -> tuple[Tensor, Tens
         alpha = (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
         values = values[:-1]
     low, high = float(values.min()), float(values.max())
-    require(
-        low >= -0.25 and high <= 1.25,  # restored values may leave [0, 1] a little; NaN is refused too
-        f"{path}: an array (H, W, C) is read as a picture in [0, 1], as --format npy writes them, but its values "
-        f"go from {low:.4g} to {high:.4g}; save it as (C, H, W) in [-1, 1], or give --value-range",
-        ProblemError,
-    )
+    wrong = f"{path}: an array (H, W, C) is read as a picture in [0, 1], but its values go from {low:.4g} to {high:.4g}"
+    fits = low >= -0.25 and high <= 1.25  # restored values may leave [0, 1] a little; NaN is refused too
+    require(fits, f"{wrong}; save it as (C, H, W) in [-1, 1], or give --value-range", ProblemError)
     return (2 * values - 1).expand(3, -1, -1).contiguous(), alpha
 
 
 # Masks
 
 
-def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
-    """Read a mask, a picture that is white where pixels are missing, for a picture (..., H, W): 1 = seen, (H, W).
+def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tensor, str | None]:
+    """Read a mask, a picture that is white where pixels are missing, for a picture (..., H, W).
 
     What is transparent in the mask was not painted: it is seen.
+
+    Returns
+    -------
+    1 where a pixel was seen, (H, W); and a note where that is less than half of them: most often such a mask is the
+    wrong way round.
     """
     values = read_picture(path, channels=1, max_megapixels=max_megapixels, background="black")[0]
     missing = values > 0  # of [-1, 1]: above 127.5 of 255
@@ -173,13 +178,16 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> Tensor:
     wrong = f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"
     require((h, w) == (H, W), wrong, ProblemError)
     require(not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture", ProblemError)
-    require(
-        missing.any(),
-        f"nothing is missing by the mask {path}: {MISSING}; black, dark colors such as pure red, and transparent "
-        "pixels are kept. Paint what is missing white",
-        ProblemError,
+    none = "black, dark colors such as pure red, and transparent pixels are kept. Paint what is missing white"
+    require(missing.any(), f"nothing is missing by the mask {path}: {MISSING}; {none}", ProblemError)
+    seen = 1 - missing.float()
+    percent = int(100 * (1 - float(seen.mean())))  # rounded down: 100 would say that nothing is left
+    if 1 - float(seen.mean()) <= 0.5:
+        return seen, None
+    return (
+        seen,
+        f"{percent} % of the picture is missing by its mask: {MISSING}; if it is the wrong way round, invert it",
     )
-    return 1 - missing.float()
 
 
 def mask_in(folder: Path, picture: Path, place: Path) -> Path:
@@ -191,30 +199,15 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     if same.is_file():
         return same
     beside = sorted(same.parent.iterdir()) if same.parent.is_dir() else []
-    found = [
-        file
-        for file in beside
-        if file.stem == same.stem
-        and file.suffix.lower() in EXTENSIONS
-        and not picture.with_name(file.name).exists()  # that picture's mask, not this one's
-    ]
-    none = f"no mask for {picture} in {same.parent} ({same.name}, or {same.stem} with another ending)"
-    require(found, none, ProblemError)
-    names = ", ".join(file.name for file in found)
-    several = f"several masks for {picture} in {same.parent}: {names}; leave one of them there"
-    require(len(found) == 1, several, ProblemError)
-    return found[0]
-
-
-def mask_note(seen: Tensor) -> str | None:
-    """Warn where a mask leaves less than half of the picture: most often it is the wrong way round."""
-    missing = 1 - float(seen.mean())
-    if missing <= 0.5:
-        return None
-    percent = int(100 * missing)  # rounded down: 100 would say that nothing is left
-    return (
-        f"{percent} % of the picture is missing by its mask: {MISSING}; if it should be the other way round, invert it"
-    )
+    found = [file for file in beside if file.stem == same.stem and file.suffix.lower() in EXTENSIONS]
+    found = [file for file in found if not picture.with_name(file.name).exists()]  # else it is that picture's mask
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(file.name for file in found)
+        raise ProblemError(f"several masks for {picture} in {same.parent}: {names}; leave one of them there")
+    ending = f"{same.name}, or {same.stem} with another ending"
+    raise ProblemError(f"no mask for {picture} in {same.parent} ({ending})")
 
 
 # Kernels
@@ -233,12 +226,8 @@ def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
         raise ProblemError(f"the kernel {path} is in a file with other arrays: save it alone, as .npy") from error
     total, lowest = float(values.sum()), float(values.min())
     require(math.isfinite(total), f"the kernel {path} has values that are NaN or infinite", ProblemError)
-    require(
-        lowest >= 0,
-        f"the kernel {path} has negative values, down to {lowest:.4g}: a point spread function says how much light "
-        "goes where; subtract what the sensor adds in the dark, and set what is left below 0 to 0",
-        ProblemError,
-    )
+    dark = "subtract what the sensor adds in the dark, and set what is left below 0 to 0"
+    require(lowest >= 0, f"the kernel {path} has negative values, down to {lowest:.4g}: {dark}", ProblemError)
     require(total > 0, f"the kernel {path} is 0 everywhere: nothing would be left of the picture", ProblemError)
     scaled = f"the values of the kernel {path} sum to {total:.4g}: they were divided by that, to sum to 1"
     return (values / total).float(), None if math.isclose(total, 1, rel_tol=1e-3) else scaled
@@ -247,12 +236,8 @@ def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
 def _kernel_array(path: Path, max_megapixels: float) -> Tensor:
     with open_array(path, max_bytes=16e6 * max_megapixels) as array:
         shape = tuple(array.shape)
-        require(
-            len(shape) == 2 and array.dtype.kind != "c",
-            f"the kernel {path} is an array {shape} of {array.dtype}: it must have two axes, rows and columns, of real "
-            "numbers; one kernel blurs all channels",
-            ProblemError,
-        )
+        wrong = f"the kernel {path} is an array {shape} of {array.dtype}: it must have two axes, of real numbers"
+        require(len(shape) == 2 and array.dtype.kind != "c", wrong, ProblemError)
         large = f"the kernel {path}, {shape}, is larger than {max_megapixels:g} megapixels"
         require(math.prod(shape) <= max_megapixels * 1e6, large, ProblemError)
         return torch.from_numpy(np.array(array[...], dtype=np.float64))

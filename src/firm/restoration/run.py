@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -22,7 +21,7 @@ from firm._restore import Restoration, batches, restore
 from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
 from firm._util.distributed import Ranks
-from firm._util.files import is_full, remove_leftovers, write_atomically
+from firm._util.files import is_full, remove_leftovers
 from firm._util.locks import locked
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
@@ -31,19 +30,8 @@ from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
-from firm.restoration.calibration import TaskScale, differences, unscaled, widened
-from firm.restoration.earlier import (
-    EarlierResultsError,
-    Plan,
-    Row,
-    begin,
-    end,
-    fingerprint,
-    hashed,
-    plan,
-    remove_replaced,
-    reports,
-)
+from firm.restoration.calibration import TaskScale
+from firm.restoration.earlier import Earlier, Row, fingerprint, write_report
 from firm.restoration.output import (
     SUFFIX,
     Format,
@@ -86,7 +74,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
-    ``job.force``; else `EarlierResultsError`, before anything is restored.
+    ``job.force``; else ValueError, before anything is restored.
 
     Parameters
     ----------
@@ -105,87 +93,71 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     """
     absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
     places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
-    if ranks.main:
-        remove_leftovers({(job.out / name).parent for name in places})  # the others wait for the plan before they write
-    before = _agree(job, places, ranks)
+    main, shared = ranks.main, ranks.world > 1
+    found: list[Any] = [None]
+    if main:  # the others wait for what it finds before they write
+        remove_leftovers({(job.out / name).parent for name in places})
+        inputs = {name: job.inputs(path) for name, path in places.items()}
+        found = [Earlier.find(job.out, places, job.settings, inputs, job.force)]
+    if shared:
+        dist.broadcast_object_list(found)
+    before: Earlier = found[0]
+    if before.clash:
+        raise ValueError(before.clash)
     left = {name: path for name, path in places.items() if name not in before.done}
     mine = list(left.items())[ranks.rank :: ranks.world]
-    job = replace(job, bars=progress and ranks.main)
-    kept = [*before.others, *before.done.values()] if ranks.main else []
-    report = _Report(job.out / ("restore.json" if ranks.main else f"restore.{ranks.rank}.json"), kept)
+    job = replace(job, bars=progress and main)
+    kept = [*before.others, *before.done.values()] if main else []
     rows: list[Row] = []
-    try:
+    with _Report(job.out / ("restore.json" if main else f"restore.{ranks.rank}.json"), kept) as report:
         for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
             rows.append({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
             report.add(rows[-1])
-            if name in before.replaced:
-                remove_replaced(job.out, before.replaced[name], rows[-1])
-    except BaseException:  # interrupted
-        with suppress(OSError):
-            report.write()
-        raise
-    if ranks.world > 1:
+            before.remove_replaced(rows[-1])
+    if shared:
         gathered: list[list[Row]] = [[] for _ in range(ranks.world)]
         dist.all_gather_object(gathered, rows)
         rows = [row for part in gathered for row in part]
-    found = {row["name"]: row for row in rows} | before.done
-    if ranks.main:
-        _Report(report.path, [*before.others, *(found[name] for name in places)]).write()
-        end(job.out, list(places))
+    results = {row["name"]: row for row in rows} | before.done
+    if main:
+        write_report(report.path, [*before.others, *(results[name] for name in places)])
+        before.end(list(places))
     else:
         report.path.unlink(missing_ok=True)  # the main rank has them
-    return [{**found[name], "earlier": True} if name in before.done else found[name] for name in places]
-
-
-def _agree(job: Job, places: Mapping[str, Path], ranks: Ranks) -> Plan:
-    """What is left to do, found by the main rank for all of them; it also notes what this run begins."""
-    answer: list[Any] = [None]
-    if ranks.main:
-        settings = hashed(job.settings)
-        try:
-            inputs = {name: job.inputs(path) for name, path in places.items()}
-            answer = [plan(job.out, places, settings, inputs, job.force)]
-            if left := reports(job.out)[1:]:  # of a killed run: what they say is in the plan
-                _Report(job.out / "restore.json", [*answer[0].others, *answer[0].done.values()]).write()
-                for path in left:
-                    path.unlink(missing_ok=True)
-            begin(job.out, {name: path for name, path in places.items() if name not in answer[0].done}, settings)
-        except EarlierResultsError as error:
-            answer = [error]
-    if ranks.world > 1:
-        dist.broadcast_object_list(answer)
-    if isinstance(answer[0], EarlierResultsError):
-        raise answer[0]
-    found: Plan = answer[0]
-    return found
+    return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
 
 
 class _Report:
     """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had."""
 
     def __init__(self, path: Path, rows: list[Row]) -> None:
-        self.path, self.rows = path, list(rows)
+        self.path, self.rows = path, rows
         self.next = 0.0  # when to write again
+
+    def __enter__(self) -> _Report:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # interrupted
+            self._write()
 
     def add(self, row: Row) -> None:
         """Add a picture; written at most once a second, and for a small part of the time, however many there are."""
         self.rows.append(row)
         start = time.monotonic()
         if start >= self.next:
-            with suppress(OSError):  # a full disk may have room again; the last write tells
-                self.write()
+            self._write()
             self.next = time.monotonic() + max(1.0, 20 * (time.monotonic() - start))
 
-    def write(self) -> None:
-        """Write all rows so far; if all failed, the report of another time is left."""
-        if any("error" not in row for row in self.rows):
-            write_atomically(self.path, json.dumps(self.rows, indent=1))
+    def _write(self) -> None:
+        with suppress(OSError):  # a full disk may have room again; the last write tells
+            write_report(self.path, self.rows)
 
 
 def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, or say why not: whatever it is, the others are not to blame."""
     try:
-        return restore_file(job, path, name, device)
+        return _restore_file(job, path, name, device)
     except Exception as error:
         if is_full(error):
             raise  # the others would find no room either
@@ -195,9 +167,9 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
         return {"error": f"{path}: {kind}{error}"}
 
 
-def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
+def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, write ``out/name_*``, and return what is known of it: a row of restore.json."""
-    run = fingerprint(hashed(job.settings), job.inputs(path))  # of the files as they are read
+    run = fingerprint(job.settings, job.inputs(path))  # of the files as they are read
     with _warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
         results = _Results(job, problem, name)
@@ -216,9 +188,8 @@ def restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     }  # fmt: skip
     if job.calibration is not None and result.std is not None:
         row["std multiplied by"] = job.calibration.scale
-        row["advice"] += differences(job.calibration, problem.settings)
-        row["advice"] += unscaled(result.std, problem.op, job.calibration)
-        result = replace(result, std=widened(result.std, problem.op, job.calibration))
+        row["advice"] += job.calibration.notes(problem.settings, result.std, problem.op)
+        result = replace(result, std=job.calibration.widened(result.std, problem.op))
     row |= problem.scores(problem.finish(result.image))
     if job.samples > 1:
         row |= {f"{key} of the mean": value for key, value in problem.scores(problem.finish(result.mean)).items()}

@@ -1,4 +1,4 @@
-"""Restoration tasks: the protocol in `base`, then one task per file. A file added here becomes a task."""
+"""Restoration tasks: the protocol in `base`, then the tasks, by what they undo. A file added here brings its own."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from firm._util.custom import is_custom, load_class
 from firm._util.seeds import generator_for as generator_for
 from firm._util.text import did_you_mean
 from firm.tasks.base import BaseTask as BaseTask
+from firm.tasks.base import Parameter as Parameter
 from firm.tasks.base import Rows as Rows
-from firm.tasks.parameter import Parameter as Parameter
 
 
 @cache
 def built_in() -> dict[str, type[BaseTask]]:
     """The tasks of the library by name: those of the paper's tables in their order, then the others."""
     modules = [import_module(f"{__name__}.{m.name}") for m in iter_modules(__path__) if not m.name.startswith("_")]
+    values = [(value, module) for module in modules for value in vars(module).values() if isinstance(value, type)]
     found = [
-        value
-        for module in modules
-        for value in vars(module).values()
-        if isinstance(value, type) and issubclass(value, BaseTask) and value.__module__ == module.__name__
+        task
+        for task, module in values
+        if issubclass(task, BaseTask) and task.__module__ == module.__name__ and task.__name__[0] != "_"
     ]
-    found = [task for task in found if task is not BaseTask]
-    return {task.name: task for task in sorted(found, key=lambda task: (task.table or 99, task.name))}
+    named = {task.name: task for task in found if task is not BaseTask}
+    return dict(sorted(named.items(), key=lambda item: (item[1].table or 99, item[0])))
 
 
 def picture_tasks() -> dict[str, list[type[BaseTask]]]:
@@ -51,11 +51,6 @@ def task_class(name: str) -> type[BaseTask]:
         hint = did_you_mean(name, built_in())
         raise ValueError(f"no task {name!r}; there are {', '.join(built_in())}, and file.py:Class for your own{hint}")
     return built_in()[name]
-
-
-def takes_mask(kind: type[BaseTask]) -> bool:
-    """Whether tasks of this class have a random mask, shared or fresh."""
-    return "mask" in kind.parameters and "fresh" in kind.parameters["mask"].choices
 
 
 def option_of(setting: str) -> str:

@@ -1,4 +1,4 @@
-"""Gaussian deblurring, with periodic boundaries as in the paper or unknown surroundings as in a photograph."""
+"""Deblurring: of a Gaussian, with periodic boundaries as in the paper or unknown surroundings; and of a motion."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators import Blur, LinearOperator, gaussian_kernel
-from firm.tasks.base import BaseTask, Rows
-from firm.tasks.parameter import Parameter
+from firm.operators import Blur, LinearOperator, gaussian_kernel, motion_kernel, motion_kernels
+from firm.tasks.base import BaseTask, Parameter, Rows
 
 ITERATIONS = 10  # more change restored images by less than 0.1 dB (experiments/motion_blur)
+LONGEST = 101  # pixels, of a picture's motion
 
 
 def valid_blur(kernel: Tensor) -> Blur:
@@ -91,3 +91,37 @@ def _centered(kernel: Tensor) -> Tensor:
     reach = int(torch.cat([rows - h // 2, columns - w // 2]).abs().max())
     around = F.pad(kernel, (reach,) * 4)
     return around[h // 2 : h // 2 + 2 * reach + 1, w // 2 : w // 2 + 2 * reach + 1]
+
+
+class MotionDeblurring(BaseTask):
+    """Motion blur of a photograph: what lies outside the measured pixels is not known, and is not made up either.
+
+    Only pixels whose blur comes from within the image are measured. The kernel holds the longest motion of the task.
+    """
+
+    name, picture = "motion-deblurring", "motion-deblurring"
+    length = Parameter(
+        float, "length of the motion, in pixels", lambda shape: max(1.0, min(11.0, min(shape) // 8)),
+        low=1, high=LONGEST, drawn="uniform", picture={},
+    )  # fmt: skip
+    angle = Parameter(
+        float, "direction of the motion, in degrees from horizontal", 30.0, low=0, high=180, drawn="uniform", picture={}
+    )
+
+    def build(self, values: Mapping[str, Tensor]) -> Blur:
+        """One kernel for every sample."""
+        longest = max([self.length, *self.ranges.get("length", ())])  # of a range, validation takes the default
+        return valid_blur(motion_kernels(_side(longest), values["length"], values["angle"]))
+
+    @classmethod
+    def from_picture(
+        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
+    ) -> tuple[Blur, Tensor, int]:
+        """The picture is the measured part of a larger one, whose rim is restored too and cut off."""
+        side = _side(settings["length"])
+        return valid_blur(motion_kernel(side, settings["length"], settings["angle"])), picture, side // 2
+
+
+def _side(length: float) -> int:
+    """Of the kernel for a motion of this length: odd, so that it has a center."""
+    return 2 * math.ceil(length / 2) + 1

@@ -11,8 +11,7 @@ from torch import Tensor
 from firm._util.checks import require
 from firm._util.seeds import generator_for
 from firm.operators import LinearOperator, Mask
-from firm.tasks.base import BaseTask, Rows
-from firm.tasks.parameter import Parameter
+from firm.tasks.base import BaseTask, Parameter, Rows
 
 BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colors of the first two rows of two pixels
 
@@ -30,7 +29,7 @@ class Demosaicing(BaseTask):
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
         """The colors that are seen: of all images, (3, H, W), or random ones of each, (B, 3, H, W)."""
         if self.pattern != "random":
-            return Mask(colors(self.pattern, self.shape))
+            return Mask(_colors(self.pattern, self.shape))
         drawn = [torch.rand(self.shape, generator=generator_for(seed, i, "mask")) for i in indices]
         return Mask(_one_of_three(torch.stack(drawn)))
 
@@ -55,11 +54,11 @@ class Demosaicing(BaseTask):
         """A sensor's raw picture: gray, each pixel as bright as its color."""
         gray = bool((picture == picture[:, :1]).all())
         require(gray, "demosaicing takes the raw picture of a sensor, which is gray: this one has colors")
-        seen = colors(settings["pattern"], (int(picture.shape[-2]), int(picture.shape[-1])))
+        seen = _colors(settings["pattern"], (int(picture.shape[-2]), int(picture.shape[-1])))
         return Mask(seen), seen * picture[:, :1], 0
 
 
-def colors(pattern: str, shape: tuple[int, int]) -> Tensor:
+def _colors(pattern: str, shape: tuple[int, int]) -> Tensor:
     """Where red, green and blue are seen, (3, H, W), by a sensor with a Bayer `pattern` such as "rggb"."""
     seen = torch.zeros(3, *shape)
     for place, letter in enumerate(pattern):

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Rows
-from firm.tasks.parameter import Parameter
+from firm.tasks.base import BaseTask, Parameter, Rows
 
 
 class Denoising(BaseTask):

@@ -7,9 +7,8 @@ from torch import Generator, Tensor
 
 from firm.operators import Fourier, LinearOperator, Operator, as_real, cartesian_mask
 from firm.operators.patterns import CENTER
-from firm.tasks._masks import MASK, masks_for
-from firm.tasks.base import BaseTask, Rows
-from firm.tasks.parameter import Parameter, Shape
+from firm.tasks.base import BaseTask, Parameter, Rows, Shape
+from firm.tasks.inpainting import MASK, masks
 
 
 def _paper_lines(shape: Shape) -> int:
@@ -32,7 +31,7 @@ class FourierLines(BaseTask):
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
         """The shared mask, or those of the images."""
-        return self._with(masks_for(self, seed, indices), check=True)
+        return self._with(masks(self.mask, self.draw_mask, seed, indices), check=True)
 
     def _with(self, mask: Tensor, check: bool) -> Operator:
         if self.images == "complex":

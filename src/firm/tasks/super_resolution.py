@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from firm.operators import Downsample, LinearOperator, Operator, Subsample
-from firm.tasks.base import BaseTask, Rows
-from firm.tasks.parameter import Parameter
+from firm.tasks.base import BaseTask, Parameter, Rows
 
 FILTERS = ("stride", "bicubic", "box")
 MARGIN = 8  # pixels of a small picture's mirror image that are put around it

@@ -13,7 +13,6 @@ from firm._util.custom import is_custom
 from firm._util.seeds import require_seed
 from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS, UNet, build
-from firm.tasks import takes_mask
 from firm.training.objectives import NAMED, ConfigError, Objective, objective_class
 
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
     tasks = c.make_tasks()
     for task in tasks:
         drawn, settings, most = [key for key in task.ranges if key != "sigma"], task.settings(), MOST["size"]
-        shared = takes_mask(type(task)) and settings["mask"] == "shared"
+        shared = task.takes_mask() and settings["mask"] == "shared"
         _need(
             *((not isinstance(value, int) or value <= most, f"{task.name}: {key} must be at most {most}, got {value}")
               for key, value in settings.items()),

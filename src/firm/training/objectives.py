@@ -23,7 +23,7 @@ from firm._util.custom import custom_code, is_custom, load_class
 from firm.networks import EXTRA, UNet, build
 from firm.operators import LinearOperator
 from firm.operators.compose import group
-from firm.tasks import BaseTask, Rows, takes_mask, task_class
+from firm.tasks import BaseTask, Rows, task_class
 
 if TYPE_CHECKING:
     from firm.data.images import Images
@@ -163,7 +163,7 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
     """
     settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
     kind = task_class(str(entry["name"]))
-    if takes_mask(kind):
+    if kind.takes_mask():
         settings["mask"] = instead or settings.get("mask", mask)
     with custom_code(task=kind):
         return kind(size, **settings)

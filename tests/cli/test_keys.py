@@ -16,7 +16,7 @@ from firm.training.feed import load_sets
 from firm.training.loop import train
 
 RANK = Ranks(0, 1, torch.device("cpu"))
-OWN = Path(__file__).parent / "restoration" / "instruments.py"
+OWN = Path(__file__).parents[1] / "restoration" / "instruments.py"
 MANY = "holds several arrays (images, others): choose one with key=NAME (--key NAME in firm restore"
 
 
@@ -43,20 +43,8 @@ def image(tmp_path):
 
 
 def test_evaluate(model, stack, tmp_path):
-    words = [
-        "evaluate",
-        model,
-        "--dataset",
-        "arrays",
-        "--data",
-        stack,
-        "--tasks",
-        "denoising",
-        "--steps",
-        1,
-        "--limit",
-        1,
-    ]
+    words = ["evaluate", model, "--dataset", "arrays", "--data", stack]
+    words += ["--tasks", "denoising", "--steps", 1, "--limit", 1]
     told = call(*words, "--out", tmp_path / "out")
     assert told.exit_code == 2
     assert says(told.output, MANY)

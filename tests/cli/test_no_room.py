@@ -54,8 +54,8 @@ def refused(result):
 
 
 def test_restoring_ends_at_the_first_picture_that_finds_no_room(folder, model, tmp_path, room, monkeypatch):
-    tried, restore_file = [], restoration.restore_file
-    monkeypatch.setattr(restoration, "restore_file", lambda job, path, *a: tried.append(path) or restore_file(
+    tried, restore_file = [], restoration._restore_file
+    monkeypatch.setattr(restoration, "_restore_file", lambda job, path, *a: tried.append(path) or restore_file(
         job, path, *a))  # fmt: skip
     out = tmp_path / "out"
     command = ["restore", folder, "--task", "denoising", "--sigma", 0.1, "--model", model, "--out", out]
