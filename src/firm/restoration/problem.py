@@ -21,7 +21,7 @@ from firm.data.picture import Range
 from firm.data.picture_file import MAX_MEGAPIXELS
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
-from firm.operators.complex import AsReal
+from firm.operators.compose import AsReal
 from firm.restoration.degradation import check_sigma, measured, picture_settings
 from firm.restoration.estimates import (
     ROUNDING,
