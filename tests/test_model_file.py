@@ -229,7 +229,7 @@ def test_settings_of_the_wrong_type_are_refused_in_words(tmp_path):
 def test_absurd_sizes_are_refused_before_building(saved, key, inside, value):
     rewrite(saved, lambda about: about[key].update({inside: value}))
     start = time.perf_counter()
-    with pytest.raises(ValueError, match=rf"settings are not valid: .*{inside}"):
+    with pytest.raises(ValueError, match=rf"settings are not valid.*{inside}"):
         firm.load(saved)
     assert time.perf_counter() - start < 10
 
@@ -238,7 +238,7 @@ def test_metadata_that_is_no_json_of_ours(saved):
     _, weights = parts(saved)
     for text in ("", "{", "[" * 100_000, "1" * 5000, '{"format": 1e999}', '{"format": true}', "null"):
         safetensors.torch.save_file(weights, saved, metadata={"firm": text})
-        with pytest.raises(ValueError, match="of a FIRM model|newer than this library reads"):
+        with pytest.raises(ValueError, match=r"of a FIRM model|newer than this library reads"):
             firm.load(saved)
 
 
@@ -250,7 +250,7 @@ def test_weights_of_another_type_or_missing(saved):
         safetensors.torch.save_file(weights, saved, metadata={"firm": signed(text, weights)})
         with pytest.raises(ValueError, match=rf"weights do not fit: (?s:.)*{said}"):
             firm.load(saved)
-        del weights["head.conv.bias"]
+        weights.pop("head.conv.bias", None)
 
 
 class Own(torch.nn.Module):

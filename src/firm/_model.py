@@ -117,10 +117,9 @@ def save_network(
 
 
 def load(
-    name_or_path: str | Path,
-    estimator: nn.Module | type[nn.Module] | None = None,
+    name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None,
     device: str | torch.device | None = None,
-) -> Firm:
+) -> Firm:  # fmt: skip
     """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
@@ -148,10 +147,9 @@ def load(
 
 
 def load_network(
-    name_or_path: str | Path,
-    estimator: nn.Module | type[nn.Module] | None = None,
+    name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None,
     device: str | torch.device | None = None,
-) -> nn.Module:
+) -> nn.Module:  # fmt: skip
     """Load the network of any saved model, for example a prior v(x, t), as `load` does; its attribute ``card`` too."""
     path = find(name_or_path)
     about, weights = read(path)

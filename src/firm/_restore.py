@@ -156,22 +156,15 @@ def batches(like: Tensor, samples: int) -> list[int]:
 class _Spread:
     """Mean and standard deviation of samples that are seen one after the other (Welford's update)."""
 
-    first: Tensor
-    mean: Tensor
-    squares: Tensor  # sum of the squared distances from the mean
-
     def __init__(self) -> None:
         self.n = 0
 
     def add(self, x: Tensor) -> None:
         """One more sample."""
         self.n += 1
-        if self.n == 1:
-            self.first = x.clone()  # of its own: x is a part of a batch
-            self.mean = self.first
+        if self.n == 1:  # copies: x is a part of a batch; `squares` sums the squared distances from the mean
+            self.first, self.mean, self.squares = x.clone(), x.clone(), torch.zeros_like(x)
             return
-        if self.n == 2:
-            self.mean, self.squares = self.first.clone(), torch.zeros_like(x)
         before = x - self.mean
         self.mean.add_(before, alpha=1 / self.n)
         self.squares.addcmul_(before, x - self.mean)

@@ -55,4 +55,3 @@ def test_stays_accurate_in_float32_at_a_small_rho():
     z, y = torch.randn(1, 1, 32, 32), torch.randn(1, 1, 8, 8)
     x = data_consistency(op, z, y, 1e-6)
     torch.testing.assert_close(x.double(), data_consistency(exact, z.double(), y.double(), 1e-6), rtol=1e-4, atol=1e-3)
-

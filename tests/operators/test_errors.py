@@ -4,8 +4,18 @@ import pytest
 import torch
 
 import firm
-from firm.operators import Blur, Downsample, Fourier, Identity, Mask, Subsample, from_functions, prox_test, to_complex
-from firm.operators import data_consistency
+from firm.operators import (
+    Blur,
+    Downsample,
+    Fourier,
+    Identity,
+    Mask,
+    Subsample,
+    data_consistency,
+    from_functions,
+    prox_test,
+    to_complex,
+)
 
 x = torch.randn(2, 3, 8, 8)
 
