@@ -135,7 +135,9 @@ def network(
             require(fits, f"{key} is {state.get(key, value).dtype}")
         net.load_state_dict(state, assign=True)
     except Exception as error:  # whatever a class makes of settings it was not written for
-        raise ValueError(f"{path}: its network settings are not valid, or its weights do not fit: {error}") from error
+        raise ValueError(
+            f"{path}: its network settings are not valid, or its weights do not fit {name}: {error}"
+        ) from error
     if not hasattr(net, "config") and about["config"] is not None:
         net.config = about["config"]  # as in training, which tells by it whether the network takes the noise level
     return net
