@@ -65,11 +65,6 @@ def test_the_loss_is_the_papers(tau_min):
     torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())
 
 
-def test_the_loss_of_the_truth_is_zero():
-    x_1, x_0 = torch.randn(2, 2, 1, 4, 4)
-    assert firm.velocity_loss(Constant(x_1), Identity(), x_1, x_1, x_0, torch.tensor([0.3, 0.9])) == 0
-
-
 def test_balanced_weights_are_the_inverse_of_the_running_error():
     balance = firm.TimeBalance(bins=4, decay=0.5)
     t = torch.tensor([0.1, 0.1, 0.6])

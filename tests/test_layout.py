@@ -1,4 +1,4 @@
-"""The package's shape: names that do not fight, and nothing that imports upwards (docs: the design)."""
+"""The package's shape: a light import, names that do not fight, and nothing that imports upwards (docs: the design)."""
 
 import ast
 import re
@@ -44,13 +44,33 @@ for name in seen:
         shadowed.append(name)
 print((seen, shadowed))
 """
-REACH = """
+PROGRAM = """
+import time, torch
+start = time.perf_counter()
+import firm
+print(time.perf_counter() - start)
+import sys
+heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
+print(" ".join(m for m in heavy if m in sys.modules))
+"""
+LAZY = """
 import sys, firm
-for name in {names}:
-    assert getattr(firm, name).__name__ == "firm." + name, name
-assert "typer" not in sys.modules
-firm.metrics.psnr, firm.data.load_images, firm.tasks.Task, firm.acceleration.tiled, firm.evaluation.evaluate
-print(sorted(n for n in dir(firm) if not n.startswith("_")))
+assert "torch" not in sys.modules, "import firm loads torch"
+assert {"Firm", "load", "operators"} <= set(dir(firm))
+assert "torch" not in sys.modules, "dir(firm) loads torch"
+firm.Firm
+assert "torch" in sys.modules
+"""
+FIRST = """
+import importlib, os, sys, torch
+for name in sys.argv[1:]:
+    if os.fork() == 0:
+        try:
+            getattr(importlib.import_module("firm"), name)
+        except BaseException as error:
+            print(name, error, flush=True)
+        os._exit(0)
+    os.wait()
 """
 
 
@@ -107,12 +127,30 @@ def test_training_stands_on_evaluation_and_not_the_other_way_round():
             assert not found & {"training", "bench", "cli"}
 
 
-def test_everything_is_there_after_import_firm_alone():
-    names = ["acceleration", "bench", "data", "evaluation", "metrics", "networks", "operators", "restoration", "tasks",
-             "training"]  # fmt: skip
-    done = subprocess.run([sys.executable, "-c", REACH.format(names=names)], capture_output=True, text=True, check=True)
-    listed = ast.literal_eval(done.stdout)
-    assert {*names, "Task", "TimeBalance", "tiled", "load", "load_network", "restore", "sample"} <= set(listed)
-    assert not isinstance(firm.restore, ModuleType)
-    with pytest.raises(AttributeError, match="module 'firm' has no attribute 'nothing'"):
+def test_import_is_light():
+    runs = [
+        subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split("\n")
+        for _ in range(3)
+    ]
+    assert runs[0][1] == ""
+    assert min(float(run[0]) for run in runs) < 0.15
+
+
+def test_import_loads_torch_when_it_is_needed():
+    subprocess.run([sys.executable, "-c", LAZY], check=True)
+
+
+def test_every_public_name_is_there():
+    assert {"Firm", "load", "prepare", "sample", "restore", "velocity_loss", "operators"} <= set(firm.__all__)
+    for name in firm.__all__:
+        found = getattr(firm, name)
+        assert found is (sys.modules[f"firm.{name}"] if isinstance(found, ModuleType) else getattr(firm, name))
+        assert name in dir(firm)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         firm.nothing  # noqa: B018
+
+
+def test_each_name_of_the_surface_can_be_the_first_that_is_used():
+    """What is loaded when first used must not lean on what another use has loaded."""
+    done = subprocess.run([sys.executable, "-c", FIRST, *firm.__all__], capture_output=True, text=True, check=True)
+    assert done.stdout == ""

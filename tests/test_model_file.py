@@ -12,7 +12,7 @@ import torch
 
 import firm
 from firm._model import save_network
-from firm._model_file import signed
+from firm._model_file import FORMAT, signed
 from firm.networks import PriorUNet
 from firm.operators import Identity
 
@@ -54,6 +54,65 @@ def rewrite(path, change):
 def same(a, b):
     a, b = a.estimator.state_dict(), b.estimator.state_dict()
     return a.keys() == b.keys() and all(torch.equal(a[k], b[k]) for k in a)
+
+
+def test_saves_and_loads_everything(tmp_path):
+    model, y = tiny(), torch.randn(1, 1, 16, 16)
+    for name, dtype in (("full", torch.float32), ("half", torch.float16)):
+        model.save(tmp_path / "new folder" / f"{name}.safetensors", dtype)
+    full, half = (firm.load(tmp_path / "new folder" / f"{name}.safetensors") for name in ("full", "half"))
+    assert (full.solver, full.card, full.estimator.config) == (model.solver, model.card, model.estimator.config)
+    assert not full.training
+    assert torch.equal(*(firm.restore(m, Identity(), y).image for m in (model, full)))
+    sizes = [(tmp_path / "new folder" / f"{name}.safetensors").stat().st_size for name in ("full", "half")]
+    assert sizes[1] < 0.6 * sizes[0]
+    for key, value in model.estimator.state_dict().items():
+        assert half.estimator.state_dict()[key].dtype == torch.float32
+        torch.testing.assert_close(half.estimator.state_dict()[key], value, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("load", [firm.load, firm.load_network])
+def test_a_model_is_loaded_where_one_asks_for_it(saved, load):
+    for device, where in ((None, "cpu"), ("cpu", "cpu"), ("meta", "meta"), (torch.device("meta"), "meta")):
+        model = load(saved, device=device)
+        assert {p.device.type for p in (*model.parameters(), *model.buffers())} == {where}
+    own = load(saved, firm.UNet(1, **TINY).to("meta"))  # None is the CPU, wherever one's own network was
+    assert {p.device.type for p in own.parameters()} == {"cpu"}
+
+
+def test_a_failed_save_leaves_the_old_file(saved, monkeypatch):
+    before = saved.read_bytes()
+    monkeypatch.setattr("os.fsync", lambda fd: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        tiny().save(saved)
+    assert saved.read_bytes() == before
+    assert [p.name for p in saved.parent.iterdir()] == [saved.name]
+
+
+def test_a_damaged_or_foreign_file(saved):
+    whole = saved.read_bytes()
+    other = safetensors.torch.save({"w": torch.zeros(3)})
+    for data in (*(whole[:keep] for keep in (0, 5, 100, -1)), b"\x89PNG\r\n" * 50, other):
+        saved.write_bytes(data)
+        with pytest.raises(ValueError, match=r"model\.safetensors cannot be read as safetensors of a FIRM model"):
+            firm.load(saved)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda about: about.update(format=FORMAT + 1), rf"format {FORMAT + 1}, newer than this library reads"),
+        (lambda about: about.pop("solver"), "metadata is incomplete"),
+        (lambda about: about["solver"].pop("K"), "metadata is incomplete"),
+        (lambda about: about["config"].update(ch=16), "weights do not fit UNet"),
+        (lambda about: about["config"].update(width=3), "settings are not valid"),
+        (lambda about: about.update(estimator="Mine"), r"network class 'Mine': name it"),
+    ],
+)
+def test_an_inconsistent_file(saved, change, message):
+    rewrite(saved, change)
+    with pytest.raises(ValueError, match=message):
+        firm.load(saved)
 
 
 def test_every_flipped_bit_is_seen(saved):
@@ -170,7 +229,7 @@ def test_settings_of_the_wrong_type_are_refused_in_words(tmp_path):
 def test_absurd_sizes_are_refused_before_building(saved, key, inside, value):
     rewrite(saved, lambda about: about[key].update({inside: value}))
     start = time.perf_counter()
-    with pytest.raises(ValueError, match=rf"settings are not valid: .*{inside}"):
+    with pytest.raises(ValueError, match=rf"settings are not valid.*{inside}"):
         firm.load(saved)
     assert time.perf_counter() - start < 10
 
@@ -179,17 +238,19 @@ def test_metadata_that_is_no_json_of_ours(saved):
     _, weights = parts(saved)
     for text in ("", "{", "[" * 100_000, "1" * 5000, '{"format": 1e999}', '{"format": true}', "null"):
         safetensors.torch.save_file(weights, saved, metadata={"firm": text})
-        with pytest.raises(ValueError, match="not of a FIRM model"):
+        with pytest.raises(ValueError, match=r"of a FIRM model|newer than this library reads"):
             firm.load(saved)
 
 
-def test_weights_of_another_type(saved):
+def test_weights_of_another_type_or_missing(saved):
     text, weights = parts(saved)
+    text = text.rpartition(', "digest"')[0] + "}"
     weights["head.conv.bias"] = weights["head.conv.bias"].long()
-    text = signed(text.rpartition(', "digest"')[0] + "}", weights)
-    safetensors.torch.save_file(weights, saved, metadata={"firm": text})
-    with pytest.raises(ValueError, match=r"weights do not fit UNet: head\.conv\.bias is torch\.int64"):
-        firm.load(saved)
+    for said in (r"head\.conv\.bias is torch\.int64", r"Missing key.*head\.conv\.bias"):
+        safetensors.torch.save_file(weights, saved, metadata={"firm": signed(text, weights)})
+        with pytest.raises(ValueError, match=rf"weights do not fit UNet: (?s:.)*{said}"):
+            firm.load(saved)
+        weights.pop("head.conv.bias", None)
 
 
 class Own(torch.nn.Module):
@@ -202,7 +263,10 @@ class Own(torch.nn.Module):
 def test_a_class_of_the_users_own_that_cannot_take_the_settings(tmp_path):
     path = tmp_path / "own.safetensors"
     firm.Firm(Own()).save(path)
+    fresh = Own()
+    fresh.weight.data += 3
     assert isinstance(firm.load(path, Own).estimator, Own)
+    assert float(firm.load(path, fresh).estimator.weight) == 0
     rewrite(path, lambda about: about["config"].update(settings=[1]))
     with pytest.raises(ValueError, match="network settings are not valid"):
         firm.load(path, Own)

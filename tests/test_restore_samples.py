@@ -102,10 +102,6 @@ def test_memory_is_bounded(batch, room, expected, monkeypatch):
     )
 
 
-def test_the_default_bound_is_that_of_a_gpu_and_a_laptop():
-    assert _restore.AT_ONCE == 32 * 128 * 128
-
-
 def test_a_repeated_operator_keeps_what_the_solve_asks_of_it():
     op = from_functions(lambda x: 2 * x, lambda y: 2 * y)
     op.cg_tol, op.cg_iterations = 0.0, 3
@@ -157,7 +153,7 @@ def small():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"steps": 1.5}, "steps must be a whole number of at least 1, got 1.5"),
+        ({"steps": 1.5}, "steps must be a whole number of at least 1 .*got 1.5"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"seed": 0.5}, "seed must be a whole number .*got 0.5"),
         ({"seed": 2**32}, "got 4294967296"),  # torch keeps 32 bits: these would be the samples of seed 0
@@ -194,12 +190,6 @@ def test_a_restoration_is_shown_in_one_line():
     )
     one = firm.restore(model, Identity(), torch.cat([y, y]), steps=1, sigma=0.1)
     assert repr(one).startswith("Restoration(image (2, 2, 8, 8), 1 sample, 1 network call, ")
-
-
-def test_network_calls_are_counted_for_each_image_of_y():
-    model, y = small()
-    one, two = (firm.restore(model, Identity(), batch, samples=3, sigma=0.1) for batch in (y, torch.cat([y, y])))
-    assert one.nfe == two.nfe == 6
 
 
 def test_noise_of_the_same_seed_is_noticed():

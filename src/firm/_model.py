@@ -117,10 +117,9 @@ def save_network(
 
 
 def load(
-    name_or_path: str | Path,
-    estimator: nn.Module | type[nn.Module] | None = None,
+    name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None,
     device: str | torch.device | None = None,
-) -> Firm:
+) -> Firm:  # fmt: skip
     """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
@@ -128,39 +127,35 @@ def load(
     settings that are not valid is refused with ValueError.
 
     The weights come back as float32 in evaluation mode and frozen (``requires_grad`` is false), on the CPU or on
-    `device`, such as "cuda". `estimator` is
-    needed only for a model saved with a network class of your own: pass the class, of the same name, or an instance, of
-    any class, whose weights are replaced. (A file never says which code to run.)
+    `device`, such as "cuda". `estimator` is needed only for a model saved with a network class of your own: pass the
+    class, of the same name, or an instance, of any class, whose weights are replaced. (A file never says which code to
+    run.)
     """
     path = find(name_or_path)
     about, weights = read(path)
     if about.get("kind", "firm") != "firm" or "solver" not in about:
         raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
-    solver = _solver(path, about["solver"])
+    settings = about["solver"]
+    known = {field.name for field in dataclasses.fields(Solver)}
+    require(settings.keys() == known, f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
+    try:
+        solver = Solver(**settings)
+    except ValueError as error:
+        raise ValueError(f"{path}: its settings are not valid: {error}") from error
     model = Firm(network(path, about, weights, estimator), solver, about["card"])
     return model.requires_grad_(False).eval().to(device or "cpu")
 
 
 def load_network(
-    name_or_path: str | Path,
-    estimator: nn.Module | type[nn.Module] | None = None,
+    name_or_path: str | Path, estimator: nn.Module | type[nn.Module] | None = None,
     device: str | torch.device | None = None,
-) -> nn.Module:
+) -> nn.Module:  # fmt: skip
     """Load the network of any saved model, for example a prior v(x, t), as `load` does; its attribute ``card`` too."""
     path = find(name_or_path)
     about, weights = read(path)
     net = network(path, about, weights, estimator)
     net.card = about["card"]
     return net.requires_grad_(False).eval().to(device or "cpu")
-
-
-def _solver(path: Path, settings: dict[str, Any]) -> Solver:
-    known = {f.name for f in dataclasses.fields(Solver)}
-    require(set(settings) == known, f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
-    try:
-        return Solver(**settings)
-    except ValueError as error:
-        raise ValueError(f"{path}: its settings are not valid: {error}") from error
 
 
 def bundled() -> list[str]:

@@ -8,7 +8,6 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
 from firm.operators.base import LinearOperator, data_consistency
 
 Output = Literal["direct", "correction"]
@@ -58,8 +57,8 @@ def posterior_mean(
     -------
     The estimate z^K, in the shape of `x_t`. The measurements are trusted: `firm.prepare` is what checks them.
     """
-    require(K >= 1, f"posterior_mean: K must be at least 1, got {K} (flow_only is the variant without the solver)")
-    require(0 <= beta <= 1, f"posterior_mean: beta must be in [0, 1], got {beta}")
+    if not (K >= 1 and 0 <= beta <= 1):
+        raise ValueError(f"posterior_mean: need K >= 1 (flow_only is K = 0) and beta in [0, 1], got {K} and {beta}")
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     z = x_t
     context = _context(op, y, x_t, rho) if "context" in extra else ()
@@ -99,8 +98,8 @@ def _context(op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor) -
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
     """One value per sample of `x` (B, ...), as a tensor (B,)."""
     value = torch.as_tensor(value, dtype=x.dtype, device=x.device)
-    fits = value.ndim == 0 or value.shape == (len(x),)
-    require(fits, f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
+    if value.ndim > 0 and value.shape != (len(x),):
+        raise ValueError(f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
     return value.expand(len(x))
 
 
@@ -109,12 +108,13 @@ def _estimate(
     extra: Sequence[str], z: Tensor, context: Sequence[Tensor], k: int,
 ) -> Tensor:  # fmt: skip
     """R_theta of equation (78), Appendix B.2; images first, then a number for each sample."""
-    require(output in ("direct", "correction"), f'output must be "direct" or "correction", got {output!r}')
     images = [x, x_t, *([z] if "previous" in extra else []), *context]
     scalars = [t] if sigma is None else [t, sigma]
     if "iteration" in extra:
         scalars.append(torch.full_like(t, k))
     r = estimator(*images, *scalars)
-    same = r.shape == x.shape  # or it would be broadcast
-    require(same, f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")
+    if r.shape != x.shape:  # it would be broadcast
+        raise ValueError(f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")
+    if output not in ("direct", "correction"):
+        raise ValueError(f'output must be "direct" or "correction", got {output!r}')
     return r if output == "direct" else x + r

@@ -12,12 +12,13 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
-from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare, require_count
+from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare
+from firm._util.checks import is_whole, require
 from firm._util.seeds import require_seed
 from firm._util.text import counted
 from firm.operators.base import LinearOperator
 from firm.operators.compose import repeated
-from firm.operators.scale import norm_number
+from firm.operators.testing import norm_number
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
 SMALLEST_NORM, LARGEST_NORM = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
@@ -66,11 +67,11 @@ def restore(
     on_sample
         Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
-    require_count("restore: samples", samples)
+    require(is_whole(samples, 1), f"restore: samples must be a whole number of at least 1, got {samples!r}")
     generator = Generator().manual_seed(require_seed(seed))
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
-    check_scale(given)
+    _check_scale(given)
     y, Aty = given.y, given.Aty
     many = repeated(op, len(Aty))
     drawn: list[Tensor] = []
@@ -104,7 +105,7 @@ def restore(
     return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away)
 
 
-def check_scale(given: Prepared) -> None:
+def _check_scale(given: Prepared) -> None:
     """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
     sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
 
@@ -155,22 +156,15 @@ def batches(like: Tensor, samples: int) -> list[int]:
 class _Spread:
     """Mean and standard deviation of samples that are seen one after the other (Welford's update)."""
 
-    first: Tensor
-    mean: Tensor
-    squares: Tensor  # sum of the squared distances from the mean
-
     def __init__(self) -> None:
         self.n = 0
 
     def add(self, x: Tensor) -> None:
         """One more sample."""
         self.n += 1
-        if self.n == 1:
-            self.first = x.clone()  # of its own: x is a part of a batch
-            self.mean = self.first
+        if self.n == 1:  # copies: x is a part of a batch; `squares` sums the squared distances from the mean
+            self.first, self.mean, self.squares = x.clone(), x.clone(), torch.zeros_like(x)
             return
-        if self.n == 2:
-            self.mean, self.squares = self.first.clone(), torch.zeros_like(x)
         before = x - self.mean
         self.mean.add_(before, alpha=1 / self.n)
         self.squares.addcmul_(before, x - self.mean)

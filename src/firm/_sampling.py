@@ -12,10 +12,9 @@ import torch
 from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean, vector
-from firm._util.checks import require
+from firm._util.checks import is_number, is_whole, require
 from firm.operators.base import LinearOperator, has_closed_form
-from firm.operators.checks import LARGEST, name, shape
-from firm.operators.scale import scale_numbers
+from firm.operators.checks import LARGEST, name, require_tensor, shape
 from firm.operators.testing import dot_test
 
 Integrator = Literal["euler", "midpoint", "heun"]
@@ -61,10 +60,10 @@ def sample(
     """
     given = prepare(model, op, y, sigma)
     x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
-    fits = x_0.shape == given.Aty.shape
-    require(fits, f"sample: x_0 has shape {tuple(x_0.shape)}, the images have {tuple(given.Aty.shape)}")
-    x_0 = x_0.to(given.Aty.dtype)
-    x = integrate(model, op, given.y, x_0, steps, sigma=given.sigma, integrator=integrator, callback=callback)
+    require(x_0.shape == given.Aty.shape, f"x_0 has shape {shape(x_0)}, the images have {shape(given.Aty)}")
+    x = integrate(
+        model, op, given.y, x_0.to(given.Aty.dtype), steps, sigma=given.sigma, integrator=integrator, callback=callback
+    )
     given.check_result(x)
     given.settle()
     return x
@@ -76,9 +75,11 @@ def integrate(
     integrator: Integrator = "euler", callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device."""
-    require_count("steps", steps)
-    known = integrator in get_args(Integrator)
-    require(known, f'integrator must be "euler", "midpoint" or "heun", got {integrator!r}')
+    require(
+        is_whole(steps, 1) and integrator in get_args(Integrator),
+        'steps must be a whole number of at least 1 and integrator "euler", "midpoint" or "heun", '
+        f"got {steps!r} and {integrator!r}",
+    )
 
     def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
         z = model.posterior_mean(op, x, t, y, sigma=sigma)
@@ -116,10 +117,9 @@ class Prepared:
         The noise level of every sample, (B,), or None.
     """
 
-    def __init__(self, op: LinearOperator, y: Tensor, sigma: float | Tensor | None) -> None:
-        self.op, self.y = op, y
-        self.Aty = op.A_adjoint(y)
-        self.sigma = None if sigma is None else vector(sigma, self.Aty)
+    def __init__(self, op: LinearOperator, y: Tensor, Aty: Tensor, sigma: float | Tensor | None) -> None:
+        self.op, self.y, self.Aty = op, y, Aty
+        self.sigma = None if sigma is None else vector(sigma, Aty)
         self._checks: list[tuple[Callable[[], Tensor], Callable[..., None]]] = []
 
     @property
@@ -175,17 +175,28 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
         f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
         "firm.operators.from_functions(A, A_adjoint) makes one of functions",
     )
-    on_device = isinstance(sigma, Tensor) and sigma.is_cuda
-    if sigma is not None and not on_device:
-        _require_level(sigma)
-    given = Prepared(op, _as_measurement(model, y), sigma)
-    y, Aty = given.y, given.Aty
+    y = _as_measurement(model, y)
+    try:
+        Aty = op.A_adjoint(y)
+        require_tensor(f"{name(op)}: what A_adjoint returns", Aty)
+        AAty = op.A(Aty)
+        require_tensor(f"{name(op)}: what A returns", AAty)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ValueError(f"{name(op)} does not take y of shape {shape(y)}: {error}") from error
     require(len(y) == len(Aty), f"{name(op)}: {len(y)} measurements {shape(y)} for {len(Aty)} images {shape(Aty)}")
+    images = f"{name(op)}: y has shape {shape(y)}, but images of {shape(Aty)} are measured as {shape(AAty)}"
+    require(AAty.shape == y.shape, images)
     require(
         not Aty.is_complex(),
         f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
         "firm.operators.as_real(op)",
     )
+    on_device = isinstance(sigma, Tensor) and sigma.is_cuda
+    if sigma is not None and not on_device:
+        _require_level(sigma)
+    given = Prepared(op, y, Aty, sigma)
     if on_device:
         given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _require_level(values))
 
@@ -200,10 +211,26 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
         require(beside_noise <= LARGEST, f"{name(op)}: {images}: {wanted}")
 
     given.check(lambda: (~y.isfinite()).sum()[None], judge_values)
-    given.check(lambda: scale_numbers(op, Aty, y, given.sigma), judge_scale)
+    given.check(lambda: _scale_numbers(given, AAty), judge_scale)
     if not has_closed_form(op):
         dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
     return given
+
+
+def _scale_numbers(given: Prepared, AAty: Tensor) -> Tensor:
+    """Four numbers: is A(A'y) finite, the largest |y|, the size of images behind y, and that size beside the noise.
+
+    c A'y, with the c that makes A(c A'y) closest to y, is never larger (in the mean square) than an image that
+    explains y, whatever A is: its size tells pictures with values of 0 to 255, and overflow further on. Much noise
+    makes y larger than its images.
+    """
+    up, down = (v.abs().double().square().reshape(len(v), -1) for v in (given.Aty, AAty))
+    gain = (down.sum(1) / up.sum(1)).sqrt()  # of A, on A'y
+    c = up.sum(1) / down.sum(1)
+    size = (c * up.mean(1).sqrt()).nan_to_num(0, 0, 0)  # 0 where A'y is
+    noise = torch.zeros_like(size) if given.sigma is None else (given.sigma.double() / gain).nan_to_num(0, 0, 0)
+    finite, largest = AAty.isfinite().all(), given.y.abs().max()
+    return torch.stack([v.double() for v in (finite, largest, size.max(), (size / (1 + noise)).max())])
 
 
 def _as_measurement(model: object, y: Tensor) -> Tensor:
@@ -227,18 +254,11 @@ def _as_measurement(model: object, y: Tensor) -> Tensor:
 
 def _require_level(sigma: object) -> None:
     """Raise ValueError unless `sigma`, a number or several, is finite and at least 0."""
-    try:
+    valid = isinstance(sigma, Tensor | tuple) or is_number(sigma)
+    if valid:
         values = torch.as_tensor(sigma, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError):
-        values = torch.tensor(float("nan"))
-    valid = bool(((values >= 0) & values.isfinite()).all())
+        valid = bool(((values >= 0) & values.isfinite()).all())
     require(valid, f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
-
-
-def require_count(what: str, value: int) -> None:
-    """Raise ValueError unless `value` is a whole number of at least 1."""
-    whole = hasattr(value, "__index__") and int(value) >= 1
-    require(whole, f"{what} must be a whole number of at least 1, got {value!r}")
 
 
 def evaluations(steps: int, integrator: Integrator = "euler") -> int:

@@ -1,11 +1,8 @@
 """The check of A and its adjoint sees what is wrong at every size and seed, and nothing in what is right."""
 
-import time
-
 import pytest
 import torch
 
-import firm
 from firm.operators import (
     Blur,
     Compose,
@@ -19,7 +16,6 @@ from firm.operators import (
     dot_test,
     from_functions,
     gaussian_kernel,
-    motion_kernel,
     random_mask,
 )
 from firm.operators.compose import group, repeated
@@ -95,13 +91,6 @@ def test_what_is_not_linear_is_seen_at_every_size(wrong, size):
             dot_test(op, (1, 1, size, size), seed=seed)
 
 
-def test_sampling_refuses_it_in_a_large_image():
-    x = torch.zeros(1, 1, 512, 512)
-    for A, A_adjoint, message in ((half, lambda y: y, "not the adjoint"), (lambda x: half(x) + 1, half, "not linear")):
-        with pytest.raises(ValueError, match=message):
-            firm.prepare(None, from_functions(A, A_adjoint), x)
-
-
 def right(size):
     """Every operator of the package, with its images' channels, batch and type."""
     mask = random_mask((size, size), 0.08, torch.Generator().manual_seed(0))
@@ -118,7 +107,6 @@ def right(size):
         "subsample": (Subsample(2), 1, 1),
         "downsample": (Downsample(4), 1, 1),
         "gaussian": (Blur(gaussian_kernel(15, 3.0)), 1, 1),
-        "motion": (Blur(motion_kernel(9, 7, 30.0)), 1, 1),
         "asymmetric": (Blur(asymmetric), 1, 1),
         "fourier": (Fourier(mask), 1, 1),
         "complex fourier": (as_real(Fourier(mask, complex_images=True)), 2, 1),
@@ -154,9 +142,6 @@ def test_it_costs_a_few_applications():
     op = from_functions(lambda x: calls.append("A") or x, lambda y: calls.append("A'") or y)
     dot_test(op, (1, 1, 8, 8))
     assert (calls.count("A"), calls.count("A'")) == (4, 2)
-    start = time.perf_counter()
-    dot_test(Identity(), (1, 1, 1024, 1024))
-    assert time.perf_counter() - start < 30
 
 
 def test_measurements_that_are_not_one_an_image():

@@ -85,7 +85,7 @@ def test_measuring_leaves_an_operator_as_it_was():
     y = stack.A(randn(2, 1, 4, 4))
     assert vars(stack) == before
     parts = stack.unpack(y)
-    layouts = stack._layouts
+    like = stack._like
     stack.A(randn(3, 1, 4, 4))
-    assert stack._layouts is layouts
+    assert stack._like is like
     assert [p.shape for p in parts] == [(2, 1, 2, 2), (2, 1, 4, 4)]

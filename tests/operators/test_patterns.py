@@ -95,17 +95,14 @@ def test_strokes_are_the_pixels_near_a_segment():
     width = torch.tensor([3.0, 5.5])
     mask = draw_strokes(ends, width, (12, 20))
     assert mask.shape == (2, 1, 12, 20)
+    steps = torch.linspace(0, 1, 2001)[:, None]
+    pixels = torch.cartesian_prod(torch.arange(12) + 0.5, torch.arange(20) + 0.5)
     for b in range(2):
-        for i in range(12):
-            for j in range(20):
-                pixel = torch.tensor([i + 0.5, j + 0.5])
-                near = []
-                for segment in ends[b] * torch.tensor([12.0, 20.0]):
-                    steps = torch.linspace(0, 1, 2001)[:, None]
-                    points = segment[0] * (1 - steps) + segment[1] * steps
-                    near.append(float((points - pixel).norm(dim=1).min()))
-                if abs(min(near) - float(width[b]) / 2) > 0.01:  # the sampled segment is not exact at the rim
-                    assert bool(mask[b, 0, i, j] == 0) == (min(near) < float(width[b]) / 2)
+        start, end = (ends[b] * torch.tensor([12.0, 20.0])).unbind(1)
+        points = torch.cat([p * (1 - steps) + q * steps for p, q in zip(start, end, strict=True)])
+        beyond = torch.cdist(pixels, points).min(1).values.reshape(12, 20) - width[b] / 2
+        sure = beyond.abs() > 0.01  # the sampled segment is not exact at the rim
+        assert torch.equal((mask[b, 0] == 0)[sure], (beyond < 0)[sure])
 
 
 def test_stroke_mask_needs_strokes():

@@ -17,7 +17,7 @@ from firm._util.sheet import GAP, TEXT
 from firm.cli import app
 from firm.data import Images
 from firm.metrics import visible
-from firm.operators.complex import to_complex
+from firm.operators.compose import to_complex
 from firm.tasks import Rows
 from firm.training import loop
 from firm.training.config import ConfigError, load_config

@@ -1,20 +1,22 @@
 """The operator protocol, and the data-consistency step that every velocity evaluation solves.
 
 An operator is anything with ``A(x)`` and ``A_adjoint(y)``. If it also has ``prox_l2(z, y, gamma)`` the step uses that
-closed form; if not, conjugate gradients. The names and ``gamma = 1/rho`` are deepinv's, so its linear physics fit.
+closed form; if not, conjugate gradients ("General linear operators", Appendix B.4). The names and ``gamma = 1/rho``
+are deepinv's, so its linear physics fit.
 """
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import require
-from firm.operators.cg import MAX_ITERATIONS, solve_normal_equations
-from firm.operators.checks import require_shape, shape
+from firm.operators.checks import name, shape
+
+MAX_ITERATIONS = 500
 
 
 @runtime_checkable
@@ -79,7 +81,7 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
 
     The only place in FIRM that solves with an operator: with its closed form, or by conjugate gradients. Computes in
     float32 or better, also inside autocast, and is differentiable, twice, in z, y and rho. The input is trusted, and
-    nothing is read back from the device: `firm.prepare` looks at values, `dot_test` at a user's adjoint.
+    nothing is read back from the device: `firm.prepare` looks at shapes and values, `dot_test` at a user's adjoint.
 
     Parameters
     ----------
@@ -103,8 +105,9 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
             closed: Any = op
             x: Tensor = closed.prox_l2(z, y, 1 / rho)
         else:
-            x = solve_normal_equations(op, z, y, rho)
-    require_shape(op, "the solution of the data-consistency step", x, shape(z))
+            x = _solve_normal_equations(op, z, y, rho)
+    if x.shape != z.shape:
+        raise ValueError(f"{name(op)}: the data-consistency step makes {shape(x)} of {shape(z)} and y of {shape(y)}")
     return x
 
 
@@ -125,6 +128,106 @@ def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     value = value.to(x.device, x.real.dtype)
     if value.ndim == 0:
         return value
-    one_each = value.shape[0] == len(x) == value.numel()
-    require(one_each, f"expected a float or one value per sample, ({len(x)},), got a tensor of {shape(value)}")
+    if not value.shape[0] == len(x) == value.numel():
+        raise ValueError(f"expected a float or one value per sample, ({len(x)},), got a tensor of {shape(value)}")
     return value.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def _solve_normal_equations(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor) -> Tensor:
+    """Solve (A'A + rho I) x = A'y + rho z by conjugate gradients from z, with gradients in z, y and rho.
+
+    `z` is (B, ...), real or complex, `rho` a float or (B, 1, ..., 1). Every sample stops by itself, so its result does
+    not depend on the rest of the batch.
+
+    The gradients are those of the exact solution, found by another solve of the same limits. Where these stop early,
+    as the ten iterations of the tasks with a valid blur, the solution is approximate and so are its gradients: they are
+    not the derivative of the iterations that were made.
+    """
+    Aty = op.A_adjoint(y)
+    if Aty.shape != z.shape:
+        raise ValueError(f"{name(op)}: A_adjoint(y) has shape {shape(Aty)}, expected {shape(z)}")
+    if not isinstance(rho, Tensor):  # filled in, not copied: a CUDA graph cannot copy from the CPU
+        rho = torch.full((1,), rho, dtype=z.real.dtype, device=z.device)
+    rho = rho.expand(len(z), *[1] * (z.ndim - 1))
+    x: Tensor = _SelfAdjointSolve.apply(Aty + rho * z, rho, z.detach(), op)  # type: ignore[no-untyped-call]
+    return x
+
+
+class _SelfAdjointSolve(torch.autograd.Function):
+    """x = M^-1 b with M = A'A + rho I.
+
+    M is self-adjoint, so the gradient of b is another solve, M^-1 g, and that of rho is -<M^-1 g, x>. Both are
+    differentiable again. The operator counts as a constant, and so does the start, on which the exact solution does not
+    depend. The user's A is never called in bfloat16, not by a backward pass inside autocast either.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, b: Tensor, rho: Tensor, start: Tensor | None, op: LinearOperator) -> Tensor:
+        with torch.autocast(b.device.type, enabled=False):
+            x = _conjugate_gradients(op, rho, b, start)
+        ctx.save_for_backward(x, rho)
+        ctx.op = op
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
+        x, rho = ctx.saved_tensors
+        grad_b: Tensor = _SelfAdjointSolve.apply(grad_outputs[0], rho, None, ctx.op)  # type: ignore[no-untyped-call]
+        grad_rho = -_dot(grad_b, x) if ctx.needs_input_grad[1] else None
+        return grad_b, grad_rho, None, None
+
+
+def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tensor | None) -> Tensor:
+    """Solve (A'A + rho I) x = b for every sample of `b` (B, ...), within the limits of the operator.
+
+    A sample whose residual has fallen to ``cg_tol * |b|`` is frozen while the others go on. With ``cg_tol=0`` there is
+    no such test: all ``cg_iterations`` are made and nothing is read back from the device, as a CUDA graph needs it. One
+    iteration calls A and A' once; a `start` other than zero costs one call more.
+    """
+
+    def M(v: Tensor) -> Tensor:
+        return op.A_adjoint(op.A(v)) + rho * v
+
+    tol, iterations = getattr(op, "cg_tol", None), getattr(op, "cg_iterations", MAX_ITERATIONS)
+    tol = tol if tol is not None else (1e-12 if b.real.dtype == torch.float64 else 1e-6)
+    if not (tol >= 0 and iterations >= 1):
+        limits = "cg_tol must be at least 0 and cg_iterations at least 1"
+        raise ValueError(f"{name(op)}: {limits}, got {tol} and {iterations}")
+    bb = _dot(b, b)
+    x = torch.where(bb > 0, torch.zeros_like(b) if start is None else start, b)  # b = 0 has x = 0, and NaN stays NaN
+    r = b if start is None else b - M(x)
+    p, rr = r, _dot(r, r)
+    goal = tol**2 * bb
+    for _ in range(iterations):
+        active = ~(rr <= goal) & bb.isfinite()
+        if tol > 0 and not bool(active.any()):
+            return x
+        Mp = M(p)
+        pMp = _dot(p, Mp)
+        if tol > 0 and not bool((pMp > 0)[active].all()):
+            raise ValueError(
+                f"{name(op)}: A'A is not positive for images of shape {shape(b)}; A_adjoint is not the adjoint of A, "
+                "or A returns NaN (see firm.operators.dot_test)"
+            )
+        active = active & (pMp != 0)  # it underflows where iterations go on long past convergence
+        alpha = torch.where(active, rr / pMp, 0)
+        x, r = x + alpha * p, r - alpha * Mp
+        rr, rr_before = _dot(r, r), rr
+        p = r + torch.where(active, rr / rr_before, 0) * p
+    missed = rr > goal
+    if tol > 0 and bool(missed.any()):
+        worst = float((rr / bb)[missed].max().sqrt())
+        warnings.warn(
+            f"{name(op)}: relative residual {worst:.1e} after {iterations} iterations of conjugate gradients (wanted "
+            f"{tol:.0e}); raise the operator's cg_iterations or its cg_tol, or take a larger rho, which makes the "
+            "system better conditioned",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return x
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """Real inner product Re<a, b> of each sample, (B, 1, ..., 1)."""
+    product = (a.conj() * b).real if a.is_complex() else a * b
+    return product.flatten(1).sum(1).reshape(-1, *[1] * (a.ndim - 1))

@@ -1,10 +1,8 @@
-"""Operators made of others: one after the other, side by side, each for its samples, or for many runs of a batch."""
+"""Operators made of others: one after the other, side by side, for each group or run of a batch, on complex images."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,10 +11,9 @@ from torch.nn import functional as F
 
 from firm._util.checks import require
 from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form
-from firm.operators.blur import Blur
-from firm.operators.checks import name, require_shape, shape
+from firm.operators.blur import Blur, Downsample, Subsample
+from firm.operators.checks import name, shape
 from firm.operators.mask import Identity, Mask
-from firm.operators.subsample import Downsample, Subsample
 
 
 class _Joined(Operator):
@@ -24,7 +21,7 @@ class _Joined(Operator):
 
     def __init__(self, ops: Sequence[LinearOperator], like: object = None) -> None:
         super().__init__(like)
-        require(len(ops) > 0, f"{type(self).__name__}: give at least one operator")
+        require(ops, f"{type(self).__name__}: give at least one operator")
         self.ops = list(ops)
         self.registered = nn.ModuleList(op for op in ops if isinstance(op, nn.Module))  # others keep their device
 
@@ -88,11 +85,12 @@ class Stack(_Joined):
     def __init__(self, *ops: LinearOperator, image_shape: tuple[int, ...]) -> None:
         super().__init__(ops)
         self.image_shape = tuple(image_shape)
-        self._layouts: tuple[_Layout, ...] = ()  # of the parts; found once, when a measurement is first taken apart
+        self._like: list[Tensor] = []  # what each part measures of an image; known once a measurement is taken apart
 
     def A(self, x: Tensor) -> Tensor:
         """Measure with each operator."""
-        require_shape(self, "x", x, (len(x), *self.image_shape))
+        if x.shape[1:] != self.image_shape:
+            raise ValueError(f"{self}: x has shape {shape(x)}, expected {(len(x), *self.image_shape)}")
         return self.pack([op.A(x) for op in self.ops])
 
     def A_adjoint(self, y: Tensor) -> Tensor:
@@ -122,36 +120,36 @@ class Stack(_Joined):
 
     def unpack(self, y: Tensor) -> list[Tensor]:
         """The inverse of `pack`."""
-        if not self._layouts:
+        if not self._like:
             x = torch.zeros(len(y), *self.image_shape, dtype=y.dtype, device=y.device)
-            self._layouts = tuple(_Layout.of(op.A(x)) for op in self.ops)
-        lengths = [layout.length for layout in self._layouts]
-        require_shape(self, "y", y, (len(y), sum(lengths)))
-        parts = zip(self._layouts, y.split(lengths, dim=1), strict=True)
-        return [layout.unflatten(part) for layout, part in parts]
+            self._like = [_like(op.A(x)) for op in self.ops]
+        lengths = [_length(like) for like in self._like]
+        if y.shape[1:] != (sum(lengths),):
+            raise ValueError(f"{self}: y has shape {shape(y)}, expected {(len(y), sum(lengths))}")
+        return [_unflatten(part, like) for part, like in zip(y.split(lengths, dim=1), self._like, strict=True)]
 
     def __repr__(self) -> str:
         return f"Stack({', '.join(name(op) for op in self.ops)}, image_shape={self.image_shape})"
 
 
-def group(parts: Sequence[tuple[LinearOperator, Tensor]]) -> tuple[Grouped, Tensor]:
+def group(parts: Sequence[tuple[LinearOperator, Tensor]]) -> tuple[_Grouped, Tensor]:
     """Join operators and their measurements (B_i, ...) into one operator and one tensor of measurements (B, M).
 
     The measurements may differ in shape and be complex: each is flattened, as real numbers, and padded with zeros.
     Any operator will do, with a closed form or without. One network call then serves many tasks.
     """
-    grouped = Grouped([op for op, _ in parts], [y for _, y in parts])
+    grouped = _Grouped([op for op, _ in parts], [y for _, y in parts])
     return grouped, grouped.pack([y for _, y in parts])
 
 
-class Grouped(_Joined):
+class _Grouped(_Joined):
     """The first samples of a batch belong to the first operator, the next to the second, and so on; see `group`."""
 
     def __init__(self, ops: Sequence[LinearOperator], measurements: Sequence[Tensor]) -> None:
         super().__init__(ops)
         self.sizes = [len(y) for y in measurements]
-        self.layouts = [_Layout.of(y) for y in measurements]
-        self.length = max(layout.length for layout in self.layouts)
+        self.like = [_like(y) for y in measurements]
+        self.length = max(map(_length, self.like))
 
     def A(self, x: Tensor) -> Tensor:
         """Measure each group with its operator; (B, C, H, W) to (B, M)."""
@@ -169,26 +167,23 @@ class Grouped(_Joined):
 
     def pack(self, measurements: Sequence[Tensor]) -> Tensor:
         """Measurements of the groups, (B_i, ...), as one tensor (B, M)."""
-        flat = [_flatten(y) for y in measurements]
-        return torch.cat([F.pad(y, (0, self.length - y.shape[1])) for y in flat])
+        return torch.cat([F.pad(y, (0, self.length - y.shape[1])) for y in map(_flatten, measurements)])
 
     def unpack(self, y: Tensor) -> list[Tensor]:
         """The inverse of `pack`."""
-        parts = zip(self.layouts, self._split(y), strict=True)
-        return [layout.unflatten(part[:, : layout.length]) for layout, part in parts]
+        parts = zip(self._split(y), self.like, strict=True)
+        return [_unflatten(part[:, : _length(like)], like) for part, like in parts]
 
     def _split(self, x: Tensor) -> list[Tensor]:
-        if len(x) != sum(self.sizes):
-            raise ValueError(f"{name(self)}: {len(x)} samples for groups of {self.sizes}")
         return list(x.split(self.sizes))
 
 
 def repeated(op: LinearOperator, batch: int) -> LinearOperator:
     """The operator of `batch` images for several runs of them; one for a single image serves any number as it is."""
-    return op if batch == 1 else Repeated(op, batch)
+    return op if batch == 1 else _Repeated(op, batch)
 
 
-class Repeated(Operator):
+class _Repeated(Operator):
     """The operator of B images, applied to n B of them, run by run, so that masks of single samples fit."""
 
     def __init__(self, op: LinearOperator, batch: int) -> None:
@@ -222,32 +217,79 @@ class Repeated(Operator):
         return name(self.op)  # messages are about the user's operator
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The shape of one sample's measurement, and whether it is complex: how it lies in a row of real numbers."""
+def as_real(op: LinearOperator) -> Operator:
+    """An operator on complex images (B, C, H, W) as one on real images (B, 2C, H, W): see `to_real`.
 
-    shape: tuple[int, ...]
-    complex: bool
+    Its adjoint is the one of the real inner product Re<., .>. It has a closed form where `op` has one; where not,
+    conjugate gradients work on the real images, and keep the limits of `op`.
+    """
+    return AsReal(op)
 
-    @classmethod
-    def of(cls, y: Tensor) -> _Layout:
-        return cls(tuple(y.shape[1:]), y.is_complex())
 
-    @cached_property
-    def length(self) -> int:
-        return torch.Size(self.shape).numel() * (2 if self.complex else 1)
+def to_complex(x: Tensor) -> Tensor:
+    """Real images (B, 2C, ...), all real parts first, then all imaginary parts, as complex ones (B, C, ...)."""
+    if x.is_complex() or x.ndim < 2 or x.shape[1] % 2:
+        raise ValueError(f"to_complex takes real images with an even number of channels, got {x.dtype} of {shape(x)}")
+    return torch.complex(*x.chunk(2, dim=1))
 
-    def unflatten(self, flat: Tensor) -> Tensor:
-        """The inverse of `_flatten`: (B, length) to (B, ...)."""
-        if not self.complex:
-            return flat.reshape(len(flat), *self.shape)
-        pairs = flat.reshape(len(flat), *self.shape, 2)
-        return torch.complex(pairs[..., 0], pairs[..., 1])  # view_as_complex wants even strides
+
+def to_real(x: Tensor) -> Tensor:
+    """The inverse of `to_complex`."""
+    return torch.cat([x.real, x.imag], dim=1)
+
+
+class AsReal(Operator):
+    """What `as_real` returns."""
+
+    def __init__(self, op: LinearOperator) -> None:
+        super().__init__(like=op)
+        self.op: Any = op
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure the complex image."""
+        y: Tensor = self.op.A(to_complex(x))
+        return y
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """The complex adjoint, as real and imaginary parts."""
+        return to_real(self.op.A_adjoint(y))
+
+    @property
+    def closed_form(self) -> bool:
+        """Where the wrapped operator has one."""
+        return has_closed_form(self.op)
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The wrapped operator's closed form, or conjugate gradients."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
+        return to_real(self.op.prox_l2(to_complex(z), y, gamma))
+
+    def __repr__(self) -> str:
+        return f"as_real({name(self.op)})"
 
 
 def _flatten(y: Tensor) -> Tensor:
     """Measurements (B, ...) as rows of real numbers, (B, length)."""
     return (torch.view_as_real(y.resolve_conj()) if y.is_complex() else y).flatten(1)
+
+
+def _like(y: Tensor) -> Tensor:
+    """Shape and type of one sample's measurement, without its values."""
+    return torch.empty(y.shape[1:], dtype=y.dtype, device="meta")
+
+
+def _length(like: Tensor) -> int:
+    """How many real numbers such a measurement has."""
+    return like.numel() * (2 if like.is_complex() else 1)
+
+
+def _unflatten(flat: Tensor, like: Tensor) -> Tensor:
+    """The inverse of `_flatten`: (B, length) to (B, ...)."""
+    if not like.is_complex():
+        return flat.reshape(len(flat), *like.shape)
+    pairs = flat.reshape(len(flat), *like.shape, 2)
+    return torch.complex(pairs[..., 0], pairs[..., 1])  # view_as_complex wants even strides
 
 
 def _prox(op: LinearOperator, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:

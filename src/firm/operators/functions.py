@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._util.checks import require
 from firm.operators.base import Operator
-from firm.operators.checks import name, require_shape, require_tensor, shape
+from firm.operators.checks import shape
 
 
 def from_functions(
@@ -65,28 +65,19 @@ class FunctionOperator(Operator):
 
     def A(self, x: Tensor) -> Tensor:
         """Apply the user's function."""
-        if self.image_shape is not None:
-            require_shape(self, "x", x, (len(x), *self.image_shape))
-        y = self._A(x)
-        require_tensor(f"{name(self)}: what A returns", y)
-        return y
+        if self.image_shape is not None and x.shape[1:] != self.image_shape:
+            raise ValueError(f"{self}: x has shape {shape(x)}, expected {(len(x), *self.image_shape)}")
+        return self._A(x)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Apply the user's adjoint, or the vector-Jacobian product of A."""
-        if self._A_adjoint is None:
-            return self._vjp(y)
-        x = self._A_adjoint(y)
-        require_tensor(f"{name(self)}: what A_adjoint returns", x)
-        return x
-
-    def _vjp(self, y: Tensor) -> Tensor:
+        if self._A_adjoint is not None:
+            return self._A_adjoint(y)
         assert self.image_shape is not None
         differentiable = torch.is_grad_enabled() and y.requires_grad
         with torch.enable_grad():
             x = torch.zeros(len(y), *self.image_shape, dtype=y.real.dtype, device=y.device, requires_grad=True)
-            Ax = self._A(x)
-            require_shape(self, "y", y, shape(Ax))
-            return torch.autograd.grad(Ax, x, y, create_graph=differentiable)[0]
+            return torch.autograd.grad(self._A(x), x, y, create_graph=differentiable)[0]
 
     def extra_repr(self) -> str:
         """Show the function's name and the image shape."""

@@ -49,8 +49,7 @@ def from_deepinv(
     >>> r = firm.restore(model, op, op.measurement(y), sigma=op.sigma)  # doctest: +SKIP
     >>> x = op.image(r.image)  # in [0, 1]  # doctest: +SKIP
     """
-    require_linear(physics)
-    return checked_operator(physics.clone(), unit_range, image_shape, complex)
+    return checked_operator(physics, unit_range, image_shape, complex)
 
 
 class DeepinvOperator(Operator):
@@ -156,22 +155,23 @@ def deepinv_package() -> Any:
     return deepinv
 
 
-def require_linear(physics: Any) -> None:
-    """Raise ValueError unless it is one linear physics."""
+def checked_operator(
+    physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None = None, complex: bool = False,
+    y: Tensor | None = None,
+) -> DeepinvOperator:  # fmt: skip
+    """The operator of a copy of `physics` or, with a measurement `y` of it, of the live one; see `from_deepinv`."""
     kind, classes = type(physics).__name__, deepinv_package().physics
     linear = isinstance(physics, classes.LinearPhysics) and getattr(physics, "linear", True)
     require(linear, f"{kind} is not a linear physics (deepinv.physics.LinearPhysics): FIRM solves with A and A'")
     single = not isinstance(physics, classes.StackedPhysics)
     require(single, f"{kind} measures a list of tensors, FIRM's operators measure one: take one of its parts")
-
-
-def checked_operator(
-    physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None, complex: bool
-) -> DeepinvOperator:
-    """The operator of `physics` itself, not of a copy, after its checks."""
-    kind, centered = type(physics).__name__, complex or isinstance(physics, deepinv_package().physics.mri.MRIMixin)
+    centered = complex or isinstance(physics, classes.mri.MRIMixin)
     possible = not (centered and unit_range)
     require(possible, f"{kind}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
+    if y is None:
+        physics = physics.clone()
+    else:
+        image_shape = shape(physics.A_adjoint(y))[1:]
     op = DeepinvOperator(physics, not centered if unit_range is None else unit_range, complex)
     x_shape = (_batch(physics), *(image_shape or _find_image_shape(op)))
     dot_test(op, x_shape, device=_device(physics), tol=ADJOINT_ERROR)

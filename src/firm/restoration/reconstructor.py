@@ -11,8 +11,7 @@ from torch import Generator, Tensor
 from firm._posterior_mean import PosteriorMean
 from firm._restore import check_seed
 from firm._sampling import integrate, noise_like, prepare
-from firm.operators.checks import shape
-from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package, require_linear
+from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package
 
 
 def as_reconstructor(
@@ -63,8 +62,7 @@ def _reconstructor_class() -> Any:
         def _operator(self, y: Tensor, physics: Any) -> DeepinvOperator:
             """The live physics, since y was measured with it just now; its checks run once."""
             if physics not in self._known:
-                require_linear(physics)
-                op = checked_operator(physics, self.unit_range, shape(physics.A_adjoint(y))[1:], complex=False)
+                op = checked_operator(physics, self.unit_range, complex=False, y=y)
                 self._known[physics] = op.unit_range, op.closed_form
             unit_range, closed_form = self._known[physics]
             return DeepinvOperator(physics, unit_range, complex=False, closed_form=closed_form)
