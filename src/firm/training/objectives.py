@@ -34,7 +34,7 @@ NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in ho
     "balanced": "firm.training.step:Velocity",
     "prior": "firm.training.prior:Prior",
     "denoiser": "firm.training.denoiser:Denoiser",
-    "unrolled": "firm.training.unrolled:Unrolled",
+    "unrolled": "firm.training.denoiser:Unrolled",
     "bridge": "firm.training.bridge:Bridge",
 }
 
@@ -128,17 +128,14 @@ class Objective:
         """Build the network that the configuration describes."""
         kind, (_, arguments) = self.config.network_class(), self.config.network_arguments()
         try:
-            net: Any = build(kind, arguments)
-            if not hasattr(net, "config"):
-                net.config = arguments  # saved with the weights, to build it again
+            net: nn.Module = build(kind, arguments)
+            net.config = getattr(net, "config", arguments)  # type: ignore[assignment]  # saved with the weights
             json.dumps(net.config)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
-            raise ConfigError(
-                f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built: {error}"
-            ) from error
-        built: nn.Module = net
-        return built
+            about = f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built"
+            raise ConfigError(f"{about}: {error}") from error
+        return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
         """Write the trained network, with its card, to a file."""
@@ -167,29 +164,3 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
         settings["mask"] = instead or settings.get("mask", mask)
     with custom_code(task=kind):
         return kind(size, **settings)
-
-
-def card_entry(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
-    """Complete an entry for the model's card: of a custom task with its defaults, since a card runs no code.
-
-    The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
-    """
-    if not is_custom(str(entry["name"])):
-        return entry
-    values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
-    values |= {key: list(ends) for key, ends in task.ranges.items()}
-    return {**entry, **values, "name": entry["name"], "weight": entry["weight"]}
-
-
-def split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
-    """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
-    require(
-        batch_size >= len(weights),
-        f"{batch_size} samples in each part of the batch cannot hold {len(weights)} tasks; take a larger batch_size",
-        ConfigError,
-    )
-    exact = [1 + w / sum(weights) * (batch_size - len(weights)) for w in weights]
-    counts = [int(e) for e in exact]
-    for i in sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:
-        counts[i] += 1
-    return counts

@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from firm._model import Firm
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
-from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
+from firm.evaluation import Evaluation, NamedMethod, degraded
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 
@@ -23,15 +22,6 @@ if TYPE_CHECKING:
 
 SHOWN = 6  # images of each task in the picture
 CHUNK = 16  # images restored at once
-
-
-def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
-    """Score a model by PSNR for every N of ``val_steps``, as `scored` does; the picture shows the first N."""
-    result, device = dict[str, float](), next(model.parameters()).device
-    for N in config.val_steps:
-        shown = picture if config.val_steps[0] == N else None
-        result |= scored(firm_method(model, N), config, images, device, shown, f"psnr N={N}")
-    return result
 
 
 def scored(
