@@ -68,7 +68,10 @@ def train(
     log = None
     if ranks.main:
         with _kept_for_later(problems, out):
-            log = _begin(trainer, out)
+            put_in_order(out, config, trainer.progress >= 1)
+            if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
+                trainer.save(out / "model.safetensors")
+            log = Log(out, trainer.step)
     _stop_together(problems, ranks, out)
     before, start = trainer.elapsed, time.monotonic()
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
@@ -182,14 +185,6 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
             failed = False
     where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
     require(not largest(failed, ranks.device), f"not every process can read {where}", TrainingError)
-
-
-def _begin(trainer: Trainer, out: Path) -> Log:
-    """Put the folder in order, with the checkpoint's model, and open the log."""
-    put_in_order(out, trainer.config, trainer.progress >= 1)
-    if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
-        trainer.save(out / "model.safetensors")
-    return Log(out, trainer.step)
 
 
 @contextlib.contextmanager

@@ -97,10 +97,13 @@ class Objective:
     weights: Literal["omega", "balanced", "uniform"] = "uniform"  # of the errors at different times
     measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
     takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without `noise_level: true`
+    noise_level: ClassVar[bool] = True  # whether its networks may have `noise_level: true`
     network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
     fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
     def __init__(self, config: TrainConfig) -> None:
+        message = f"objective={config.objective}: its network takes no noise_level among its arguments"
+        require(self.noise_level or not config.noise_level, message, ConfigError)
         self.config = config
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:

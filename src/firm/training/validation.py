@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from firm._sampling import noise_like
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
@@ -70,6 +71,24 @@ def scored(
     if picture is not None:
         save_sheet(rows, picture)
     return result | {name: round(sum(values) / len(values), 4)}
+
+
+def denoising_scores(
+    denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
+) -> tuple[dict[str, float], list[list[Panel]]]:
+    """Score ``denoise(y, sigma)`` by PSNR at several levels of noise; also label the first images, at the first."""
+    scores: dict[str, float] = {}
+    rows: list[list[Panel]] = []
+    for sigma in levels:
+        generator, values = torch.Generator().manual_seed(0), []
+        for first in range(0, len(images), CHUNK):
+            x = images.batch(range(first, min(first + CHUNK, len(images)))).to(device)
+            y = x + sigma * noise_like(x, generator)
+            denoised = denoise(y, sigma)
+            values.append(psnr(denoised, x))
+            rows = rows or labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
+        scores[f"psnr sigma={sigma:g}"] = round(float(torch.cat(values).mean()), 4)
+    return scores, rows
 
 
 def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
