@@ -68,7 +68,7 @@ def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short,
 
 
 def test_leftovers_of_killed_processes_are_removed_and_nothing_else(short, tmp_path):
-    names = [".model.safetensors.123.tmp", "checkpoints/.step_000000005.pt.99.tmp", "validation/.step_1.png.7.tmp"]
+    names = [f"{folder}.firm-0123456789abcdef.tmp" for folder in ("", "checkpoints/", "validation/")]
     others = ["notes.tmp", ".mine.tmp", "checkpoints/step_5.pt.tmp"]
     for name in [*names, *others]:
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -160,7 +160,7 @@ def test_an_inconsistent_checkpoint_is_passed_over(message, states):
 
 
 def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
-    nets = str(Path(__file__).with_name("own_networks.py"))
+    nets = str(Path(__file__).with_name("custom_networks.py"))
     config = make(f"network={{class: '{nets}:Net', width: 8}}", "task=denoising")
     trainers = [Trainer(config, RANK, PIXELS) for _ in range(2)]
     for trainer in trainers:

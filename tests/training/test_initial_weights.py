@@ -120,7 +120,7 @@ def test_weights_that_would_mean_something_else_are_refused():
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
     _check_alike(two, one, "a.safetensors", "prior")
     _check_alike(one, two, "a.safetensors", "bridge")
-    with pytest.raises(ConfigError, match=r"images of 3 channels, and this run has channels=1: .* another number"):
+    with pytest.raises(ConfigError, match="trained with channels=3, not 1"):
         _check_alike(two, ResUNet(1, widths=(4, 8)), "a.safetensors", "balanced")
     with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
         _check_alike(one, two, "a.safetensors", "balanced")
