@@ -53,15 +53,12 @@ def train(
         except (TrainingError, CustomCodeError) as error:  # the latter may come at any step, with the drawn values
             typer.echo(f"Error: {error}", err=True)
             raise typer.Exit(1) from error
-        except (ConfigError, MemoryError, RuntimeError) as error:
-            message = str(error)
-            if not isinstance(error, ConfigError):
-                if not lacks_memory(error):
-                    raise
-                ways = ("recompute=pointwise", "accumulation_steps=4", "recompute=calls")[0 if compiled else 1 :]
-                hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch_size"
-                message = f"there is not enough memory for this: {hint}"
-            raise typer.BadParameter(message) from error
+        except (MemoryError, RuntimeError) as error:
+            if not lacks_memory(error):
+                raise
+            ways = ("recompute=pointwise", "accumulation_steps=4", "recompute=calls")[0 if compiled else 1 :]
+            hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch_size"
+            raise ConfigError(f"there is not enough memory for this: {hint}") from error
     if not r.main:
         return
     if not result["finished"]:

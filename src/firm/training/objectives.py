@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from firm._model import save_network
 from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
+from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
 from firm.operators import LinearOperator
 from firm.operators.compose import group
@@ -137,7 +138,8 @@ class Objective:
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
             about = f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built"
-            raise ConfigError(f"{about}: {error}") from error
+            why = "there is not enough memory for its weights" if lacks_memory(error) else error
+            raise ConfigError(f"{about}: {why}") from error
         return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
