@@ -290,7 +290,7 @@ def test_a_prior_is_the_start_of_a_gradient_step_denoiser(make, tmp_path, pictur
     expected = x - torch.autograd.grad(g, position)[0]
     torch.testing.assert_close(trainer.average(x, sigma), expected, rtol=1e-4, atol=1e-5)
     other = make(network(ch=12), f"init_from={tmp_path / 'prior.safetensors'}")
-    with pytest.raises(ConfigError, match=r"init_from: .*do not fit"):
+    with pytest.raises(ValueError, match="do not fit"):
         Trainer(other, RANK, images)
 
 
@@ -300,7 +300,7 @@ def test_a_denoisers_configuration_is_checked(make):
         Denoiser(make(drunet, "mixture=[{name: denoising}, {name: deblurring}]"))
     with pytest.raises(ConfigError, match="not from random-inpainting"):
         Denoiser(make(drunet, "task=random-inpainting"))
-    with pytest.raises(ConfigError, match="without noise_level"):
+    with pytest.raises(ConfigError, match="no noise_level"):
         Denoiser(make(network(noise_level=True)))
     with pytest.raises(ConfigError, match="DRUNet has no argument 'widhts'; did you mean 'widths'"):
         make("network={widhts: [4, 8]}")
