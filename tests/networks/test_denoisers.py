@@ -206,7 +206,7 @@ def test_a_prior_is_the_start_of_a_gradient_step_denoiser(make, tmp_path, pictur
     [
         (["network={widths: [4, 8]}", "mixture=[{name: denoising}, {name: deblurring}]"], "not from deblurring"),
         (["network={widths: [4, 8]}", "task=random-inpainting"], "not from random-inpainting"),
-        ([network(noise_level=True)], "without noise_level"),
+        ([network(noise_level=True)], "no noise_level"),
         (["network={widhts: [4, 8]}"], "did you mean 'widths'"),
         ([network(), "compile=true"], "set compile=false"),
         (["objective=paper", "network={ch: 8, mult: [1, 2], blocks: 1, groups: 4}"], "a range of noise levels"),

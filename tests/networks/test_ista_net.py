@@ -16,12 +16,12 @@ from firm.metrics import psnr
 from firm.networks import ISTANet
 from firm.tasks import Rows, Task
 from firm.training.config import ConfigError, load_config
+from firm.training.denoiser import Unrolled
 from firm.training.estimate import estimate
 from firm.training.log import read_log
 from firm.training.loop import train
 from firm.training.objectives import Batch
 from firm.training.optimizer import make_optimizers
-from firm.training.unrolled import Unrolled
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "ista-net.yaml"

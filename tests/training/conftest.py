@@ -6,6 +6,7 @@ from helpers import save_pictures
 
 from firm._util.distributed import Ranks
 from firm.training.config import load_config
+from firm.training.feed import load_sets
 from firm.training.loop import train
 from firm.training.trainer import Trainer
 
@@ -56,6 +57,17 @@ def make(config_file, tmp_path):
 
     def build(*overrides, out="run"):
         return load_config(config_file, [f"out={tmp_path / out}", *overrides])
+
+    return build
+
+
+@pytest.fixture
+def make_trainer(make):
+    """Build the trainer of a tiny configuration with changes."""
+
+    def build(*overrides):
+        config = make(*overrides)
+        return Trainer(config, Ranks(0, 1, torch.device("cpu")), load_sets(config, progress=False)[0])
 
     return build
 

@@ -180,9 +180,3 @@ def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings):
     trainer = Trainer(config, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd")))
     assert trainer.objective.weights == "uniform"
     assert trainer.loss.counts == [2, 2, 3, 1]  # of 8, by the weights 0.75, 1.4, 1.5 and 0.35
-
-
-def test_the_network_takes_no_noise_level(config, pictures):
-    settings = [*TINY, "network={ch: 8, mult: [1, 2], blocks: 1, noise_level: true}", f"data={pictures}"]
-    with pytest.raises(ConfigError, match="no noise_level"):
-        Bridge(load_config(CONFIG, settings))

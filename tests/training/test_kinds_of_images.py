@@ -7,16 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import save_pictures
+from helpers import call, save_pictures
 from PIL import Image
-from typer.testing import CliRunner
 
 import firm
 from firm._util.distributed import Ranks
 from firm._util.sheet import GAP, TEXT
-from firm.cli import app
 from firm.data import Images
-from firm.metrics import visible
 from firm.operators.compose import to_complex
 from firm.tasks import Rows
 from firm.training import loop
@@ -40,8 +37,8 @@ checkpoint_every: 0
 """
 
 
-def call(*arguments):
-    done = CliRunner().invoke(app, [str(a) for a in arguments])
+def succeed(*arguments):
+    done = call(*arguments)
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -80,7 +77,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     assert (card["channels"], card["complex"]) == (channels, kind == "complex")
 
     out = tmp_path / "evaluation"
-    printed = call("evaluate", model_file, "--dataset", "arrays", "--data", tmp_path / "stack.npy", "--limit", 2,
+    printed = succeed("evaluate", model_file, "--dataset", "arrays", "--data", tmp_path / "stack.npy", "--limit", 2,
                    "--tasks", "denoising,super-resolution", "--steps", "1", "--images", 1, "--out", out)  # fmt: skip
     assert "FIRM N=1" in printed
     rows = list(csv.DictReader((out / "images.csv").read_text().splitlines()))
@@ -103,7 +100,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
 
     for name, words in (("a", ["--simulate", "denoising"]), ("b", ["--task", "denoising", "--sigma", 0.1])):
         folder = tmp_path / name
-        call("restore", tmp_path / "x.npy", *words, "--model", model_file, "--samples", 2, "--out", folder)
+        succeed("restore", tmp_path / "x.npy", *words, "--model", model_file, "--samples", 2, "--out", folder)
         for what in ("restored", "mean", "sample_02"):
             restored = np.load(folder / f"x_{what}.npy")
             assert (restored.shape, restored.dtype) == (array[0].shape, array.dtype)
@@ -114,7 +111,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     y = torch.from_numpy(array[:1])
     y = torch.cat([y.real, y.imag], 1) if y.is_complex() else y
     again = firm.restore(model, firm.operators.Identity(), y, 2, 2, sigma=0.1).image
-    call("restore", tmp_path / "x.npy", "--task", "denoising", "--sigma", 0.1, "--model", model_file, "--samples", 2,
+    succeed("restore", tmp_path / "x.npy", "--task", "denoising", "--sigma", 0.1, "--model", model_file, "--samples", 2,
          "--precision", "float32", "--out", tmp_path / "c")  # fmt: skip
     written = torch.from_numpy(np.load(tmp_path / "c" / "x_restored.npy"))[None]
     torch.testing.assert_close(written, to_complex(again) if kind == "complex" else again)
@@ -134,13 +131,13 @@ def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
     model = tmp_path / "run" / "model.safetensors"
     assert firm.load(model).estimator.config["channels"] == 1
     out = tmp_path / "e"
-    call("evaluate", model, "--data", pictures, "--tasks", "denoising", "--steps", "1", "--limit", 3, "--out", out,
+    succeed("evaluate", model, "--data", pictures, "--tasks", "denoising", "--steps", "1", "--limit", 3, "--out", out,
          "--images", 1)  # fmt: skip
     rows = list(csv.DictReader((out / "images.csv").read_text().splitlines()))
     assert all(row["lpips"] for row in rows)
     for name, words in (("simulated", ["--simulate", "denoising"]), ("real", ["--task", "denoising", "--sigma", 0.1])):
         for picture, mode in (("000", "L"), ("001", "RGB")):
-            call("restore", pictures / f"{picture}.png", *words, "--model", model, "--out", tmp_path / name)
+            succeed("restore", pictures / f"{picture}.png", *words, "--model", model, "--out", tmp_path / name)
             with Image.open(tmp_path / name / f"{picture}_restored.png") as restored:
                 assert (restored.mode, restored.size) == (mode, (36, 40))
     # the channels of a color picture are restored as images of their own, in their order
@@ -149,35 +146,6 @@ def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
         colors = torch.from_numpy(np.array(picture)).permute(2, 0, 1) / 127.5 - 1
     torch.testing.assert_close(problem.y, colors[:, None])
     torch.testing.assert_close(problem.finish(problem.y)[0], colors)
-
-
-def test_visible_is_the_magnitude():
-    x = torch.tensor([[0.3, -1.0], [0.4, 0.0]]).reshape(1, 2, 1, 2)
-    torch.testing.assert_close(visible(x, True), torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2))
-    assert torch.equal(visible(x), x)
-
-
-@pytest.mark.parametrize("shared", ["shared", "fresh"])
-def test_complex_fourier_solves_like_a_dense_matrix(shared):
-    """A = M F on complex images of two channels, written as a complex matrix by hand."""
-    task = firm.Task("fourier", (5, 6), images="complex", mask=shared, lines=3, sigma=0.01)
-    generator = torch.Generator().manual_seed(0)
-    x, z = (torch.randn(2, 4, 5, 6, dtype=torch.float64, generator=generator) for _ in range(2))
-    op, y = task.measure(x, seed=1, index=4)
-    mask = op.op.mask.expand(2, 1, 5, 6).double()
-    rho = torch.tensor([0.05, 0.7], dtype=torch.float64)
-    solved = to_complex(firm.data_consistency(op, z, y, rho))
-    rows, columns = (torch.outer(torch.arange(n).double(), torch.arange(n).double()) / n for n in (5, 6))
-    transform = torch.kron(torch.exp(-2j * torch.pi * rows), torch.exp(-2j * torch.pi * columns)) / 30**0.5
-    for i in range(2):
-        matrix = torch.diag(mask[i, 0].flatten()).to(torch.complex128) @ transform
-        left = matrix.mH @ matrix + rho[i] * torch.eye(30, dtype=torch.complex128)
-        for c in range(2):
-            clean = matrix @ to_complex(x)[i, c].flatten()
-            measured = y[i, c].flatten()
-            assert float((measured - clean).abs().square().mean().sqrt()) < 0.03
-            expected = torch.linalg.solve(left, matrix.mH @ measured + rho[i] * to_complex(z)[i, c].flatten())
-            torch.testing.assert_close(solved[i, c].flatten(), expected)
 
 
 # What a step is fed
@@ -194,15 +162,11 @@ def feed(data, *overrides, ranks=RANK, size=4):
     return Feed(config, Images(data, [str(i) for i in range(len(data))]), ranks), config
 
 
-def rows_of(n):
-    return [Rows(n, 0, n)]
-
-
 def test_random_crops_are_slices_of_the_images_and_flips_mirror_them():
     data = numbered()
     crops, _ = feed(data, "crop=random", "flips=true")
     torch.manual_seed(0)
-    drawn = crops.draw(rows_of(400), None, torch.device("cpu"))
+    drawn = crops.draw([Rows(400, 0, 400)], None, torch.device("cpu"))
     every = {}
     for i in range(6):
         for top in range(6):
@@ -217,7 +181,7 @@ def test_random_crops_are_slices_of_the_images_and_flips_mirror_them():
     assert 140 < sum(f[3] for f in found) < 260
     after = torch.rand(3)
     torch.manual_seed(0)
-    plain = feed(data, "crop=random")[0].draw(rows_of(400), None, torch.device("cpu"))
+    plain = feed(data, "crop=random")[0].draw([Rows(400, 0, 400)], None, torch.device("cpu"))
     for flipped, image, (*_, mirrored) in zip(drawn, plain, found, strict=True):  # the same draws, not mirrored
         assert torch.equal(image.flip(-1) if mirrored else image, flipped)
     assert torch.equal(torch.rand(3), after)  # measurements do not depend on the setting
@@ -227,7 +191,7 @@ def test_scaled_crops_show_the_share_that_was_asked_for():
     ramp = torch.arange(64.0).expand(1, 1, 64, 64).contiguous() / 32 - 1  # a step of 1/32 from column to column
     crops, _ = feed(ramp, "crop=random", "scale=[0.5, 1.0]", size=16)
     torch.manual_seed(0)
-    drawn = crops.draw(rows_of(300), None, torch.device("cpu"))
+    drawn = crops.draw([Rows(300, 0, 300)], None, torch.device("cpu"))
     side = 16 * 32 * (drawn[:, 0, 8, 12] - drawn[:, 0, 8, 4]) / 8  # pixels of the picture, by the slope
     assert 16 * 0.98 < float(side.min()) < 16.6
     assert 31 < float(side.max()) < 32 * 1.02
@@ -296,7 +260,7 @@ def test_images_that_do_not_fit_the_configuration(overrides, message, tmp_path):
     network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
     common = ["channels=1", "size=4", network, "dataset=arrays", f"data={tmp_path / 's.npy'}"]
     config = load_config(None, [*common, "val_images=2", *overrides])
-    with pytest.raises((ConfigError, firm.data.ArrayError, NotADirectoryError), match=message):
+    with pytest.raises((ValueError, NotADirectoryError), match=message):
         load_sets(config, False)
 
 
@@ -320,31 +284,6 @@ def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_p
     (tmp_path / "own.py").write_text(own)
     for changed in ({"val_images": 0, "val_data": ""}, {"objective": f"{tmp_path / 'own.py'}:Own"}):
         assert len(load_sets(replace(config, **changed), False)[0])  # nothing is measured, or nothing validated
-
-
-def test_settings_of_images_that_are_refused():
-    for overrides, message in (
-        (["read_size=256"], "read_size beyond size is for crop=random"),
-        (["read_size=256", "dataset=arrays"], "read_size beyond size is for crop=random"),
-        (["scale=[0.5, 1]"], "scale needs crop=random"),
-        (["memory_map=true"], "needs cache=FOLDER"),
-        (["value_range=[0, 1]"], "value_range is for dataset=arrays"),
-        (["read_size=64"], "smaller than size"),
-        (["crop=random", "scale=[0, 1]"], "scale must be positive"),
-        (["crop=random", "scale=[2, 1]"], "scale must be a range"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            load_config(None, overrides)
-
-
-def test_wrong_channels_of_pictures_are_told_without_a_traceback(pictures, config_file, tmp_path):
-    (tmp_path / "mixed").mkdir()
-    save_pictures(tmp_path / "mixed", 1, (20, 20))
-    np.save(tmp_path / "mixed" / "a.npy", np.zeros((16, 16), np.float32))
-    for override in ("channels=5", f"data={tmp_path / 'mixed'}"):
-        told = CliRunner().invoke(app, ["train", str(config_file), override, f"out={tmp_path / 'x'}"])
-        assert told.exit_code == 2
-        assert "Traceback" not in told.output
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -2,38 +2,18 @@
 
 import pytest
 import torch
-from helpers import dense_solve, relative_error
 
-from firm.operators import Blur, Fourier, Identity, Subsample, data_consistency, dot_test, gaussian_kernel, random_mask
-from firm.operators.compose import group
+from firm.operators import dot_test
 from firm.tasks import Rows, built_in
 from firm.training.config import load_config
-from firm.training.objectives import Batch, make_task, split_batch
+from firm.training.objectives import Batch, make_task
+from firm.training.step import _split_batch
 
 CPU = torch.device("cpu")
 
 
 def images(n, size=16):
     return torch.rand(n, 3, size, size, generator=torch.Generator().manual_seed(0)) * 2 - 1
-
-
-def test_grouped_operators_equal_their_parts():
-    x = images(5, 8).double()
-    ops = [Identity(), Subsample(2), Fourier(random_mask((8, 8), 0.4)).double(), Blur(gaussian_kernel(5, 1.0)).double()]
-    sizes = [1, 2, 1, 1]
-    parts = [(op, op.A(part)) for op, part in zip(ops, x.split(sizes), strict=True)]
-    op, y = group(parts)
-    assert y.shape == (5, 3 * 8 * 8 * 2)
-    assert dot_test(op, (5, 3, 8, 8), dtype=torch.float64) < 1e-12
-    torch.testing.assert_close(op.A(x), y)
-    rho = torch.tensor([0.01, 0.1, 1.0, 0.02, 0.5]).double()
-    z = torch.randn(5, 3, 8, 8, dtype=torch.float64)
-    solved = data_consistency(op, z, y, rho)
-    for (part, y_i), z_i, rho_i, x_i in zip(parts, z.split(sizes), rho.split(sizes), solved.split(sizes), strict=True):
-        assert relative_error(x_i, dense_solve(part, z_i, y_i, rho_i)) < 1e-10
-    torch.testing.assert_close(data_consistency(op, z, y, 0.1)[:1], data_consistency(Identity(), z[:1], x[:1], 0.1))
-    with pytest.raises(ValueError, match="samples for groups"):
-        op.A(x[:2])
 
 
 @pytest.mark.parametrize("name", list(built_in()))
@@ -112,19 +92,12 @@ def test_rows_of_a_batch_do_not_depend_on_its_parts(parts):
 
 
 def test_the_batch_is_split_by_weight():
-    assert split_batch([1, 1, 1], 12) == [4, 4, 4]
-    assert split_batch([1, 2, 1], 11) == [3, 5, 3]
-    assert split_batch([1000, 1], 8) == [7, 1]
-    assert sum(split_batch([0.3, 0.7, 1.1, 0.2], 37)) == 37
+    assert _split_batch([1, 1, 1], 12) == [4, 4, 4]
+    assert _split_batch([1, 2, 1], 11) == [3, 5, 3]
+    assert _split_batch([1000, 1], 8) == [7, 1]
+    assert sum(_split_batch([0.3, 0.7, 1.1, 0.2], 37)) == 37
     with pytest.raises(ValueError, match="cannot hold 3 tasks"):
-        split_batch([1, 1, 1], 2)
-
-
-def test_fixed_settings_of_a_mixture_reach_training_and_validation():
-    entry = {"name": "super-resolution", "weight": 1.0, "factor": 4, "sigma": [0.01, 0.1]}
-    task = make_task(entry, 16, "shared")
-    assert (task.factor, task.sigma) == (4, 0.05)  # a range leaves the paper's value as the base
-    assert task.ranges == {"sigma": (0.01, 0.1)}
+        _split_batch([1, 1, 1], 2)
 
 
 def test_validation_has_the_protocols_masks_whatever_an_entry_says():

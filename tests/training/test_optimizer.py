@@ -8,7 +8,7 @@ import torch
 import firm
 from firm._util.distributed import Ranks
 from firm.training.feed import load_sets
-from firm.training.optimizer import Muon, make_optimizers, orthogonalize
+from firm.training.optimizer import Muon, _orthogonalize, make_optimizers
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -17,7 +17,7 @@ RANK = Ranks(0, 1, torch.device("cpu"))
 @pytest.mark.parametrize("shape", [(3, 12, 40), (2, 40, 12), (1, 16, 16)])
 def test_orthogonalize_keeps_the_directions_and_levels_the_singular_values(shape):
     G = torch.randn(shape, generator=torch.Generator().manual_seed(1))
-    X = orthogonalize(G)
+    X = _orthogonalize(G)
     U, _, Vh = torch.linalg.svd(G, full_matrices=False)
     levelled = U.mT @ X @ Vh.mT  # diagonal in the singular vectors of G
     values = levelled.diagonal(dim1=1, dim2=2)

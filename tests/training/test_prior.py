@@ -137,19 +137,6 @@ def test_a_prior_learns_and_denoises(trained):
     assert sample_prior(net, (2, 3, 16, 16), 5).isfinite().all()
 
 
-def test_the_denoiser_is_exact_for_the_exact_velocity():
-    """For images N(0, 1) all is known: v(x, t) = (2t - 1) x / (t^2 + (1-t)^2), and D(y) = y / (1 + sigma^2)."""
-
-    class Exact(nn.Module):
-        def forward(self, x, t):
-            t = t.reshape(-1, 1, 1, 1)
-            return (2 * t - 1) * x / (t**2 + (1 - t) ** 2)
-
-    y = torch.randn(2, 3, 4, 4)
-    for sigma in (0.1, 0.5, 2.0):
-        torch.testing.assert_close(denoise(Exact(), y, sigma), y / (1 + sigma**2))
-
-
 def test_a_prior_is_no_firm_model(trained):
     with pytest.raises(ValueError, match=r"holds a prior, not a FIRM model: read it with firm\.load_network"):
         firm.load(trained[0] / "model.safetensors")

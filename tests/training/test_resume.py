@@ -20,7 +20,7 @@ from firm.data import Images
 from firm.training.config import ConfigError, dump_config
 from firm.training.loop import train
 from firm.training.objectives import TrainingError
-from firm.training.run_folder import Checkpoints, sealed
+from firm.training.run_folder import Checkpoints, _sealed
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -108,7 +108,7 @@ def test_a_checkpoint_runs_no_code(states, tmp_path):
             return (os.mkdir, (str(tmp_path / "sprung"),))
 
     trainer, checkpoints = states
-    checkpoints.path(10).write_bytes(sealed({**checkpoints.read(10), "elapsed": Payload()}))
+    checkpoints.path(10).write_bytes(_sealed({**checkpoints.read(10), "elapsed": Payload()}))
     with pytest.warns(UserWarning, match="passed over: UnpicklingError"):
         assert checkpoints.latest(trainer.restore) == 5
     assert not (tmp_path / "sprung").exists()
@@ -151,7 +151,7 @@ def test_an_inconsistent_checkpoint_is_passed_over(message, states):
     SPOILT[message](state)
     step = state["step"] if state["step"] in (10**9,) else 10
     checkpoints.path(10).unlink()
-    checkpoints.path(step).write_bytes(sealed(state))
+    checkpoints.path(step).write_bytes(_sealed(state))
     before = {key: value.clone() for key, value in trainer.net.state_dict().items()}
     with pytest.warns(UserWarning, match=f"passed over: ValueError.*{'its step, -5' if '-5' in message else message}"):
         assert checkpoints.latest(trainer.restore) == 5
@@ -160,7 +160,7 @@ def test_an_inconsistent_checkpoint_is_passed_over(message, states):
 
 
 def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
-    nets = str(Path(__file__).with_name("own_networks.py"))
+    nets = str(Path(__file__).with_name("custom_networks.py"))
     config = make(f"network={{class: '{nets}:Net', width: 8}}", "task=denoising")
     trainers = [Trainer(config, RANK, PIXELS) for _ in range(2)]
     for trainer in trainers:

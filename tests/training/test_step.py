@@ -10,9 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import firm
 from firm._util.distributed import Ranks
 from firm.acceleration.compiled import compile_blocks
-from firm.training.feed import load_sets
 from firm.training.objectives import Batch
-from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 
@@ -55,89 +53,66 @@ class NothingFromOrToTheCpu(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_step_of_every_task_fits_into_a_cuda_graph(make):
+def test_a_step_of_every_task_fits_into_a_cuda_graph(make_trainer):
     mixture = (Path(__file__).parents[2] / "configs" / "face-128.yaml").read_text()
-    entries = [{**entry, "weight": 1} for entry in yaml.safe_load(mixture)["mixture"]]
-    for entry in entries:  # of the 16 pixels that the pictures have here
-        entry |= {
-            key: value for key, value in {"box": [2, 7], "width": [1, 3], "lines": [3, 6]}.items() if key in entry
-        }
+    smaller = {"weight": 1, "box": [2, 7], "width": [1, 3], "lines": [3, 6]}  # for the 16 pixels of the pictures here
+    entries = [{k: smaller.get(k, v) for k, v in entry.items()} for entry in yaml.safe_load(mixture)["mixture"]]
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [8], groups: 4, noise_level: true}"
     changes = (f"mixture={entries}", network, "objective=balanced", "output=correction", "flips=true", "batch_size=14")
-    config = make(*changes, "channels_last=true")
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
+    trainer = make_trainer(*changes, "channels_last=true")
     for warm in (True, False):
         with NothingFromOrToTheCpu():
             trainer.loss(trainer.times(), 0, warm).backward()
 
 
-def weights_after(config, steps=6):
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
+def after(trainer, steps=6):
+    """The weights after some steps, as one vector, and the means of the balance."""
     for _ in range(steps):
         trainer.advance()
-    return torch.cat([p.detach().flatten() for p in trainer.params])
+    balance = trainer.loss.balance
+    return torch.cat([p.detach().flatten() for p in trainer.params]), balance and balance.error
 
 
-SWITCHES = [(o, s) for o in ("paper", "balanced") for s in ("channels_last=true", "fused=true", "recompute=calls")]
-SWITCHES += [(o, f"accumulation_steps={n}") for o in ("paper", "balanced") for n in (2, 4)]
-
-
-@pytest.mark.parametrize(("objective", "switch"), SWITCHES)
-def test_switches_do_not_change_the_weights(objective, switch, make):
-    plain = ["channels_last=false", "fused=false", f"objective={objective}", "warm_start_epochs=0", "flips=true"]
-    expected, actual = weights_after(make(*plain)), weights_after(make(*plain, switch))
-    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-5)
+SWITCHES = ["channels_last=true", "fused=true", "recompute=calls", "accumulation_steps=2", "accumulation_steps=4"]
 
 
 @pytest.mark.parametrize("objective", ["paper", "balanced"])
-def test_the_step_trains_with_the_public_loss(objective, make):
+def test_switches_change_neither_the_weights_nor_the_balance(objective, make_trainer):
+    plain = ["channels_last=false", "fused=false", f"objective={objective}", "warm_start_epochs=0", "flips=true"]
+    expected, means = after(make_trainer(*plain))
+    for switch in SWITCHES:
+        found, learned = after(make_trainer(*plain, switch))
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5, msg=switch)
+        if objective == "balanced":
+            torch.testing.assert_close(learned, means, rtol=1e-4, atol=1e-6, msg=switch)
+
+
+@pytest.mark.parametrize("objective", ["paper", "balanced"])
+def test_the_step_trains_with_the_public_loss(objective, make_trainer, monkeypatch):
     """`firm.velocity_loss` of the same draws is the step's loss, to the bit."""
-    config = make(f"objective={objective}", "warm_start_epochs=0", "task=denoising")
-    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
-    t, drawn, real = trainer.times(), [], Batch.measure
+    trainer = make_trainer(f"objective={objective}", "warm_start_epochs=0", "task=denoising")
+    t, drawn, real, reduction = trainer.times(), [], Batch.measure, trainer.config.error_reduction
     weights = firm.TimeBalance() if objective == "balanced" else "omega"
-
-    def measure(batch):
-        drawn.append((batch, *real(batch)))
-        return drawn[-1][1:]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Batch, "measure", measure)
-        patch.setattr(Batch, "randn", lambda batch: torch.ones_like(batch.x_1))
-        loss = trainer.loss(t, 0, False)
+    monkeypatch.setattr(Batch, "measure", lambda batch: drawn.append((batch, *real(batch))) or drawn[-1][1:])
+    monkeypatch.setattr(Batch, "randn", lambda batch: torch.ones_like(batch.x_1))
+    loss = trainer.loss(t, 0, False)
     ((batch, op, y, sigma),) = drawn
+    model = firm.Firm(trainer.net, trainer.objective.solver)
     expected = firm.velocity_loss(
-        firm.Firm(trainer.net, trainer.objective.solver), op, batch.x_1, y, torch.ones_like(y), t, sigma=sigma,
-        weights=weights, reduction=config.error_reduction,
-    )  # fmt: skip
+        model, op, batch.x_1, y, torch.ones_like(y), t, sigma=sigma, weights=weights, reduction=reduction
+    )
     assert torch.equal(loss, expected)
-    assert config.error_reduction == {"paper": "sum", "balanced": "mean"}[objective]
+    assert reduction == {"paper": "sum", "balanced": "mean"}[objective]
 
 
-def test_the_balance_learns_once_a_step_whatever_the_number_of_parts(make):
-    found = []
-    for parts in (1, 2, 4):
-        config = make("objective=balanced", "warm_start_epochs=0", f"accumulation_steps={parts}")
-        trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
-        for _ in range(3):
-            trainer.advance()
-        found.append(trainer.loss.balance.error)
-    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found[2], found[0], rtol=1e-4, atol=1e-6)
-
-
-def test_bf16_stays_close(make):
-    expected, actual = (weights_after(make(f"bf16={b}", "warm_start_epochs=0")) for b in ("false", "true"))
+def test_bf16_stays_close(make_trainer):
+    (expected, _), (actual, _) = (after(make_trainer(f"bf16={b}", "warm_start_epochs=0")) for b in ("false", "true"))
     assert not torch.equal(expected, actual)
     assert float((actual - expected).norm() / expected.norm()) < 0.02
 
 
-def test_the_schedule_and_the_averaging(make):
-    config = make("warmup_steps=4", "ema_decay=0.5")
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
+def test_the_schedule_and_the_averaging(make_trainer):
+    trainer = make_trainer("warmup_steps=4", "ema_decay=0.5")
     assert trainer.lr() == pytest.approx(2e-3 / 4)
     for _ in range(10):
         trainer.advance()
@@ -146,60 +121,43 @@ def test_the_schedule_and_the_averaging(make):
     trainer.advance()
     second = next(trainer.net.parameters()).detach()
     torch.testing.assert_close(next(trainer.average.parameters()), (first + second) / 2)
-    trainer.step = 20  # half of the 40 steps
-    assert trainer.lr() == pytest.approx((2e-3 + 1e-5) / 2)
-    trainer.step = 40
-    assert trainer.lr() == pytest.approx(1e-5)
+    for trainer.step, lr in ((20, (2e-3 + 1e-5) / 2), (40, 1e-5)):
+        assert trainer.lr() == pytest.approx(lr)
 
 
-def test_gradients_are_clipped_and_their_size_is_told(make):
-    config = make("clip_grad_norm=1e-3", "lr=1e-9", "lr_end=0")
-    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
+def test_gradients_are_clipped_and_their_size_is_told(make_trainer):
+    trainer = make_trainer("clip_grad_norm=1e-3", "lr=1e-9", "lr_end=0")
     _, norm = trainer.advance()
     left = torch.stack([p.grad.norm() for p in trainer.params]).norm()
     assert float(norm) > 0.01
     assert float(left) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_warm_start_then_the_solver(make, monkeypatch):
-    """One call a step in the first epoch, K after it."""
-    config = make()
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
-    calls = []
-    trainer.net.register_forward_hook(lambda *_: calls.append(trainer.step))
-    for _ in range(12):
-        trainer.advance()
-    assert [calls.count(step) for step in range(12)] == [1] * 10 + [2] * 2
+def test_warm_start_then_the_solver(make_trainer):
+    """One call a step in the first epoch, K after it; twice as many with recomputation, in the backward pass."""
+    for recompute, times in (("nothing", 1), ("calls", 2)):
+        trainer, calls = make_trainer(f"recompute={recompute}"), []
+        trainer.net.register_forward_pre_hook(lambda *_, t=trainer, calls=calls: calls.append(t.step))
+        for trainer.step in (0, 9, 10, 11):
+            trainer.advance()
+        assert [calls.count(step) for step in (0, 9, 10, 11)] == [times, times, 2 * times, 2 * times]
 
 
 @pytest.mark.parametrize("objective", ["paper", "balanced"])
-def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatch):
+def test_the_loss_has_the_configured_tau_min_and_rho(objective, make_trainer, monkeypatch):
     """The settings of the run, other than the defaults, reach the velocity, its weight and the solver."""
-    given = (
-        "rho=0.03",
-        "tau_min=0.3",
-        "reduction=mean",
-        "t_min=0.8",
-        "t_max=0.99",
-        "warm_start_epochs=0",
-        "task=denoising",
-    )
-    config = make(*given, f"objective={objective}")
-    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
-    seen = []
+    given = ("rho=0.03", "tau_min=0.3", "reduction=mean", "t_min=0.8", "t_max=0.99", "warm_start_epochs=0")
+    trainer = make_trainer(*given, "task=denoising", f"objective={objective}")
+    seen, errors, real = [], [], trainer.loss._objective.loss
 
     def posterior_mean(self, op, x_t, t, y, *, sigma=None):
-        seen.append((x_t, t, self.solver))
+        seen.append((t, self.solver))
         return torch.zeros_like(x_t, requires_grad=True)
 
     monkeypatch.setattr(firm.Firm, "posterior_mean", posterior_mean)
-    real = trainer.loss._objective.loss
-    errors = []
     trainer.loss._objective.loss = lambda net, batch: errors.append((batch.x_1, *real(net, batch))) or errors[-1][1:]
     loss = trainer.loss(trainer.times(), 0, False)
-    ((_, t, solver),) = seen
-    ((x_1, error, _),) = errors
+    ((t, solver),), ((x_1, error, _),) = seen, errors
     tau = (1 - t).clamp(min=0.3)
     assert bool((tau == 0.3).all())
     assert solver.rho == 0.03
@@ -208,77 +166,57 @@ def test_the_loss_has_the_configured_tau_min_and_rho(objective, make, monkeypatc
         torch.testing.assert_close(loss, ((1 + tau**3) / tau * error).mean())
 
 
-def test_recomputation_calls_the_network_twice(make):
-    """Once more in the backward pass, for every call; that is what it is for."""
-    for recompute, times in (("nothing", 1), ("calls", 2)):
-        config = make(f"recompute={recompute}", "warm_start_epochs=0")
-        trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
-        calls = []
-        trainer.net.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
-        trainer.advance()
-        assert len(calls) == times * config.K
-
-
 @pytest.mark.parametrize("parts", [1, 2])
-def test_every_row_of_a_mixture_has_its_own_time(parts, make):
+def test_every_row_of_a_mixture_has_its_own_time(parts, make_trainer):
     """The whole batch's times go to the tasks in order, and each part takes its rows of every task."""
     tasks = "mixture=[{name: denoising, weight: 1}, {name: deblurring, weight: 3}]"
-    config = make(tasks, f"accumulation_steps={parts}", "warm_start_epochs=0")
-    trainer = Trainer(config, RANK, load_sets(config, progress=False)[0])
-    seen = []
+    trainer, seen = make_trainer(tasks, f"accumulation_steps={parts}", "warm_start_epochs=0"), []
 
     def loss(net, batch):
         seen.append((batch.t, [len(rows) for rows in batch.rows]))
         return sum(p.sum() for p in net.parameters()) * torch.ones_like(batch.t), batch.t
 
     trainer.loss._objective.loss = loss
-    t = trainer.times()
+    t, counts = trainer.times(), trainer.loss.counts
     trainer.advance()
-    counts = trainer.loss.counts
     assert sum(counts) * parts == 8
-    first, second = t.split([n * parts for n in counts])
+    assert len(seen) == parts
     for part, (times, rows) in enumerate(seen):
         assert rows == counts
-        expected = [whole.chunk(parts)[part] for whole in (first, second)]
-        assert torch.equal(times, torch.cat(expected))
-    assert len(seen) == parts
+        assert torch.equal(
+            times, torch.cat([whole.chunk(parts)[part] for whole in t.split([n * parts for n in counts])])
+        )
 
 
-def test_times_cover_the_strata_across_batches(make):
-    config = make()
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
-    seen = []
+def test_times_cover_the_strata_across_batches(make_trainer):
+    trainer, seen = make_trainer(), []
     for trainer.step in range(8):  # 8 batches of 8
         seen.append(trainer.times())
     strata = ((torch.cat(seen) - 1e-3) / (0.995 - 1e-3) * 64).long()
     assert len(strata.unique()) == 64
 
 
-def test_steps_with_a_broken_gradient_are_skipped_and_then_refused(make, tmp_path):
-    for fused in ("true", "false"):
-        config = make(f"fused={fused}")
-        pixels, _ = load_sets(config, progress=False)
-        trainer = Trainer(config, RANK, pixels)
-        trainer.advance()
-        before = [p.detach().clone() for p in trainer.params]
-        real = trainer.gradients
+@pytest.mark.parametrize("fused", ["true", "false"])
+def test_steps_with_a_broken_gradient_are_skipped_and_then_refused(make_trainer, fused):
+    trainer = make_trainer(f"fused={fused}")
+    trainer.advance()
+    before, real = [p.detach().clone() for p in trainer.params], trainer.gradients
 
-        def broken(t, warm, read, real=real, trainer=trainer):
-            loss = real(t, warm, read)
-            trainer.params[0].grad.fill_(float("nan"))
-            return loss
+    def broken(t, warm, read):
+        loss = real(t, warm, read)
+        trainer.params[0].grad.fill_(float("nan"))
+        return loss
 
-        trainer.gradients = broken
+    trainer.gradients = broken
+    trainer.advance()
+    assert all(torch.equal(a, b) for a, b in zip(before, trainer.params, strict=True))
+    trainer.check_finite()
+    trainer.gradients = real
+    trainer.advance()
+    assert int(trainer.skipped) == 0
+    assert not torch.equal(before[0], trainer.params[0])
+    trainer.gradients = broken
+    for _ in range(10):
         trainer.advance()
-        assert all(torch.equal(a, b) for a, b in zip(before, trainer.params, strict=True))
+    with pytest.raises(RuntimeError, match="not finite in 10 steps in a row"):
         trainer.check_finite()
-        trainer.gradients = real
-        trainer.advance()
-        assert int(trainer.skipped) == 0
-        assert not torch.equal(before[0], trainer.params[0])
-        trainer.gradients = broken
-        for _ in range(10):
-            trainer.advance()
-        with pytest.raises(RuntimeError, match="not finite in 10 steps in a row"):
-            trainer.check_finite()

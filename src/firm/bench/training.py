@@ -111,12 +111,9 @@ def measure_speed(
 def bench_table(results: dict[str, Any]) -> Table:
     """Lay the measurements out as a table."""
     machine = results["machine"]
-    columns = ("mode", "batch", "images/s", "ms a\nstep", "peak\nMB", "of matrix\nrate", "start,\ns", "gradient\nerror")
-    rows = [
-        (row["mode"], row["batch"], row["error"]) if "error" in row
-        else (row["mode"], row["batch"], f"{row['images/s']:.1f}", f"{row['ms a step']:.1f}", f"{row['peak_mb']:.0f}",
-              f"{row['share of matrix rate']:.1%}", f"{row['start in s']:.0f}",
-              f"{row['gradient error']:.1e}" if "gradient error" in row else "")
-        for row in results["rows"]
-    ]  # fmt: skip
-    return table(f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", columns, rows)
+    columns = {
+        "mode": "", "batch": "", "error": "", "images/s": ".1f", "ms a step": ".1f", "peak_mb": ".0f",
+        "share of matrix rate": ".1%", "start in s": ".0f", "gradient error": ".1e",
+    }  # fmt: skip
+    shown = {key: form for key, form in columns.items() if any(key in row for row in results["rows"])}
+    return table(f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", shown, results["rows"])

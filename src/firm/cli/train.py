@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.options import Device, MaxMegapixels
+from firm.cli.options import Device, MaxMegapixels, user_errors
 
 
 def train(
@@ -25,45 +25,40 @@ def train(
     import torch
     from rich.console import Console
 
+    from firm._util.checks import require
     from firm._util.custom import CustomCodeError
     from firm._util.distributed import ranks
-    from firm._util.machine import DeviceError, choose_device, lacks_memory
-    from firm.data import ArrayError, PictureError
+    from firm._util.machine import choose_device, lacks_memory
     from firm.training import ConfigError, TrainingError, estimate, loop
     from firm.training.config import dump_config, load_config
 
     console = Console()
     compiled = False
-    try:
-        resolved = load_config(config, overrides or [])
-        compiled = resolved.compile and device != "cpu" and torch.cuda.is_available()
-        if dry_run:
-            for path in filter(None, (resolved.data, resolved.val_data)):
-                if not Path(path).exists():
-                    raise ConfigError(f"{path}: there is no such folder or file of images")
-            about = estimate.estimate(resolved, choose_device(device))
-            console.print(dump_config(resolved), highlight=False, end="")
-            for key, value in about.items():
-                console.print(f"# {key}: {value:,}", highlight=False)
-            if not resolved.data:
-                console.print("# data is not set: training needs data=DIR", highlight=False)
-            return
-        with ranks(device) as r:
-            result = loop.train(resolved, r, max_megapixels=max_megapixels)
-    except (
-        ConfigError, DeviceError, PictureError, ArrayError, FileNotFoundError, NotADirectoryError, PermissionError
-    ) as error:  # fmt: skip
-        raise typer.BadParameter(str(error)) from error
-    except (TrainingError, CustomCodeError) as error:  # the latter may come at any step, with the values drawn for it
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from error
-    except (MemoryError, RuntimeError) as error:
-        if not lacks_memory(error):
-            raise
-        parts = "accumulation_steps=4"
-        ways = ("recompute=pointwise", parts) if compiled else (parts, "recompute=calls")
-        hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch_size"
-        raise typer.BadParameter(f"there is not enough memory for this: {hint}") from error
+    with user_errors():
+        try:
+            resolved = load_config(config, overrides or [])
+            compiled = resolved.compile and device != "cpu" and torch.cuda.is_available()
+            if dry_run:
+                for path in filter(None, (resolved.data, resolved.val_data)):
+                    require(Path(path).exists(), f"{path}: there is no such folder or file of images")
+                about = estimate.estimate(resolved, choose_device(device))
+                console.print(dump_config(resolved), highlight=False, end="")
+                for key, value in about.items():
+                    console.print(f"# {key}: {value:,}", highlight=False)
+                if not resolved.data:
+                    console.print("# data is not set: training needs data=DIR", highlight=False)
+                return
+            with ranks(device) as r:
+                result = loop.train(resolved, r, max_megapixels=max_megapixels)
+        except (TrainingError, CustomCodeError) as error:  # the latter may come at any step, with the drawn values
+            typer.echo(f"Error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except (MemoryError, RuntimeError) as error:
+            if not lacks_memory(error):
+                raise
+            ways = ("recompute=pointwise", "accumulation_steps=4", "recompute=calls")[0 if compiled else 1 :]
+            hint = f"{ways[0]} needs less, then {ways[1]}, then a smaller batch_size"
+            raise ConfigError(f"there is not enough memory for this: {hint}") from error
     if not r.main:
         return
     if not result["finished"]:

@@ -46,12 +46,12 @@ class Bridge(Objective):
     """
 
     kind = "bridge"
+    noise_level = False
     network_class = PriorUNet
     fits = ("PriorUNet", "PriorResUNet", "UNet", "ResUNet")
 
     def __init__(self, config: TrainConfig) -> None:
         super().__init__(config)
-        require(not config.noise_level, "objective=bridge: the network takes no noise_level", ConfigError)
         message = "objective=bridge: the network sees x and the degraded image at most, and takes no extra"
         require(not config.network_arguments()[1].get("extra"), message, ConfigError)
         self.conditioned = sees_degraded(config.network_class())
@@ -112,7 +112,7 @@ def _between(
 
 @cache
 def _tables(beta_max: float, device: torch.device) -> tuple[Tensor, ...]:
-    """Weight of the degraded image, noise level and s_n at every step, (1000,) each; kept on the device."""
+    """Return the degraded image's weight, the noise level and s_n at every step, (1000,) each, on the device."""
     s2, share, variance = schedule(beta_max)
     return tuple(v.to(device, torch.float32) for v in (share, variance.sqrt(), s2.sqrt()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import inspect
@@ -16,7 +17,7 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
-from firm._util.checks import RepeatedKeyError, read_yaml, require
+from firm._util.checks import read_yaml, require
 from firm._util.custom import is_custom, load_class
 from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS
@@ -118,18 +119,18 @@ class TrainConfig:
 
     @property
     def total_steps(self) -> int:
-        """Optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
+        """Count the optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
         return self.epochs * self.steps_per_epoch
 
     @property
     def error_reduction(self) -> Literal["mean", "sum"]:
-        """What `reduction` comes to: how FIRM's objective takes the pixels of an image together."""
+        """Return how FIRM's objective takes the pixels of an image together: what `reduction` comes to."""
         if self.reduction == "auto":
             return "sum" if self.objective == "paper" else "mean"
         return self.reduction
 
     def tasks(self) -> list[dict[str, Any]]:
-        """The tasks of the mixture, or the one task, as dictionaries with name and weight."""
+        """Return the tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
@@ -137,7 +138,7 @@ class TrainConfig:
         return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
-        """The name of the network's class, None for the objective's usual one, and its arguments."""
+        """Return the name of the network's class, None for the objective's usual one, and its arguments."""
         if isinstance(self.network, str):
             if is_custom(self.network):
                 return self.network, {}
@@ -151,20 +152,20 @@ class TrainConfig:
         return None if name is None else str(name), {**usual, **given}
 
     def network_class(self) -> type[nn.Module]:
-        """The network's class: the objective's usual one, one of `firm.networks`, or a custom one (run here)."""
+        """Find the network's class: the objective's usual one, one of `firm.networks`, or a custom one (run here)."""
         name, _ = self.network_arguments()
         if name is None:
             return objective_class(self.objective).network_class
         return NETWORKS[name] if name in NETWORKS else load_class(name, nn.Module, "network")
 
     def network_about(self) -> dict[str, Any]:
-        """What checkpoints say of the network, so that none is taken for another's."""
+        """Return what checkpoints say of the network, so that none is taken for another's."""
         name, arguments = self.network_arguments()
         return arguments if name is None else {"class": name, **arguments}
 
     @property
     def noise_level(self) -> bool:
-        """Whether the network takes the noise level."""
+        """Tell whether the network takes the noise level."""
         return bool(self.network_arguments()[1].get("noise_level", False))
 
 
@@ -182,22 +183,15 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     values: dict[str, Any] = {}
     if path is not None:
         require(Path(path).exists(), f"{path}: no such configuration file", ConfigError)
-        try:
-            read = read_yaml(Path(path).read_text())
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, RepeatedKeyError) as error:
-            raise ConfigError(f"{path}: {_why(error)}") from error
-        require(read is not None, f"{path}: the file is empty, or all comments", ConfigError)
-        require(isinstance(read, dict), f"{path}: expected settings, one 'key: value' a line", ConfigError)
-        values |= {str(key): value for key, value in read.items()}
+        values |= read_settings(Path(path), str(path))
     for text in overrides:
         _override(values, text)
     hints = typing.get_type_hints(TrainConfig)
-    unknown = next((key for key in values if key not in hints), None)
-    require(unknown is None, f"no setting {unknown!r}{_meant(str(unknown), hints)}", ConfigError)
-    coerced = {key: _coerced(value, hints[key]) for key, value in values.items()}
-    wrong = next((f"{key} must be {what}, got {values[key]!r}" for key, (_, what) in coerced.items() if what), "")
-    require(not wrong, wrong, ConfigError)
-    config = TrainConfig(**{key: value for key, (value, _) in coerced.items()})
+    for key, value in values.items():
+        if key not in hints:
+            raise ConfigError(f"no setting {key!r}{_meant(key, hints)}")
+        values[key] = _coerced(key, value, hints[key])
+    config = TrainConfig(**values)
     # an empty name would be the current folder
     require(config.out, f"out must name a folder for the run, such as {TrainConfig.out}; it is empty", ConfigError)
     return config
@@ -209,15 +203,29 @@ def dump_config(config: TrainConfig) -> str:
     return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
+def read_settings(path: Path, about: str) -> dict[str, Any]:
+    """Read a YAML or JSON file of settings; a `ConfigError` that begins with `about` says what is wrong with it."""
+    values = _parsed(path, about)
+    require(values is not None, f"{about}: the file is empty, or all comments", ConfigError)
+    require(isinstance(values, dict), f"{about}: expected settings, one 'key: value' a line", ConfigError)
+    return {str(key): value for key, value in values.items()}
+
+
+def _parsed(source: Path | str, about: str) -> Any:
+    """Parse a file, or text, as YAML."""
+    try:
+        return read_yaml(source.read_text() if isinstance(source, Path) else source)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        why = f"not a file of settings that can be read ({error})" if isinstance(error, OSError) else str(error)
+        raise ConfigError(f"{about}: {'not valid YAML: ' * isinstance(error, yaml.YAMLError)}{why}") from error
+
+
 def _override(values: dict[str, Any], text: str) -> None:
     """Change one of the settings `values` by ``key=value``, or a part of one by ``network.key=value``."""
     key, separator, written = text.partition("=")
     key, dot, part = key.strip().partition(".")
     require(separator, f"{text!r}: an override has the form key=value", ConfigError)
-    try:
-        value = read_yaml(written) if written else ""
-    except (yaml.YAMLError, RepeatedKeyError) as error:
-        raise ConfigError(f"{text!r}: {_why(error)}") from error
+    value = _parsed(written, repr(text)) if written else ""
     if dot:
         message = f"{key!r} has no parts: only those of network can be changed one by one, as network.ch=96"
         require(key == "network", message, ConfigError)
@@ -230,14 +238,8 @@ def _override(values: dict[str, Any], text: str) -> None:
         values.pop("mixture", None)  # task= picks one task out of a mixture's config
 
 
-def _why(error: Exception) -> str:
-    if isinstance(error, OSError):
-        return f"not a file of settings that can be read ({error.strerror})"
-    return str(error) if isinstance(error, RepeatedKeyError) else f"not valid YAML: {error}"
-
-
 def _meant(key: str, known: Iterable[str]) -> str:
-    """The end of the message on an unknown setting: the one of the same initials (bs), words (grad_clip) or letters."""
+    """End the message on an unknown setting with the one of the same initials (bs), words (grad_clip) or letters."""
 
     def alike(name: str) -> bool:
         words, others = key.split("_"), name.split("_")
@@ -249,31 +251,31 @@ def _meant(key: str, known: Iterable[str]) -> str:
     return f"; did you mean {found!r}?" if found else did_you_mean(key, known)
 
 
-def _coerced(value: Any, kind: Any) -> tuple[Any, str]:
-    """Bring a YAML value to a field's type, 1e-4 is a string to YAML; also say what it must be, where it is not."""
+def _coerced(key: str, value: Any, kind: Any) -> Any:
+    """Bring the YAML value of setting `key` to its type (1e-4 is a string to YAML), or raise a `ConfigError`."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    fits = True
     if origin is Literal:
-        fits = isinstance(value, str) and value in arguments
-        return value, "" if fits else f"one of {', '.join(arguments)}{did_you_mean(str(value), arguments)}"
-    if origin is types.UnionType:
-        return value, "" if isinstance(value, str | dict) else "a preset's name or a set of arguments"
-    if origin is tuple and arguments[0] in (int, float):
+        fits, what = value in arguments, f"one of {', '.join(arguments)}{did_you_mean(str(value), arguments)}"
+    elif origin is types.UnionType:
+        fits, what = isinstance(value, str | dict), "a preset's name or a set of arguments"
+    elif origin is tuple and arguments[0] in (int, float):
         items = value if isinstance(value, list | tuple) else [value]
-        found = [_coerced(item, arguments[0]) for item in items]
-        return tuple(v for v, _ in found), next((what for _, what in found if what), "")
-    if origin is tuple:
+        return tuple(_coerced(key, item, arguments[0]) for item in items)
+    elif origin is tuple:
         fits = isinstance(value, list | tuple) and all(isinstance(item, dict) for item in value)
-        return tuple(value) if fits else (), "" if fits else "a list of tasks such as [{name: denoising, sigma: 0.1}]"
-    if kind is str:
-        wrong = "text (a task with settings goes into mixture: [{name: ..., ...}])"
-        return "" if value is None else str(value), wrong if isinstance(value, list | dict) else ""
-    if kind is bool:
-        return value, "" if isinstance(value, bool) else "true or false"
-    try:
-        number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if kind is float:
-        return number, "" if math.isfinite(number) else "a number"
-    fits = math.isfinite(number) and number == int(number)
-    return int(number) if fits else 0, "" if fits else "a whole number"
+        value, what = tuple(value) if fits else value, "a list of tasks such as [{name: denoising, sigma: 0.1}]"
+    elif kind is str:
+        fits, what = not isinstance(value, list | dict), "text (a task with settings goes into mixture: [{name: ...}])"
+        value = "" if value is None else str(value) if fits else value
+    elif kind is bool:
+        fits, what = isinstance(value, bool), "true or false"
+    else:
+        number, what = math.nan, "a number" if kind is float else "a whole number"
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            number = math.nan if isinstance(value, bool) else float(value)
+        fits = math.isfinite(number) and (kind is float or number.is_integer())
+        value = kind(number) if fits else value
+    if not fits:
+        raise ConfigError(f"{key} must be {what}, got {value!r}")
+    return value

@@ -38,7 +38,7 @@ def check(c: TrainConfig) -> None:
         _need(*((getattr(c, key) == getattr(type(c), key), why) for key, why in unused(c).items()))
         if objective.measures:
             _check_tasks(c, objective)
-    except ValueError as error:  # of `require`, the user's code, the tasks
+    except (ValueError, TypeError) as error:  # of `require`, the network, the tasks, the user's code
         hint = did_you_mean(c.objective, NAMED) if str(error).startswith("no objective") else ""
         raise ConfigError(f"{error}{hint}") from error
 
@@ -52,17 +52,15 @@ def unused(c: TrainConfig) -> dict[str, str]:
         found["pairing"] = "pairing=optimal belongs to objective=prior: no other one looks at it"
     if c.objective not in ("paper", "balanced"):
         for key in ("output", "reduction"):
-            about = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, which train FIRM"
-            found[key] = f"{about}: objective={c.objective} does not look at it"
+            found[key] = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, not to {c.objective}"
     if not objective_class(c.objective).measures:
         for key in ("task", "mixture", "mask"):
-            about = f"{key} is for objectives with measurements: objective={c.objective} learns from the images alone"
-            found[key] = f"{about}; leave it out"
+            found[key] = f"{key} is for objectives with measurements: objective={c.objective} learns from images alone"
     return found
 
 
 def _check_values(c: TrainConfig) -> None:
-    """Each setting by itself, then those that depend on each other."""
+    """Check each setting by itself, then those that depend on each other."""
     warm, parts, named = c.warm_start_epochs, c.accumulation_steps, c.dataset in ("celeba", "afhq")
     ranges = {key: getattr(c, key) for key in ("scale", "value_range")}
     _need(
@@ -104,11 +102,12 @@ def _check_values(c: TrainConfig) -> None:
 
 def _need(*rules: tuple[object, str]) -> None:
     """Refuse with the message of the first condition that does not hold."""
-    wrong = next((message for condition, message in rules if not condition), "")
-    require(not wrong, wrong)
+    for condition, message in rules:
+        require(condition, message)
 
 
 def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
+    """Check the network's class and arguments, and let it check their values without memory for its weights."""
     usual, fits = objective.network_class, objective.fits
     if isinstance(c.network, str) and not is_custom(c.network):
         settings = ", ".join(inspect.signature(usual).parameters)
@@ -129,31 +128,28 @@ def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
         *((key in known, f"network: {kind.__name__} has no argument {key!r}{did_you_mean(str(key), known)}")
           for key in arguments),
     )  # fmt: skip
-    try:
-        with torch.device("meta"):  # without memory for its weights: the network checks its own settings
-            net = build(kind, arguments)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"network: {error}") from error
+    with torch.device("meta"):
+        net = build(kind, arguments)
     channels, stride = arguments.get("channels", c.channels), int(getattr(net, "stride", 1))
     _need(
-        (channels == c.channels,
-         f"network: channels ({channels}) must be those of the images, channels={c.channels}"),
+        (channels == c.channels, f"network: channels ({channels}) must be those of the images, channels={c.channels}"),
         (c.size % stride == 0, f"size ({c.size}) must be a multiple of the network's stride, {stride}"),
-    )  # fmt: skip
+    )
 
 
 def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
+    """Check the entries of the mixture, the tasks that they make, and that the network can know their noise level."""
     for entry in c.tasks():
         weight: Any = entry["weight"]
-        number = isinstance(weight, int | float) and not isinstance(weight, bool) and math.isfinite(weight)
+        number = isinstance(weight, int | float) and not isinstance(weight, bool) and 0 < weight < math.inf
         _need(
             (all(isinstance(key, str) for key in entry), f"mixture: settings have names, got {entry}"),
             ("name" in entry, f"mixture: every task needs a name, got {entry}"),
-            (number and weight > 0, f"mixture: weight must be positive, got {weight}"),
+            (number, f"mixture: weight must be positive, got {weight}"),
         )
-    tasks = c.make_tasks()
+    tasks, most = c.make_tasks(), MOST["size"]
     for task in tasks:
-        drawn, settings, most = [key for key in task.ranges if key != "sigma"], task.settings(), MOST["size"]
+        drawn, settings = [key for key in task.ranges if key != "sigma"], task.settings()
         shared = task.takes_mask() and settings["mask"] == "shared"
         _need(
             *((not isinstance(value, int) or value <= most, f"{task.name}: {key} must be at most {most}, got {value}")

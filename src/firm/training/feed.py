@@ -10,12 +10,11 @@ from torch import Tensor
 from firm._util.checks import require
 from firm._util.distributed import Ranks
 from firm._util.seeds import generator_for
-from firm.data.array_file import ArrayError
 from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
 from firm.data.images import Images, Prefetcher, to_float
 from firm.data.load import load_images
-from firm.data.picture import MAX_MEGAPIXELS, PictureError
+from firm.data.picture import MAX_MEGAPIXELS
 from firm.data.sets import Split
 from firm.operators.checks import LARGEST
 from firm.tasks import Rows
@@ -30,9 +29,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     """
     c = config
     require(c.data, "data is not set: give the folder of the data set, data=DIR", ConfigError)
-    kept: int | None = c.read_size or c.size
-    if c.dataset == "arrays" and c.crop == "random" and not c.read_size:
-        kept = None  # whole
+    whole = c.dataset == "arrays" and c.crop == "random" and not c.read_size
+    kept = None if whole else c.read_size or c.size
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
 
     def read(root: str, split: Split, size: int | None, limit: int = 0) -> Images:
@@ -42,11 +40,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
                 mapped=c.memory_map, value_range=value_range, key=c.key or None, progress=progress,
                 max_megapixels=max_megapixels,
             )  # fmt: skip
-        except ValueError as error:
-            if isinstance(error, ArrayError | PictureError) and not isinstance(error, ChannelsError):
-                raise
-            hint = f": set channels={error.found}" if isinstance(error, ChannelsError) else ""
-            raise ConfigError(f"{error}{hint}") from error
+        except ChannelsError as error:
+            raise ConfigError(f"{error}: set channels={error.found}") from error
 
     train = read(c.data, "train", kept, c.limit)
     if c.dataset in ("celeba", "afhq") or c.val_data:
@@ -55,7 +50,14 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
         held_out, train = train.part(0, c.val_images), train.part(c.val_images)
     left = f"{c.data}: no images left to train on after {c.val_images} for validation"
     require(len(train), f"{left}: hold out fewer (val_images=), or name others (val_data=)", ConfigError)
-    _check_shape(c, train)
+    C, H, W = train.shape
+    kind = "complex, two for each channel" if train.complex else "real"
+    require(c.channels == C, f"{c.data}: the images have {C} channels ({kind}): set channels={C}", ConfigError)
+    enough = min(H, W) >= c.size
+    require(enough, f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}", ConfigError)
+    smallest = c.size / (c.scale[1] if c.scale else 1)
+    message = f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"
+    require(c.crop != "random" or smallest < max(H, W), message, ConfigError)
     if len(held_out) and objective_class(c.objective).measures:
         for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
             _check_range(c, root, images.part(0, 16))  # a few show it
@@ -65,29 +67,15 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     return train, Images(middle, held_out.names, held_out.complex)
 
 
-def _check_shape(c: TrainConfig, images: Images) -> None:
-    C, H, W = images.shape
-    kind = "complex, two for each channel" if images.complex else "real"
-    require(c.channels == C, f"{c.data}: the images have {C} channels ({kind}): set channels={C}", ConfigError)
-    enough = min(H, W) >= c.size
-    require(enough, f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}", ConfigError)
-    smallest = c.size / (c.scale[1] if c.scale else 1)
-    room = c.crop != "random" or smallest < max(H, W)
-    message = f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"
-    require(room, message, ConfigError)
-
-
 def _check_range(c: TrainConfig, root: str, images: Images) -> None:
     """Refuse images whose measurements validation would refuse, after minutes of training."""
     sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
     scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
-    require(
-        not bool((sizes > LARGEST).any()),
-        f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
-        "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
-        "-1 and 1",
-        ConfigError,
+    message = (
+        f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM works "
+        "in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for -1 and 1"
     )
+    require(not (sizes > LARGEST).any(), message, ConfigError)
 
 
 class Feed:
@@ -116,7 +104,7 @@ class Feed:
         return self._reader.get(step).to(self.ranks.device, non_blocking=True)
 
     def _indices(self, step: int, counts: Sequence[int]) -> Tensor:
-        """Which images this process needs in a step: part by part, in each the rows of every task."""
+        """Draw which images this process needs in a step: part by part, in each the rows of every task."""
         c, r = self.config, self.ranks
         drawn = torch.randint(self.count, (c.batch_size,), generator=generator_for(c.seed, step, "images"))
         tasks = drawn.split([n * r.world * c.accumulation_steps for n in counts])
@@ -125,20 +113,19 @@ class Feed:
 
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
         """Draw images x_1, (B, C, size, size), for the `rows` of every task, or take them out of those `read` ahead."""
-        parts = [None] * len(rows) if read is None else read.split([len(r) for r in rows])
-        return torch.cat([self._part(r, part, device) for r, part in zip(rows, parts, strict=True)])
-
-    def _part(self, r: Rows, read: Tensor | None, device: torch.device) -> Tensor:
-        if read is None:
-            assert self.resident is not None
-            index = (r.rand(device=device) * self.count).long().clamp(max=self.count - 1)
-            x = self._cropped(r, self.resident, index, device)
-        else:
-            x = self._cropped(r, read, None, device)
-        mirrored = r.rand(1, 1, 1, device=device) < 0.5  # drawn in any case: the rest is the same
-        return torch.where(mirrored, x.flip(-1), x) if self.config.flips else x
+        parts, images = [None] * len(rows) if read is None else read.split([len(r) for r in rows]), []
+        for r, part in zip(rows, parts, strict=True):
+            data, index = part, None
+            if data is None:
+                data, index = self.resident, (r.rand(device=device) * self.count).long().clamp(max=self.count - 1)
+            assert data is not None
+            x = self._cropped(r, data, index, device)
+            mirrored = r.rand(1, 1, 1, device=device) < 0.5  # drawn in any case: the rest is the same
+            images.append(torch.where(mirrored, x.flip(-1), x) if self.config.flips else x)
+        return torch.cat(images)
 
     def _cropped(self, r: Rows, data: Tensor, index: Tensor | None, device: torch.device) -> Tensor:
+        """Crop the images `index` out of `data`, or all of it, as the configuration asks."""
         c, (H, W) = self.config, self.shape[1:]
         if c.crop == "center":
             return to_float(data if index is None else data[index])

@@ -22,18 +22,15 @@ STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditio
 def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     """Read the weights of a saved model for `net`, and refuse those that do not fit or would mean something else."""
     estimator = None if type(net) in NETWORKS.values() else copy.deepcopy(net)  # a file cannot build a custom one
-    try:
-        loaded = load_network(path, estimator)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"init_from: {error}") from error
+    loaded = load_network(path, estimator)
     weights, target = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
         _check_alike(loaded, net, path, objective)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
-            weights = narrowed(weights, target, loaded.images)
+            weights = _narrowed(weights, target, loaded.images)
         if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
-            weights = deepened(weights, target, loaded, net)
-    weights = grown(weights, target)
+            weights = _deepened(weights, target, loaded, net)
+    weights = _grown(weights, target)
     fits = {k: v.shape for k, v in weights.items()} == {k: v.shape for k, v in target.items()}
     require(fits, f"init_from: the weights of {path} do not fit this network", ConfigError)
     broken = any(not finite(value) and finite(target[key]) for key, value in weights.items())
@@ -43,28 +40,21 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
 
 def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
     """Refuse weights whose shapes fit, or can be made to, but which mean something else in this network."""
-
-    def need(condition: bool, message: str) -> None:
-        require(condition, f"init_from: {name} {message}", ConfigError)
-
-    was, now = (n.config.get("channels") for n in (loaded, net))
-    need(
-        was == now,
-        f"was trained on images of {was} channels, and this run has channels={now}: weights do not go over to another "
-        "number of channels. Train from nothing (leave init_from out), or give the images that many channels",
-    )
+    for key in ("channels", "time_scale", "groups"):
+        was, now = (n.config.get(key) for n in (loaded, net))
+        setting = key if key == "channels" else f"network.{key}"
+        message = f"init_from: {name} was trained with {setting}={was}, not {now}: its weights mean something else here"
+        require(was == now, message, ConfigError)
     state = objective == "bridge" and isinstance(loaded, OneImage)  # a bridge sees its state first
     alike = type(loaded).images == type(net).images or isinstance(net, OneImage) or state
-    need(alike, f"has a {type(loaded).__name__}, which sees other images")
-    for key in ("time_scale", "groups"):
-        was, now = (n.config.get(key) for n in (loaded, net))
-        need(was == now, f"was trained with network.{key}={was}, not {now}")
-    was, now = (n.config.get("extra", ()) for n in (loaded, net))
-    wrong = "context" in was and "previous" in now and "previous" not in was
-    need(not wrong, "sees the context, and cannot be given the previous iterate as well")
+    require(alike, f"init_from: {name} has a {type(loaded).__name__}, which sees other images", ConfigError)
+    had, has = (n.config.get("extra", ()) for n in (loaded, net))
+    wrong = "context" in had and "previous" in has and "previous" not in had
+    message = f"init_from: {name} sees the context, and cannot be given the previous iterate as well"
+    require(not wrong, message, ConfigError)
 
 
-def grown(weights: Weights, target: Weights) -> Weights:
+def _grown(weights: Weights, target: Weights) -> Weights:
     """Bring `weights` to the shapes of `target`, a network that differs from theirs by further inputs only.
 
     At first the two compute the same: the stem's weights for further images are 0 (they are its last inputs), and so
@@ -80,7 +70,7 @@ def grown(weights: Weights, target: Weights) -> Weights:
     return found
 
 
-def narrowed(weights: Weights, target: Weights, images: int) -> Weights:
+def _narrowed(weights: Weights, target: Weights, images: int) -> Weights:
     """Bring the weights of an estimator that sees so many `images` to `target`, the same network on one.
 
     That is a prior, or a bridge that sees its state alone. The one image stands for x and x_t, the first two. What else
@@ -94,7 +84,7 @@ def narrowed(weights: Weights, target: Weights, images: int) -> Weights:
     return found
 
 
-def deepened(weights: Weights, target: Weights, theirs: ResUNet, net: ResUNet) -> Weights:
+def _deepened(weights: Weights, target: Weights, theirs: ResUNet, net: ResUNet) -> Weights:
     """Bring the `weights` of `theirs` to `net`, whose weights at first are `target` and whose levels have more blocks.
 
     They compute the same: the further blocks, the last of their levels, add nothing before they are trained.

@@ -81,6 +81,7 @@ class Progress:
         self._next = -math.inf  # when to write a line again: the first at once
         total, unit = (round(60 * config.max_minutes), "s") if config.max_minutes else (config.total_steps, "step")
         self._bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=shown and on_terminal())
+        self.close = self._bar.close
 
     def _done(self) -> int:
         return int(self._trainer.elapsed) if self._config.max_minutes else self._trainer.step
@@ -104,10 +105,6 @@ class Progress:
         if scores:
             found = ", ".join(f"{key} {value:.2f}" for key, value in scores.items())
             self._write(f"validation at step {self._trainer.step}: {found}")
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        self._bar.close()
 
     def _write(self, line: str) -> None:
         if self._lines:

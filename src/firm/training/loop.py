@@ -66,8 +66,12 @@ def train(
     _resume(trainer, checkpoints)
     problems: list[TrainingError] = []  # of the main process, which alone writes; the others shall stop with it
     log = None
-    with _kept_for_later(problems, out):
-        log = _begin(trainer, out) if ranks.main else None
+    if ranks.main:
+        with _kept_for_later(problems, out):
+            put_in_order(out, config, trainer.progress >= 1)
+            if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
+                trainer.save(out / "model.safetensors")
+            log = Log(out, trainer.step)
     _stop_together(problems, ranks, out)
     before, start = trainer.elapsed, time.monotonic()
     last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
@@ -83,13 +87,15 @@ def train(
         if log is not None and len(held_out) and trainer.progress >= 1 and not log.has_scores(trainer.step):
             with _kept_for_later(problems, out):  # its last validation failed, and may be mended now
                 result |= _validate(trainer, out, held_out, log)
-        while trainer.progress < 1:
+        stopping = False
+        while trainer.progress < 1 and not stopping:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
             now = time.monotonic()
             elapsed = before + now - start - trainer.gradients.seconds
             trainer.elapsed, stopping = agree(elapsed, bool(stop or problems))
             done = trainer.progress >= 1
+            row: dict[str, Any] = {}
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
                 speed = (trainer.step - last_log[0]) * config.batch_size / max(1e-9, trainer.elapsed - last_log[1])
@@ -102,32 +108,34 @@ def train(
                 if trainer.loss.balance is not None:
                     row["error"] = trainer.loss.balance.mean_error()
                 losses, last_log = [], (trainer.step, trainer.elapsed)
-                if log is not None:
-                    with _kept_for_later(problems, out):
-                        log.write(row)
                 shown.numbers(row)
                 result |= row
             shown.advance()
-            due = config.validate_every and trainer.step % config.validate_every == 0
-            if ranks.main and len(held_out) and (done or due):
+            if log is None:
+                continue
+            if row:
+                with _kept_for_later(problems, out):
+                    log.write(row)
+            if len(held_out) and (done or _due(trainer.step, config.validate_every)):
                 with _kept_for_later(problems, out):
                     scores = _validate(trainer, out, held_out, log)
                     shown.scores(scores)
                     result |= scores
             late = now - last_save > 60 * config.checkpoint_minutes > 0
-            every = config.checkpoint_every and trainer.step % config.checkpoint_every == 0
-            if ranks.main and (done or stopping or late or every):
+            if done or stopping or late or _due(trainer.step, config.checkpoint_every):
                 with _kept_for_later(problems, out):
                     trainer.check_finite()  # or what is kept would be pushed out
                     checkpoints.save(trainer.state())
                     trainer.save(out / "model.safetensors")
                 last_save = now
-            if stopping:
-                break
     _stop_together(problems, ranks, out)
     return result | {
         "finished": trainer.progress >= 1, "step": trainer.step, "steps_now": trainer.step - first,
     }  # fmt: skip
+
+
+def _due(step: int, every: int) -> bool:
+    return bool(every) and step % every == 0
 
 
 class _Agreement:
@@ -160,37 +168,23 @@ class _Agreement:
 
 def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
     """Take over the newest good checkpoint, if there is one: the main process chooses it, for all of them."""
-    ranks, none, unusable = trainer.ranks, -1, -2
-    chosen, failed = -3, False
+    ranks, chosen, none, unusable = trainer.ranks, -3, -1, -2
     if ranks.main:
         found = checkpoints.latest(trainer.restore)
         chosen = found if found is not None else unusable if checkpoints.steps() else none
     chosen = int(largest(chosen, ranks.device))
-    require(
-        chosen != unusable,
-        f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the "
-        "start, delete the folder; to start from the weights of a saved model, choose another out= and init_from=",
-        TrainingError,
+    message = (
+        f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the start, "
+        "delete the folder; to start from the weights of a saved model, choose another out= and init_from="
     )
-    if chosen != none and not ranks.main:
-        try:
+    require(chosen != unusable, message, TrainingError)
+    failed = chosen != none and not ranks.main
+    if failed:
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
             trainer.restore(checkpoints.read(chosen))
-        except (OSError, ValueError, RuntimeError):
-            failed = True
-    require(
-        not largest(failed, ranks.device),
-        f"not every process can read step {chosen} in {checkpoints.folder}: out= must be on a file system that they "
-        "share",
-        TrainingError,
-    )
-
-
-def _begin(trainer: Trainer, out: Path) -> Log:
-    """Put the folder in order, with the checkpoint's model, and open the log."""
-    put_in_order(out, trainer.config, trainer.progress >= 1)
-    if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
-        trainer.save(out / "model.safetensors")
-    return Log(out, trainer.step)
+            failed = False
+    where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
+    require(not largest(failed, ranks.device), f"not every process can read {where}", TrainingError)
 
 
 @contextlib.contextmanager
@@ -198,16 +192,11 @@ def _kept_for_later(problems: list[TrainingError], out: Path) -> Iterator[None]:
     """Keep what goes wrong in writing, a full disk most often, until the processes can stop together."""
     try:
         yield
-    except TrainingError as error:
-        problems.append(error)
-    except (CustomCodeError, OSError) as error:  # the former of an objective that saves in its own way
-        about = str(error)
-        if isinstance(error, OSError):
-            about = (
-                f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: "
-                "once there is room, or access, the same command goes on from the last checkpoint"
-            )
-        problems.append(TrainingError(about))
+    except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
+        problems.append(TrainingError(str(error)))
+    except OSError as error:
+        about = f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: once there is room"
+        problems.append(TrainingError(f"{about}, or access, the same command goes on from the last checkpoint"))
 
 
 def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> None:
@@ -216,14 +205,14 @@ def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> No
         raise problems[0] if problems else TrainingError(f"the main process cannot go on with {out}")
 
 
-def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> dict[str, Any]:
+def _validate(trainer: Trainer, out: Path, images: Images, log: Log) -> dict[str, Any]:
     """Validate, and keep the model if it is the best so far. What fails here must not cost the training."""
     try:
         found = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
         scores = {key: float(value) for key, value in found.items()}
-    except (TrainingError, OSError):
-        raise
     except Exception as error:
+        if isinstance(error, TrainingError | OSError):
+            raise
         where, what, saved = "", str(error), f"The training up to here is saved in {out}"
         if isinstance(error, CustomCodeError):  # which names its place
             saved += f". Once it is mended: {ways_on(out)}"
@@ -231,7 +220,7 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log | None) -> d
             place = traceback.extract_tb(error.__traceback__)[-1]
             where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
         raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
-    if log is not None and scores:
+    if scores:
         log.write({"step": trainer.step, **scores})
     main = next(iter(scores.values()), -math.inf)
     if main > trainer.best:

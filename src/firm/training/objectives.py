@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from firm._model import save_network
 from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
+from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
 from firm.operators import LinearOperator
 from firm.operators.compose import group
@@ -34,7 +35,7 @@ NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in ho
     "balanced": "firm.training.step:Velocity",
     "prior": "firm.training.prior:Prior",
     "denoiser": "firm.training.denoiser:Denoiser",
-    "unrolled": "firm.training.unrolled:Unrolled",
+    "unrolled": "firm.training.denoiser:Unrolled",
     "bridge": "firm.training.bridge:Bridge",
 }
 
@@ -97,10 +98,13 @@ class Objective:
     weights: Literal["omega", "balanced", "uniform"] = "uniform"  # of the errors at different times
     measures: ClassVar[bool] = True  # whether it uses the configuration's tasks
     takes_sigma: ClassVar[bool] = False  # whether its networks take the noise level without `noise_level: true`
+    noise_level: ClassVar[bool] = True  # whether its networks may have `noise_level: true`
     network_class: ClassVar[type[nn.Module]] = UNet  # what presets and plain settings of `network` are built with
     fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
     def __init__(self, config: TrainConfig) -> None:
+        message = f"objective={config.objective}: its network takes no noise_level among its arguments"
+        require(self.noise_level or not config.noise_level, message, ConfigError)
         self.config = config
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -128,17 +132,15 @@ class Objective:
         """Build the network that the configuration describes."""
         kind, (_, arguments) = self.config.network_class(), self.config.network_arguments()
         try:
-            net: Any = build(kind, arguments)
-            if not hasattr(net, "config"):
-                net.config = arguments  # saved with the weights, to build it again
+            net: nn.Module = build(kind, arguments)
+            net.config = getattr(net, "config", arguments)  # type: ignore[assignment]  # saved with the weights
             json.dumps(net.config)
         except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: no memory for it
             known = ", ".join(inspect.signature(kind).parameters)
-            raise ConfigError(
-                f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built: {error}"
-            ) from error
-        built: nn.Module = net
-        return built
+            about = f"network: {kind.__name__}({known}), whose attribute config is saved as JSON, cannot be built"
+            why = "there is not enough memory for its weights" if lacks_memory(error) else error
+            raise ConfigError(f"{about}: {why}") from error
+        return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
         """Write the trained network, with its card, to a file."""
@@ -167,29 +169,3 @@ def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") ->
         settings["mask"] = instead or settings.get("mask", mask)
     with custom_code(task=kind):
         return kind(size, **settings)
-
-
-def card_entry(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
-    """Complete an entry for the model's card: of a custom task with its defaults, since a card runs no code.
-
-    The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
-    """
-    if not is_custom(str(entry["name"])):
-        return entry
-    values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
-    values |= {key: list(ends) for key, ends in task.ranges.items()}
-    return {**entry, **values, "name": entry["name"], "weight": entry["weight"]}
-
-
-def split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
-    """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
-    require(
-        batch_size >= len(weights),
-        f"{batch_size} samples in each part of the batch cannot hold {len(weights)} tasks; take a larger batch_size",
-        ConfigError,
-    )
-    exact = [1 + w / sum(weights) * (batch_size - len(weights)) for w in weights]
-    counts = [int(e) for e in exact]
-    for i in sorted(range(len(exact)), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:
-        counts[i] += 1
-    return counts

@@ -48,7 +48,7 @@ class Muon(Optimizer):
         before = torch.stack([_as_matrix(b) for b in buffers])
         after = before.lerp(gradients, 1 - group["momentum"])
         scale = group["lr"] * 0.2 * max(shape) ** 0.5
-        update = scale * orthogonalize(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
+        update = scale * _orthogonalize(gradients.lerp(after, group["momentum"]))  # Nesterov's look ahead
         decay: float | Tensor = group["lr"] * group["weight_decay"]
         if self.found_inf is not None:
             bad = self.found_inf.bool()
@@ -75,7 +75,7 @@ def _like(matrix: Tensor, weight: Tensor) -> Tensor:
     return matrix.reshape(outputs, *kernel, inputs).movedim(-1, 1)
 
 
-def orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
+def _orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
     """Set all singular values of (n, rows, columns) to about 1 (0.7 to 1.2), by a quintic Newton-Schulz iteration.
 
     The coefficients trade exactness for speed: small singular values grow 3.4-fold an iteration. In bfloat16 on a GPU.

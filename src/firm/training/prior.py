@@ -6,23 +6,17 @@ Also minibatch optimal transport, which says which noise goes with which image.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from firm._flow import interpolate
 from firm._sampling import noise_like
-from firm._util.checks import require
 from firm.data.images import Images
-from firm.metrics import psnr
 from firm.networks import PriorUNet
 from firm.networks.denoisers import denoise
-from firm.training.objectives import Batch, ConfigError, Objective
-from firm.training.validation import save_sheet
-
-if TYPE_CHECKING:
-    from firm.training.config import TrainConfig
+from firm.training.objectives import Batch, Objective
+from firm.training.validation import denoising_scores, save_sheet
 
 LEVELS = (0.2, 0.1, 0.5)  # of the noise that validation removes, for images in [-1, 1]; the first one chooses the best
 DRAWN, EULER_STEPS = 12, 20  # pictures drawn in a validation, Euler steps for each
@@ -34,14 +28,10 @@ class Prior(Objective):
     """E |v(x_t, t) - (x_1 - x_0)|^2 with x_t = (1 - t) x_0 + t x_1 and uniform t (set t_min: 0 and t_max: 0.9999)."""
 
     kind = "prior"
+    noise_level = False
     measures = False
     network_class = PriorUNet
     fits = ("PriorUNet", "PriorResUNet")
-
-    def __init__(self, config: TrainConfig) -> None:
-        super().__init__(config)
-        message = "objective=prior has no measurements: its network takes no noise_level"
-        require(not config.noise_level, message, ConfigError)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the error of the velocity, averaged over the pixels."""
@@ -55,13 +45,7 @@ class Prior(Objective):
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """Score by the PSNR of denoising with the prior, at the noise of `LEVELS`, and draw a picture of samples."""
         device = next(net.parameters()).device
-        scores: dict[str, float] = {}
-        for sigma in LEVELS:
-            generator, values = torch.Generator().manual_seed(0), []
-            for first in range(0, len(images), 16):
-                x = images.batch(range(first, min(first + 16, len(images)))).to(device)
-                values.append(psnr(denoise(net, x + sigma * noise_like(x, generator), sigma), x))
-            scores[f"psnr sigma={sigma}"] = round(float(torch.cat(values).mean()), 4)
+        scores, _ = denoising_scores(lambda y, sigma: denoise(net, y, sigma), LEVELS, images, device)
         if picture is not None:
             drawn = sample_prior(net, (DRAWN, *images.data.shape[1:]), EULER_STEPS, seed=0)
             titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
@@ -93,7 +77,7 @@ def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
 
 
 def _transport(gain: Tensor) -> Tensor:
-    """The logarithm of the plan, times its entropy: how much image i and noise j prefer each other, (B, B)."""
+    """Compute the logarithm of the plan, times its entropy: how much image i and noise j like each other, (B, B)."""
     of_image, of_noise = gain.new_zeros(len(gain)), gain.new_zeros(len(gain))
     for k in range(SETTLE):
         entropy = WIDEST * (NARROWEST / WIDEST) ** min(1.0, k / (0.8 * SETTLE))
@@ -103,7 +87,7 @@ def _transport(gain: Tensor) -> Tensor:
 
 
 def _rounded(score: Tensor) -> Tensor:
-    """A permutation: pairs that prefer each other among those left, round by round; the last ones as they come."""
+    """Round to a permutation: pairs that prefer each other among those left, round by round; the last as they come."""
     index = torch.arange(len(score), device=score.device)
     partner, free, untaken = index.clone(), torch.ones_like(index, dtype=torch.bool), torch.ones_like(index).bool()
     left = score
@@ -119,12 +103,12 @@ def _rounded(score: Tensor) -> Tensor:
 
 
 def _swapped(gain: Tensor, partner: Tensor) -> Tensor:
-    """The partners of two images swapped where both gain most from each other, until (nearly) none gains."""
+    """Swap the partners of two images where both gain most from each other, until (nearly) none gains."""
     index = torch.arange(len(gain), device=gain.device)
     for _ in range(SWAPS):
-        own = gain.gather(1, partner[:, None])  # (B, 1)
+        now = gain.gather(1, partner[:, None])  # (B, 1)
         other = gain[:, partner]  # [i, j]: image i with the noise of j
-        best, chosen = (other + other.T - own - own.T).max(1)
+        best, chosen = (other + other.T - now - now.T).max(1)
         mutual = (chosen[chosen] == index) & (best > 1e-6)
         partner = torch.where(mutual, partner[chosen], partner)
     return partner

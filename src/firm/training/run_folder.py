@@ -13,7 +13,7 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,14 @@ import torch
 import yaml
 from torch import Tensor
 from torch.optim import Optimizer
+from torch.utils._pytree import tree_leaves
 
 from firm._util.checks import finite, require
 from firm._util.custom import code_digest, is_custom
 from firm._util.files import remove_leftovers, write_atomically
+from firm._util.machine import lacks_memory
 from firm.tasks import task_class
-from firm.training.config import ConfigError, TrainConfig, dump_config
+from firm.training.config import ConfigError, TrainConfig, dump_config, read_settings
 from firm.training.config_checks import MOST_STEPS, unused
 from firm.training.objectives import objective_class
 
@@ -45,19 +47,17 @@ State = dict[str, Any]
 def refuse_another_run(out: Path, config: TrainConfig) -> None:
     """Refuse to go on in a folder whose run has other settings, or was trained with custom code that was edited."""
     now = yaml.safe_load(dump_config(config))
-    kept = _read(out / SETTINGS, "settings") if (out / SETTINGS).is_file() else now
+    kept = _read(out / SETTINGS, "settings") or now
     changed = sorted(k for k in {*kept, *now} - {*FREE, *unused(config)} if kept.get(k) != now.get(k))
     message = f"{out} holds a run with other settings ({', '.join(changed)})"
     require(not changed, f"{message}: choose another out=, or start from its weights with init_from=", ConfigError)
-    digests = _read(out / CODE, "custom code") if (out / CODE).is_file() else {}
+    digests = _read(out / CODE, "custom code")
     for name, kind in _classes(config).items():
-        same = name not in digests or digests[name] == code_digest(kind)
-        require(
-            same,
-            f"{'' if same else inspect.getfile(kind)} has been edited since the run in {out} was trained with its "
-            f"{kind.__name__}: undo the edit to go on, or {ways_on(out)}",
-            ConfigError,
-        )
+        if name in digests and digests[name] != code_digest(kind):
+            raise ConfigError(
+                f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
+                f"undo the edit to go on, or {ways_on(out)}"
+            )
 
 
 def put_in_order(out: Path, config: TrainConfig, finished: bool) -> None:
@@ -83,27 +83,18 @@ def ways_on(out: Path) -> str:
 
 
 def _read(path: Path, what: str) -> dict[str, Any]:
-    """Read the names and values in a small file of the folder."""
-    try:
-        found = yaml.safe_load(path.read_text())  # JSON is YAML, too
-        require(isinstance(found, dict), "it holds no names")
-    except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
-        raise ConfigError(
-            f"{path}, which holds the {what} of the run in this folder, cannot be read: choose another out=, or delete "
-            f"that file if you are sure that your {what} did not change"
-        ) from error
-    return dict(found)
+    """Read the names and values in a small file of the folder; none where there is no file."""
+    way = f"choose another out=, or delete that file if you are sure that your {what} did not change"
+    about = f"{path}, which holds the {what} of the run in this folder, cannot be read: {way}"
+    return read_settings(path, about) if path.is_file() else {}
 
 
 def _classes(config: TrainConfig) -> dict[str, type]:
-    """The classes of the tasks, the objective and the network, by their names in the configuration."""
-    objective = objective_class(config.objective)
-    named: dict[str, type] = {config.objective: objective}
-    network, _ = config.network_arguments()
-    if network is not None and is_custom(network):
-        named[network] = config.network_class()
+    """Find the classes of the objective, the network and the tasks, by their names in the configuration."""
+    objective, (network, _) = objective_class(config.objective), config.network_arguments()
     tasks = [str(entry["name"]) for entry in config.tasks()] if objective.measures else []
-    return named | {name: task_class(name) for name in tasks}
+    custom = {network: config.network_class()} if network is not None and is_custom(network) else {}
+    return {config.objective: objective, **custom, **{name: task_class(name) for name in tasks}}
 
 
 class Checkpoints:
@@ -124,7 +115,7 @@ class Checkpoints:
         self._bad: set[Path] = set()  # passed over: they do not count among those to keep
 
     def path(self, step: int) -> Path:
-        """The file of a step."""
+        """Return the file of a step."""
         return self.folder / f"step_{step:09d}.pt"
 
     def steps(self) -> list[int]:
@@ -135,14 +126,12 @@ class Checkpoints:
     def save(self, state: State) -> Path:
         """Write the state; then remove what is older than it, but for the last good ones."""
         path = self.path(state["step"])
-        write_atomically(path, sealed({"format": FORMAT, **state}))
+        write_atomically(path, _sealed({"format": FORMAT, **state}))
         self._bad.discard(path)
         older = [self.path(step) for step in self.steps() if step < state["step"]]
         good = [p for p in older if p not in self._bad]
-        kept = good[len(good) - self.keep + 1 :] if len(good) >= self.keep else good
-        for old in older:
-            if old not in kept:
-                old.unlink(missing_ok=True)
+        for old in {*older} - {*good[max(0, len(good) - self.keep + 1) :]}:
+            old.unlink(missing_ok=True)
         return path
 
     def latest(self, take: Callable[[State], None]) -> int | None:
@@ -151,9 +140,9 @@ class Checkpoints:
             try:
                 take(self.read(step))
                 return step
-            except (MemoryError, torch.OutOfMemoryError):
-                raise  # says nothing about the file
             except Exception as error:  # torch.load raises many kinds on damaged files
+                if lacks_memory(error):
+                    raise  # says nothing about the file
                 about = str(error).strip().split("\n")[0]
                 warnings.warn(f"{self.path(step)} is passed over: {type(error).__name__}: {about}", stacklevel=2)
                 self._bad.add(self.path(step))
@@ -163,10 +152,8 @@ class Checkpoints:
         """Read the state of a step; ValueError if it is damaged or of another network."""
         data = self.path(step).read_bytes()
         digest = hashlib.sha256(memoryview(data)[:-_COMMENT]).hexdigest()
-        require(
-            data[-_COMMENT:] == _MARK + digest.encode(),
-            "it is damaged: its contents do not have the digest they were saved with, or it was cut short",
-        )
+        message = "it is damaged: its contents do not have the digest they were saved with, or it was cut short"
+        require(data[-_COMMENT:] == _MARK + digest.encode(), message)
         state = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
         known = isinstance(state, dict) and state.get("format") == FORMAT
         require(known, f"it is not a checkpoint of format {FORMAT}")
@@ -176,11 +163,11 @@ class Checkpoints:
 
 
 def _plain(settings: Any) -> Any:
-    """Settings as JSON has them: a list of a YAML file and the tuple that it was written from are the same."""
+    """Return settings as JSON has them: a list of a YAML file and the tuple that it was written from are the same."""
     return json.loads(json.dumps(settings, default=str))
 
 
-def sealed(state: State) -> bytes:
+def _sealed(state: State) -> bytes:
     """Make what torch.save writes, with its digest as the archive's comment; torch.load reads it all the same."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
@@ -197,10 +184,8 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
     require(not missing, f"it lacks {', '.join(missing)}")
     step, elapsed, best, saved = (state[key] for key in ("step", "elapsed", "best", "optimizers"))
     require(type(step) is int and 0 <= step <= MOST_STEPS, f"it claims to be of step {step}")
-    require(
-        0 <= elapsed < math.inf and not math.isnan(best),
-        f"it claims to be {elapsed} seconds old, with a score of {best}",
-    )
+    sound = 0 <= elapsed < math.inf and not math.isnan(best)
+    require(sound, f"it claims to be {elapsed} seconds old, with a score of {best}")
     for key in ("net", "average", "balance"):
         require(_shapes(state[key]) == _shapes(now[key]), f"the tensors of its {key} are not those of this run")
     fit = len(saved) == len(optimizers) and all(map(_fits, optimizers, saved))
@@ -212,7 +197,7 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
 
 
 def _fits(optimizer: Optimizer, saved: Any) -> bool:
-    """Whether a saved state is that of an optimizer; torch takes over moments of any shape, and fails later."""
+    """Tell whether a saved state is that of an optimizer; torch takes over moments of any shape, and fails later."""
     groups = [group["params"] for group in saved["param_groups"]]
     params = [p for group in optimizer.param_groups for p in group["params"]]
     return list(map(len, groups)) == [len(group["params"]) for group in optimizer.param_groups] and all(
@@ -228,10 +213,6 @@ def _shapes(tensors: Any) -> Any:
     return {key: (v.shape, v.dtype) if isinstance(v, Tensor) else None for key, v in tensors.items()}
 
 
-def _tensors(state: Any) -> Iterator[Tensor]:
-    """All tensors of nested dictionaries and lists."""
-    if isinstance(state, Tensor):
-        yield state
-    elif isinstance(state, dict | list | tuple):
-        for value in state.values() if isinstance(state, dict) else state:
-            yield from _tensors(value)
+def _tensors(state: Any) -> list[Tensor]:
+    """List all tensors of nested dictionaries and lists."""
+    return [value for value in tree_leaves(state) if isinstance(value, Tensor)]

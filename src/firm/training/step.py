@@ -21,7 +21,7 @@ import contextlib
 import dataclasses
 import inspect
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +33,14 @@ from torch.utils.checkpoint import checkpoint
 
 from firm._flow import velocity_error, weighted_loss
 from firm._model import Firm, Solver
+from firm._util.checks import require
 from firm._util.distributed import joined
 from firm.acceleration.graphs import Recording
 from firm.data.images import Images
+from firm.evaluation import firm_method
 from firm.tasks import Rows
-from firm.training.objectives import Batch, Objective, split_batch
-from firm.training.validation import validate
+from firm.training.objectives import Batch, ConfigError, Objective
+from firm.training.validation import scored
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -79,7 +81,11 @@ class Velocity(Objective):
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """Score by the PSNR of the restored images, in every task, for every N of ``val_steps``."""
-        return validate(Firm(net, self.solver), self.config, images, picture)
+        model, c, device = Firm(net, self.solver), self.config, next(net.parameters()).device
+        found: dict[str, float] = {}
+        for N in c.val_steps:  # the picture shows the first of them
+            found |= scored(firm_method(model, N), c, images, device, None if found else picture, f"psnr N={N}")
+        return found
 
 
 class TimeBalance(nn.Module):
@@ -147,7 +153,7 @@ class StepLoss(nn.Module):
         self.balance = TimeBalance() if objective.weights == "balanced" else None
         self.tasks = config.make_tasks() if objective.measures else []
         weights = [entry["weight"] for entry in config.tasks()] if objective.measures else [1.0]
-        self.counts = split_batch(weights, config.batch_size // self.parts)
+        self.counts = _split_batch(weights, config.batch_size // self.parts)
 
     def forward(self, t: Tensor, part: int, warm: bool, read: Tensor | None = None) -> Tensor:
         """Compute the loss of part number `part`, a scalar.
@@ -170,8 +176,7 @@ class StepLoss(nn.Module):
 
     def errors(self, t: Tensor, part: int, warm: bool, read: Tensor | None) -> tuple[Tensor, Tensor]:
         """Compute error and time of every sample of a part, both (B,): lines 2 to 7."""
-        rows = [Rows(n * self.parts, n * part, n * (part + 1)) for n in self.counts]
-        times, first = [], 0
+        rows, times, first = [Rows(n * self.parts, n * part, n * (part + 1)) for n in self.counts], [], 0
         for r in rows:
             times.append(t[first + r.start : first + r.stop])
             first += r.total
@@ -179,6 +184,18 @@ class StepLoss(nn.Module):
         batch = Batch(x_1, torch.cat(times), rows, self.tasks, warm)
         with torch.autocast(t.device.type, torch.bfloat16, enabled=self.config.bf16):
             return self._objective.loss(self._called, batch)
+
+
+def _split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
+    """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
+    n = len(weights)
+    message = f"{batch_size} samples in each part of the batch cannot hold {n} tasks; take a larger batch_size"
+    require(batch_size >= n, message, ConfigError)
+    exact = [1 + w / sum(weights) * (batch_size - n) for w in weights]
+    counts = [int(e) for e in exact]
+    for i in sorted(range(n), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:
+        counts[i] += 1
+    return counts
 
 
 class _Recomputed(nn.Module):
@@ -215,13 +232,20 @@ class Gradients:
 
     def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
         """Compute the loss at times `t` and its gradients; `warm` and `read` are those of `StepLoss`."""
-        for p in self.params:
-            p.grad = None
+        self.clear()
         seed, total = torch.initial_seed(), t.new_zeros(())
         count = self.loss.config.accumulation_steps
         parts = [None] * count if read is None else read.chunk(count)
-        if self.loss.balance is not None and count > 1:
-            self._balance(t, warm, parts, seed)
+        balance, found = self.loss.balance, []
+        if balance is not None and count > 1:
+            # Each part is weighted with means that have learned from all parts, as from a batch in one part: a forward
+            # pass more, without gradients.
+            with torch.no_grad(), _buffers_kept(self.loss.net):
+                for k, part in enumerate(parts):
+                    torch.manual_seed(seed)
+                    found.append(self.loss.errors(t, self.rank * count + k, warm, part))
+            balance.learn(torch.cat([times for _, times in found]), torch.cat([error for error, _ in found]))
+            balance.eval()  # the parts themselves teach nothing more
         for k, part in enumerate(parts):
             torch.manual_seed(seed)  # every part draws the numbers of the whole batch
             shared = isinstance(self.wrapped, DistributedDataParallel) and k < count - 1
@@ -232,19 +256,10 @@ class Gradients:
             total += value.detach()
         return total
 
-    def _balance(self, t: Tensor, warm: bool, parts: Any, seed: int) -> None:
-        """Learn the time bins' means from all parts before any is weighted with them, as from a batch in one part.
-
-        It costs a forward pass more, without gradients.
-        """
-        balance, found = self.loss.balance, []
-        assert balance is not None
-        with torch.no_grad(), _buffers_kept(self.loss.net):
-            for k, part in enumerate(parts):
-                torch.manual_seed(seed)
-                found.append(self.loss.errors(t, self.rank * len(parts) + k, warm, part))
-        balance.learn(torch.cat([times for _, times in found]), torch.cat([error for error, _ in found]))
-        balance.eval()  # the parts themselves teach nothing more
+    def clear(self) -> None:
+        """Forget the gradients; a CUDA graph makes its own, and overwrites them in every replay."""
+        for p in self.params:
+            p.grad = None
 
 
 class GraphedGradients(Gradients):
@@ -266,7 +281,7 @@ class GraphedGradients(Gradients):
             self._recording, self._warm = None, warm  # frees the memory of the one before
             with _buffers_kept(self.loss):  # the trial runs do not count
                 places = [v.clone() for v in inputs]
-                self._recording = Recording(lambda: self._run(*places), places, trials=3, before=self._clear)
+                self._recording = Recording(lambda: self._run(*places), places, trials=3, before=self.clear)
             torch.cuda.synchronize()
             self.seconds += time.monotonic() - start
             torch.manual_seed(seed)
@@ -276,11 +291,6 @@ class GraphedGradients(Gradients):
         loss: Tensor = self.loss(t, 0, self._warm, read)
         loss.backward()
         return loss.detach()
-
-    def _clear(self) -> None:
-        """Forget the gradients: the graph makes its own, and overwrites them in every replay."""
-        for p in self.params:
-            p.grad = None
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from firm._flow import stratified_times
 from firm._util.checks import require
-from firm._util.custom import CustomCodeError, custom_code, require_operator
+from firm._util.custom import CustomCodeError, custom_code, is_custom, require_operator
 from firm._util.distributed import Ranks
 from firm._util.machine import describe_machine
 from firm._util.seeds import generator_for
@@ -27,7 +27,7 @@ from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
 from firm.training.initial_weights import initial_weights
-from firm.training.objectives import TrainingError, card_entry, objective_class
+from firm.training.objectives import TrainingError, objective_class
 from firm.training.optimizer import Muon, make_optimizers
 from firm.training.run_folder import check_state
 from firm.training.step import Gradients, GraphedGradients, StepLoss
@@ -59,28 +59,26 @@ class Trainer:
         self.feed = Feed(config, images, ranks)
         self.loss = StepLoss(config, self.objective, self.net, self.feed, ranks.world).to(ranks.device)
         self.optimizers = make_optimizers(config, self.net)
-        self.gradients = self._gradients()
+        slow = [task.name for task in self.loss.tasks if _check_operator(task, config.channels, ranks.device)]
+        graph = config.cuda_graph and ranks.device.type == "cuda" and self.loss.parts == 1
+        self.gradients = (
+            GraphedGradients(self.loss, self.params)
+            if graph and config.recompute != "calls" and not slow
+            else Gradients(self.loss, self.params, ranks.rank)
+        )
         self.step, self.elapsed, self.best = 0, 0.0, -math.inf
         self.skipped = torch.zeros((), device=ranks.device)  # steps in a row whose gradient was not finite
         self._events: list[torch.cuda.Event] = []
         self._times: tuple[int, Tensor] = (-1, torch.empty(0))
 
-    def _gradients(self) -> Gradients:
-        c, device = self.config, self.ranks.device
-        slow = [task.name for task in self.loss.tasks if _check_operator(task, c.channels, device)]
-        graph = c.cuda_graph and device.type == "cuda" and self.loss.parts == 1 and c.recompute != "calls"
-        if graph and not slow:
-            return GraphedGradients(self.loss, self.params)
-        return Gradients(self.loss, self.params, self.ranks.rank)
-
     @property
     def progress(self) -> float:
-        """Share of the run that is done: of the steps, or of the minutes."""
+        """Return the share of the run that is done: of the steps, or of the minutes."""
         c = self.config
         return min(1.0, self.elapsed / (60 * c.max_minutes) if c.max_minutes else self.step / self.total_steps)
 
     def _before(self, epoch: int) -> bool:
-        """Whether the run has not reached this epoch (with max_minutes: this share of the minutes)."""
+        """Tell whether the run has not reached this epoch (with max_minutes: this share of the minutes)."""
         c = self.config
         return self.progress < epoch / c.epochs if c.max_minutes else self.step < epoch * c.steps_per_epoch
 
@@ -125,7 +123,13 @@ class Trainer:
             else:
                 torch._foreach_lerp_(targets, sources, 1 - c.ema_decay)
         self.step += 1
-        self._keep_pace()
+        if self.ranks.device.type == "cuda":
+            # The CPU runs at most two steps ahead of the GPU: enough to hide its work, and clocks stay true.
+            event = torch.cuda.Event()
+            event.record()
+            self._events.append(event)
+            if len(self._events) > 2:
+                self._events.pop(0).synchronize()
         return loss, norm
 
     def _update(self, norm: Tensor) -> None:
@@ -157,21 +161,11 @@ class Trainer:
             TrainingError,
         )
 
-    def _keep_pace(self) -> None:
-        """Let the CPU run at most two steps ahead of the GPU: enough to hide its work, and clocks stay true."""
-        if self.ranks.device.type == "cuda":
-            event = torch.cuda.Event()
-            event.record()
-            self._events.append(event)
-            if len(self._events) > 2:
-                self._events.pop(0).synchronize()
-
     def card(self) -> dict[str, Any]:
         """Say what the model was trained for, and how; saved with it."""
         c = self.config
-        tasks = self.loss.tasks  # none where the objective does not measure
-        return {
-            "trained_for": [card_entry(e, task) for e, task in zip(c.tasks(), tasks, strict=True)] if tasks else [],
+        return {  # an objective that does not measure has no tasks
+            "trained_for": [_card_entry(entry, task) for entry, task in zip(c.tasks(), self.loss.tasks, strict=False)],
             "objective": c.objective, "data": c.dataset, "size": c.size,
             "channels": c.channels, "complex": self.complex, "value_range": list(c.value_range),
             "batch_size": c.batch_size, "steps": self.step, "minutes": round(self.elapsed / 60, 2),
@@ -184,19 +178,17 @@ class Trainer:
             self.objective.save(self.average, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
-        """Whether the model in a file is that of this step, to the bit."""
-        try:
-            with safetensors.safe_open(path, framework="pt") as file:
-                step = json.loads(file.metadata()["firm"])["card"]["steps"]
-                saved = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
-        except Exception:  # not there, damaged, or written in a way of its own
-            return False
+        """Tell whether the model in a file is that of this step, to the bit."""
         now = self.average.state_dict()
-        return (
-            bool(step == self.step)
-            and saved.keys() == now.keys()
-            and all(torch.equal(saved[key], value.cpu().to(saved[key].dtype)) for key, value in now.items())
-        )
+        # what cannot be read is not there, damaged, or written in a way of its own
+        with suppress(Exception), safetensors.safe_open(path, framework="pt") as file:
+            saved = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
+            return (
+                json.loads(file.metadata()["firm"])["card"]["steps"] == self.step
+                and saved.keys() == now.keys()
+                and all(torch.equal(saved[key], value.cpu().to(saved[key].dtype)) for key, value in now.items())
+            )
+        return False
 
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """Score the averaged weights on held-out images, as the objective does; and draw its picture."""
@@ -204,7 +196,7 @@ class Trainer:
             return self.objective.validate(self.average, images, picture)
 
     def _custom_code(self) -> AbstractContextManager[None]:
-        """Errors of custom objectives, networks and operators name the user's file and line."""
+        """Let errors of custom objectives, networks and operators name the user's file and line."""
         tasks = [type(task) for task in self.loss.tasks]
         return custom_code(objective=type(self.objective), network=type(self.net), task=tasks)
 
@@ -245,11 +237,25 @@ def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Mod
     return net
 
 
+def _card_entry(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:
+    """Complete an entry for the model's card: of a custom task with its defaults, since a card runs no code.
+
+    The library knows the defaults of its own tasks; settings that are no degradation count only where they are given.
+    """
+    if not is_custom(str(entry["name"])):
+        return entry
+    values = {key: value for key, value in task.settings().items() if task.parameters[key].option or key in entry}
+    values |= {key: list(ends) for key, ends in task.ranges.items()}
+    return {**entry, **values, "name": entry["name"], "weight": entry["weight"]}
+
+
 def _check_operator(task: BaseTask, channels: int, device: torch.device) -> bool:
-    """Whether solving with the task's operator waits for the device; a wrong adjoint is refused before training."""
+    """Tell whether solving with the task's operator waits for the device, and refuse a wrong adjoint.
+
+    The operator of validation is made too: what it refuses shall not wait for the end of the run.
+    """
     try:
         with custom_code(task=type(task)):
-            # validation's: what it refuses shall not wait for the end of the run
             require_operator(task, task.operator(), "operator")
             op = task.draw_operator(Rows(1, 0, 1), device)
             require_operator(task, op, "draw_operator")

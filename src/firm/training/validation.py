@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from firm._model import Firm
+from firm._sampling import noise_like
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images
-from firm.evaluation import Evaluation, NamedMethod, degraded, firm_method
+from firm.evaluation import Evaluation, NamedMethod, degraded
 from firm.evaluation.run import restore_chunk
 from firm.metrics import psnr, visible
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
 
 SHOWN = 6  # images of each task in the picture
 CHUNK = 16  # images restored at once
-
-
-def validate(model: Firm, config: TrainConfig, images: Images, picture: Path | None) -> dict[str, float]:
-    """Score a model by PSNR for every N of ``val_steps``, as `scored` does; the picture shows the first N."""
-    result, device = dict[str, float](), next(model.parameters()).device
-    for N in config.val_steps:
-        shown = picture if config.val_steps[0] == N else None
-        result |= scored(firm_method(model, N), config, images, device, shown, f"psnr N={N}")
-    return result
 
 
 def scored(
@@ -80,6 +71,24 @@ def scored(
     if picture is not None:
         save_sheet(rows, picture)
     return result | {name: round(sum(values) / len(values), 4)}
+
+
+def denoising_scores(
+    denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
+) -> tuple[dict[str, float], list[list[Panel]]]:
+    """Score ``denoise(y, sigma)`` by PSNR at several levels of noise; also label the first images, at the first."""
+    scores: dict[str, float] = {}
+    rows: list[list[Panel]] = []
+    for sigma in levels:
+        generator, values = torch.Generator().manual_seed(0), []
+        for first in range(0, len(images), CHUNK):
+            x = images.batch(range(first, min(first + CHUNK, len(images)))).to(device)
+            y = x + sigma * noise_like(x, generator)
+            denoised = denoise(y, sigma)
+            values.append(psnr(denoised, x))
+            rows = rows or labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
+        scores[f"psnr sigma={sigma:g}"] = round(float(torch.cat(values).mean()), 4)
+    return scores, rows
 
 
 def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:

@@ -8,7 +8,7 @@ from firm._model import Firm, Solver
 from firm._util.distributed import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
-from firm.training.initial_weights import _check_alike, deepened, grown, narrowed
+from firm.training.initial_weights import _check_alike, _deepened, _grown, _narrowed
 from firm.training.log import read_log
 from firm.training.loop import train
 from firm.training.objectives import ConfigError
@@ -24,7 +24,7 @@ def test_a_grown_network_computes_the_same(unshuffle):
     for p in less.parameters():
         torch.nn.init.normal_(p, std=0.2)
     more = UNet(3, noise_level=True, unshuffle=unshuffle, extra=ALL, **SMALL)
-    more.load_state_dict(grown(less.state_dict(), more.state_dict()))
+    more.load_state_dict(_grown(less.state_dict(), more.state_dict()))
     op, x = Mask((torch.rand(16, 16) > 0.5).float()), torch.randn(2, 3, 16, 16)
     solver = Solver(K=3, output="correction")
     a, b = (Firm(n, solver).posterior_mean(op, x, 0.4, op.A(x), sigma=0.1) for n in (less, more))
@@ -35,7 +35,7 @@ def test_a_plain_network_grows_as_well():
     less, more = (ResUNet(3, widths=(8, 16), noise_level=True, extra=extra) for extra in ((), ALL))
     for p in less.parameters():
         torch.nn.init.normal_(p, std=0.2)
-    more.load_state_dict(grown(less.state_dict(), more.state_dict()))
+    more.load_state_dict(_grown(less.state_dict(), more.state_dict()))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
     torch.testing.assert_close(more(x, x + 1, x, x, x, t, t, t), less(x, x + 1, t, t))
 
@@ -50,7 +50,7 @@ def test_a_narrowed_network_sees_its_image_as_x_and_x_t(unshuffle, extra, level)
         torch.nn.init.normal_(p, std=0.2)
         if (name.startswith("conditioning.noise") and not level) or name == "conditioning.iteration":
             p.data.zero_()  # dropped: there is no iteration, nor a noise level without `level`
-    one.load_state_dict(narrowed(more.state_dict(), one.state_dict(), more.images))
+    one.load_state_dict(_narrowed(more.state_dict(), one.state_dict(), more.images))
     x, t, nothing = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7]), torch.zeros(2, 3, 16, 16)
     expected = more(x, x, nothing, nothing, nothing, t, t, t) if extra else more(x, x, t, t)
     found = one(x, t, t) if level else one(x, t)
@@ -66,7 +66,7 @@ def test_a_deepened_network_computes_the_same(kind, blocks, more):
     shallow, deep = (kind(3, widths=(4, 8, 12), blocks=b) for b in (blocks, more))
     for p in shallow.parameters():
         torch.nn.init.normal_(p, std=0.3)
-    deep.load_state_dict(deepened(shallow.state_dict(), deep.state_dict(), shallow, deep))
+    deep.load_state_dict(_deepened(shallow.state_dict(), deep.state_dict(), shallow, deep))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.1, 0.7])
     images = (x, x + 1)[: kind.images]
     torch.testing.assert_close(deep(*images, t), shallow(*images, t))
@@ -120,7 +120,7 @@ def test_weights_that_would_mean_something_else_are_refused():
     _check_alike(GradientResStep(widths=(4, 8)), one, "a.safetensors", "prior")
     _check_alike(two, one, "a.safetensors", "prior")
     _check_alike(one, two, "a.safetensors", "bridge")
-    with pytest.raises(ConfigError, match=r"images of 3 channels, and this run has channels=1: .* another number"):
+    with pytest.raises(ConfigError, match="trained with channels=3, not 1"):
         _check_alike(two, ResUNet(1, widths=(4, 8)), "a.safetensors", "balanced")
     with pytest.raises(ConfigError, match="has a PriorResUNet, which sees other images"):
         _check_alike(one, two, "a.safetensors", "balanced")
@@ -134,7 +134,7 @@ def test_weights_that_would_mean_something_else_are_refused():
 
 def test_other_networks_do_not_grow():
     less, other = UNet(3, **SMALL), UNet(3, **SMALL | {"ch": 16}, extra=ALL)
-    weights = grown(less.state_dict(), other.state_dict())
+    weights = _grown(less.state_dict(), other.state_dict())
     assert weights["stem.conv.weight"].shape == less.stem.conv.weight.shape
     with pytest.raises(RuntimeError, match="size mismatch"):
         other.load_state_dict(weights)

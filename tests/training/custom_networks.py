@@ -1,4 +1,4 @@
-"""Networks as a user would write them; the tests name this file as ``own_networks.py:Class``."""
+"""Networks as a user would write them; the tests name this file as ``custom_networks.py:Class``."""
 
 import torch
 from torch import nn
