@@ -14,7 +14,7 @@ import firm
 from firm._util.distributed import Ranks
 from firm._util.sheet import GAP, TEXT
 from firm.data import Images
-from firm.operators.compose import to_complex
+from firm.operators.complex import to_complex
 from firm.tasks import Rows
 from firm.training import loop
 from firm.training.config import ConfigError, load_config

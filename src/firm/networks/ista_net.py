@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm.operators.base import LinearOperator
-from firm.operators.blur import first_guess
+from firm.operators.subsample import first_guess
 
 
 class ISTANet(nn.Module):

@@ -19,7 +19,7 @@ from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
-from firm.operators.compose import AsReal
+from firm.operators.complex import AsReal
 from firm.restoration.degradation import check_sigma, measured, picture_settings
 from firm.restoration.estimates import (
     ROUNDING,

@@ -1,0 +1,63 @@
+"""Complex images, as in magnetic resonance imaging, for networks that take real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from firm.operators.base import LinearOperator, Operator, has_closed_form
+from firm.operators.checks import name, shape
+
+
+def as_real(op: LinearOperator) -> Operator:
+    """An operator on complex images (B, C, H, W) as one on real images (B, 2C, H, W): see `to_real`.
+
+    Its adjoint is the one of the real inner product Re<., .>. It has a closed form where `op` has one; where not,
+    conjugate gradients work on the real images, and keep the limits of `op`.
+    """
+    return AsReal(op)
+
+
+def to_complex(x: Tensor) -> Tensor:
+    """Real images (B, 2C, ...), all real parts first, then all imaginary parts, as complex ones (B, C, ...)."""
+    if x.is_complex() or x.ndim < 2 or x.shape[1] % 2:
+        raise ValueError(f"to_complex takes real images with an even number of channels, got {x.dtype} of {shape(x)}")
+    return torch.complex(*x.chunk(2, dim=1))
+
+
+def to_real(x: Tensor) -> Tensor:
+    """The inverse of `to_complex`."""
+    return torch.cat([x.real, x.imag], dim=1)
+
+
+class AsReal(Operator):
+    """What `as_real` returns."""
+
+    def __init__(self, op: LinearOperator) -> None:
+        super().__init__(like=op)
+        self.op: Any = op
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure the complex image."""
+        y: Tensor = self.op.A(to_complex(x))
+        return y
+
+    def A_adjoint(self, y: Tensor) -> Tensor:
+        """The complex adjoint, as real and imaginary parts."""
+        return to_real(self.op.A_adjoint(y))
+
+    @property
+    def closed_form(self) -> bool:
+        """Where the wrapped operator has one."""
+        return has_closed_form(self.op)
+
+    def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """The wrapped operator's closed form, or conjugate gradients."""
+        if not self.closed_form:
+            return super().prox_l2(z, y, gamma)
+        return to_real(self.op.prox_l2(to_complex(z), y, gamma))
+
+    def __repr__(self) -> str:
+        return f"as_real({name(self.op)})"
