@@ -126,5 +126,5 @@ def test_train_on_pictures(tmp_path):
     with pytest.raises(ConfigError, match="key names an array in files that hold several; dataset=celeba has pictures"):
         load_config(None, ["dataset=celeba", "key=images"])
     save_pictures(tmp_path, 3, (128, 128))
-    with pytest.raises(ConfigError, match="key is for arrays; these are pictures"):
+    with pytest.raises(ValueError, match="key is for arrays; these are pictures"):
         load_sets(load_config(None, [f"data={tmp_path}", "key=images"]), progress=False)

@@ -249,7 +249,7 @@ def test_results_of_an_own_task_before_an_edit_are_of_another_run(folder, model_
 WRONG = [
     (["--task", "inpainting", "--mask", "no.png"], "--mask no.png: no such file or folder"),
     (["--task", "deblurring", "--blur", -1], "must be above 0 and at most 10"),
-    (["--task", "denoising", "--sigma", "nan"], "sigma must be from 0 to 2"),
+    (["--task", "denoising", "--sigma", "nan"], "such as 25/255"),
     (["--task", "fourier"], "no task 'fourier' for pictures"),
     (["--task", "denosing"], "did you mean 'denoising'?"),
     (["--simulate", "denosing"], "did you mean 'denoising'?"),
