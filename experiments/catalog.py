@@ -16,8 +16,7 @@ from rich.console import Console
 from rich.text import Text
 
 from firm._util.checks import require
-from firm._util.files import is_full
-from firm._util.locks import folder_lock
+from firm._util.files import folder_lock, is_full
 
 LAYOUTS = {
     "celeba": "CelebA, --data DIR: a folder with img_align_celeba/NNNNNN.jpg and list_eval_partition.txt",

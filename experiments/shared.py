@@ -17,10 +17,9 @@ from experiments.figures import Panel
 from experiments.published import METRICS, Scores
 from experiments.tables import Line, Table, latex, markdown, metric_columns, terminal
 from firm import Firm, fast, load
-from firm._util.checks import require
+from firm._util.checks import counted, numbers, require
 from firm._util.files import write_atomically
 from firm._util.machine import choose_device, default_device, describe_machine
-from firm._util.text import counted, numbers
 from firm.baselines.catalog import baseline_names
 from firm.baselines.weights import Networks, available
 from firm.data import cat, load_images, portrait

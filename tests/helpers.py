@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm._util.locks import folder_lock
+from firm._util.files import folder_lock
 from firm.operators.compose import repeated
 from firm.tasks.deblurring import valid_blur
 

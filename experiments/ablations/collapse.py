@@ -15,7 +15,7 @@ from experiments.figures import save
 from experiments.shared import CELEBA, SEED, Figure, Settings
 from experiments.tables import Line, Table, metric_columns
 from firm import fast, interpolate, load
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.data.images import Images
 from firm.tasks import Task
 

@@ -15,8 +15,8 @@ from experiments.shared import CELEBA, Settings
 from experiments.tables import METRICS, Column, Line, Table, metric_columns
 from firm import fast, load
 from firm._util.checks import require
-from firm._util.distributed import ranks
 from firm._util.files import write_atomically
+from firm._util.machine import ranks
 from firm.data.images import Images
 from firm.evaluation import firm_method
 from firm.tasks import Task

@@ -19,8 +19,7 @@ from experiments.tables import Column, Line, Table
 from experiments.toy import study as toy
 from experiments.toy.problem import ExactField
 from firm import load, restore
-from firm._util.checks import require
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for, require
 from firm._util.terminal import progress_bar
 from firm.data.images import Images
 from firm.metrics import coverage

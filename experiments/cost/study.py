@@ -16,10 +16,9 @@ from experiments.published import COST
 from experiments.shared import CELEBA, SEED, Settings
 from experiments.tables import Column, Line, Table
 from firm import fast, load
-from firm._util.checks import require
+from firm._util.checks import generator_for, require
 from firm._util.files import write_atomically
 from firm._util.machine import peak_megabytes, wait
-from firm._util.seeds import generator_for
 from firm._util.terminal import progress_bar
 from firm.acceleration.graphs import eagerly
 from firm.baselines.catalog import BASELINES, Calls, baseline_names

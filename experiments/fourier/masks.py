@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 from experiments.published import FOURIER
 from firm import fast, load, sample
+from firm._util.checks import generator_for
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
-from firm._util.seeds import generator_for
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.operators import Fourier, cartesian_mask

@@ -15,7 +15,7 @@ from experiments.figures import Panel, save_grid
 from experiments.shared import CELEBA, SEED, Figure, Settings
 from experiments.tables import Column, Line, Table
 from firm import Firm, restore
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm._util.terminal import progress_bar
 from firm.data import portrait
 from firm.evaluation import degraded

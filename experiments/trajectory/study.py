@@ -12,8 +12,7 @@ from experiments.shared import CELEBA, SEED, Figure, Settings
 from experiments.tables import Column, Line, Table
 from firm import Firm, sample
 from firm._sampling import noise_like
-from firm._util.checks import require
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for, require
 from firm.data import portrait
 from firm.evaluation import degraded
 from firm.metrics import psnr

@@ -13,9 +13,7 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare
-from firm._util.checks import is_whole, require
-from firm._util.seeds import require_seed
-from firm._util.text import counted
+from firm._util.checks import counted, is_whole, require, require_seed
 from firm.operators.base import LinearOperator
 from firm.operators.compose import repeated
 from firm.operators.testing import norm_number

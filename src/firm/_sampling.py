@@ -13,8 +13,7 @@ from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean, vector
 from firm._util.checks import is_number, is_whole, require
-from firm.operators.base import LinearOperator, has_closed_form
-from firm.operators.checks import LARGEST, name, require_tensor, shape
+from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, require_tensor, shape
 from firm.operators.testing import dot_test
 
 Integrator = Literal["euler", "midpoint", "heun"]

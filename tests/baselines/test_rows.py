@@ -85,7 +85,7 @@ def test_a_table_has_the_papers_labels_and_only_the_tasks_of_a_method(pictures, 
 
 def test_a_row_is_the_function_with_its_settings(pictures, weights, tmp_path):
     """The numbers in the table are those of the method called by hand, with the noise that belongs to the image."""
-    from firm._util.seeds import generator_for
+    from firm._util.checks import generator_for
     from firm.baselines import flower
     from firm.data import load_images
     from firm.metrics import psnr

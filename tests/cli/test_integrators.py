@@ -9,7 +9,7 @@ import torch
 from helpers import call, save_pictures, says, tiny_model
 
 import firm
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.data import load_images
 from firm.metrics import psnr
 from firm.restoration import Problem

@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers import call, save_pictures, says, tiny_model
 
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.restoration import Problem, ProblemError
 from firm.restoration.reading import read_kernel
 from firm.training.config import ConfigError, load_config

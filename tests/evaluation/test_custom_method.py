@@ -8,8 +8,8 @@ from helpers import call, says, tiny_model
 
 import firm
 from evaluation_helpers import SIZE, command, csv_rows, results
+from firm._util.checks import generator_for
 from firm._util.custom import load_function
-from firm._util.seeds import generator_for
 from firm.evaluation import custom_method
 from firm.metrics import psnr
 

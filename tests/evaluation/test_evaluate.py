@@ -274,7 +274,7 @@ def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
         raise ValueError("far enough")
 
     monkeypatch.setattr("firm.evaluation.evaluate", record)
-    monkeypatch.setattr("firm._util.distributed.choose_device", lambda name: torch.device(name or "cpu"))
+    monkeypatch.setattr("firm._util.machine.choose_device", lambda name: torch.device(name or "cpu"))
     done = command(pictures, tmp_path, "degraded", seed=7, convention="text", device="meta")
     assert says(done.output, "far enough")
     assert seen == [(7, "text", torch.device("meta"))]

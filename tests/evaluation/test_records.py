@@ -11,7 +11,7 @@ from helpers import call, held_by_another, save_celeba, says
 
 import firm
 from evaluation_helpers import SIZE, command, csv_rows, save_model, small_model
-from firm._util import locks
+from firm._util import files
 from firm.data import Images
 from firm.evaluation import NamedMethod, evaluate, firm_method, plain_methods
 from firm.tasks import task_class
@@ -216,7 +216,7 @@ def test_a_second_command_stops_before_it_touches_anything(finished, pictures, e
     with held_by_another(finished):
         told = command(pictures, finished, "degraded", seed=1)
         assert (told.exit_code, says(told.output, "is in use by firm evaluate of somebody else")) == (2, True)
-        with pytest.raises(locks.LockedError):
+        with pytest.raises(files.LockedError):
             evaluate(evaluation, plain_methods(), finished, progress=False)
     assert (finished / "images.csv").read_bytes() == before
 
@@ -244,4 +244,4 @@ def test_restore_and_train_and_reproduce_stop_too(pictures, tmp_path):
             told = call(*words)
             assert (told.exit_code, words) == (2, words), told.output
             assert says(told.output, "is in use by firm evaluate of somebody else"), words
-            assert sorted(path.name for path in held.iterdir()) == [locks.NAME, locks.HOLDER]
+            assert sorted(path.name for path in held.iterdir()) == [files.NAME, files.HOLDER]

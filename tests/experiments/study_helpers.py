@@ -14,7 +14,7 @@ from experiments import shared
 from experiments.figures import GAP, RED, SIDE, TEXT, pixels
 from experiments.shared import Figure, Settings
 from firm._model import save_network
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.data import load_images
 from firm.data.images import Images
 from firm.metrics import lpips, psnr, ssim

@@ -12,7 +12,7 @@ from experiments.ablations import collapse
 from experiments.ablations import study as ablation
 from experiments.ablations.study import BLUR, RANDOM, Variant
 from experiments.shared import Settings
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.data import load_images
 
 TINY = dict(side=128, ch=4, mult=(1,), blocks=1, groups=2, attention=(), unshuffle=8)

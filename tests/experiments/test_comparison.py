@@ -14,7 +14,7 @@ from experiments import published
 from experiments.cost import study as cost
 from experiments.shared import CELEBA, Settings, beside, differences
 from experiments.tables import markdown, read_table
-from firm._util import locks
+from firm._util import files
 from firm.evaluation import NamedMethod
 from firm.tasks import tables
 
@@ -132,7 +132,7 @@ def test_two_studies_do_not_work_in_one_folder(root, tmp_path, used):
     """Neither in that of an evaluation which both need, nor in their own."""
     (tmp_path / used).mkdir(parents=True)
     words = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--methods", "", "--steps", 1, *ONE]
-    with FileLock(tmp_path / used / locks.NAME):
+    with FileLock(tmp_path / used / files.NAME):
         told = call("reproduce", "celeba", *words, "--out", tmp_path)
     assert (told.exit_code, says(told.output, f"{Path(used).name} is in use by")) == (2, True)
     assert not (tmp_path / "celeba" / "results.json").exists()

@@ -27,7 +27,7 @@ from experiments.figures import GAP, SIDE, TEXT
 from experiments.fourier import study as fourier
 from experiments.qualitative import study as qualitative
 from experiments.shared import CELEBA
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.baselines.weights import Networks, baseline_methods
 from firm.data import cat, portrait
 from firm.tasks import Task, tables

@@ -16,7 +16,7 @@ from experiments.posterior import study as posterior
 from experiments.shared import SEED, Settings
 from experiments.toy import study as toy
 from experiments.trajectory import study as trajectory
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.data import portrait
 
 BOX = firm.Task("box-inpainting", 128)

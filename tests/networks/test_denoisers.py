@@ -11,7 +11,7 @@ from torch.nn import functional as F
 import firm
 import firm.training.trainer
 from firm._model import save_network
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.baselines import as_denoiser
 from firm.data import load_images
 from firm.metrics import psnr

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import firm
 from firm import operators
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.acceleration.compiled import compile_blocks
 from firm.data import load_images
 from firm.metrics import psnr

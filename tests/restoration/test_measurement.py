@@ -10,7 +10,7 @@ from helpers import call, rand, says
 from PIL import Image
 
 import firm
-from firm._util.text import image_size
+from firm._util.checks import image_size
 from firm.restoration import Problem, ProblemError
 from firm.restoration.calibration import Calibration, TaskScale
 

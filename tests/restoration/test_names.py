@@ -12,7 +12,7 @@ from helpers import says
 from PIL import Image
 from typer.testing import CliRunner
 
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.cli import app
 from firm.restoration import output as module
 from firm.restoration import run

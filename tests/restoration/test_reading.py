@@ -8,7 +8,7 @@ import torch
 from helpers import call, says
 from PIL import Image
 
-from firm._util.text import in_both_units, noise_level
+from firm._util.checks import in_both_units, noise_level
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError, read_picture
 from firm.restoration.output import write_picture

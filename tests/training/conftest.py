@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers import save_pictures
 
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.training.config import load_config
 from firm.training.feed import load_sets
 from firm.training.loop import train

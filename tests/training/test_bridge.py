@@ -8,7 +8,7 @@ from helpers import Watch, save_pictures
 
 import firm
 from bridge_helpers import Both, Wave, numpy_schedule
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.baselines import i2sb
 from firm.baselines._i2sb import degraded_image
 from firm.data import Images

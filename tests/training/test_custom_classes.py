@@ -12,7 +12,7 @@ from helpers import call, same, says
 
 import firm
 from firm._util.custom import load_class
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.data import Images
 from firm.training.config import ConfigError, load_config
 from firm.training.loop import train

@@ -9,7 +9,7 @@ from helpers import call, says, tiny_model
 
 import firm
 from firm._util.custom import custom_code, load_class
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.data import Images
 from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice

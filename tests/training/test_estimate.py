@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.acceleration.compiled import _Input, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
 from firm.training.estimate import compile_beforehand, precompile

@@ -8,7 +8,7 @@ import torch
 from helpers import call, same, says, weights
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.training.config import dump_config
 from firm.training.log import Log, read_log
 from firm.training.loop import train

@@ -5,7 +5,7 @@ import torch
 
 import firm
 from firm._model import Firm, Solver
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
 from firm.training.initial_weights import _check_alike, _deepened, _grown, _narrowed

@@ -11,7 +11,7 @@ from helpers import call, save_pictures
 from PIL import Image
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm._util.sheet import GAP, TEXT
 from firm.data import Images
 from firm.operators.complex import to_complex

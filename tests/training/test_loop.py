@@ -18,7 +18,7 @@ from helpers import says
 from typer.testing import CliRunner
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.bench.training import bench, measure_speed
 from firm.cli import app
 from firm.cli.plot import score_keys

@@ -9,7 +9,7 @@ import pytest
 import torch
 import yaml
 
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.training.config import dump_config
 from firm.training.feed import load_sets
 from firm.training.step import GraphedGradients
@@ -92,7 +92,7 @@ def test_broken_gradients_are_skipped_on_the_device(make):
 
 PROGRAM = """
 import sys, torch, firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.training.config import load_config
 from firm.training.loop import train
 from firm.training.step import GraphedGradients

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.training.feed import load_sets
 from firm.training.optimizer import Muon, _orthogonalize, make_optimizers
 from firm.training.trainer import Trainer

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from typer.testing import CliRunner
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.cli import app
 from firm.data import Images, load_images
 from firm.metrics import psnr

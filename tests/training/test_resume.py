@@ -15,7 +15,7 @@ import yaml
 from helpers import call, same, says, weights
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.data import Images
 from firm.training.config import ConfigError, dump_config
 from firm.training.loop import train
@@ -280,7 +280,7 @@ def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path):
 
 PROGRAM = """
 import pathlib, sys, warnings
-from firm._util.distributed import ranks
+from firm._util.machine import ranks
 from firm.training.run_folder import Checkpoints
 from firm.training.config import load_config
 from firm.training.objectives import TrainingError

@@ -8,7 +8,7 @@ import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.acceleration.compiled import compile_blocks
 from firm.training.objectives import Batch
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import firm
-from firm._util.distributed import Ranks
+from firm._util.machine import Ranks
 from firm.data import Images
 from firm.training import validation
 from firm.training.loop import train

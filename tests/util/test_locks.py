@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from firm._util.locks import HOLDER, NAME, LockedError, folder_lock, locked
+from firm._util.files import HOLDER, NAME, LockedError, folder_lock, locked
 
 HOLD = """
 import sys, time
-from firm._util.locks import folder_lock
+from firm._util.files import folder_lock
 with folder_lock(sys.argv[1], "firm evaluate face-128"):
     print("held", flush=True)
     time.sleep(60)

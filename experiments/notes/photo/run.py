@@ -20,9 +20,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from firm import fast, load, restore, tiled
+from firm._util.checks import numbers
 from firm._util.files import write_atomically
 from firm._util.machine import choose_device, describe_machine
-from firm._util.text import numbers
 from firm.data import folder_files, read_picture
 from firm.metrics import lpips, psnr
 from firm.tasks import BaseTask, Task

@@ -12,9 +12,8 @@ import torch
 from rich.table import Table
 from torch import Tensor
 
-from firm._util.distributed import Ranks
 from firm._util.files import write_atomically
-from firm._util.machine import default_device, describe_machine, peak_megabytes, wait
+from firm._util.machine import Ranks, default_device, describe_machine, peak_megabytes, wait
 from firm.bench import table
 from firm.data.images import Images
 from firm.training.config import TrainConfig, load_config

@@ -7,8 +7,7 @@ import typer
 from typer.core import TyperGroup
 
 from firm._util import terminal
-from firm._util.files import is_full
-from firm._util.locks import LockedError
+from firm._util.files import LockedError, is_full
 from firm.cli.options import sentence
 
 COMMANDS = {  # name -> its file here

@@ -30,9 +30,9 @@ def train(
     """Images per second, milliseconds per step and peak memory of training, on random pictures."""
     from rich.console import Console
 
+    from firm._util.checks import numbers
     from firm._util.files import check_file
     from firm._util.machine import choose_device
-    from firm._util.text import numbers
     from firm.bench.training import bench, bench_table
 
     with user_errors():
@@ -57,9 +57,9 @@ def sample(
     """Milliseconds per image, images per second, peak memory and NFE of restoring, at batch 1 and the best batch."""
     from rich.console import Console
 
+    from firm._util.checks import numbers
     from firm._util.files import check_file
     from firm._util.machine import choose_device
-    from firm._util.text import numbers
     from firm.bench.sampling import bench_sampling, speed_table
 
     with user_errors():

@@ -57,8 +57,8 @@ def calibrate(
 ) -> None:
     """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
     from firm._model import channels_of
+    from firm._util.checks import settings
     from firm._util.machine import choose_device
-    from firm._util.text import settings
     from firm.cli.evaluate import task_classes, task_for
     from firm.cli.models import load_plain, range_of, side_for
     from firm.data import load_images

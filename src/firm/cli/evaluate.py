@@ -83,11 +83,9 @@ def evaluate(
     from rich.console import Console
 
     from firm._model import channels_of
-    from firm._util.distributed import ranks
-    from firm._util.files import write_atomically
-    from firm._util.locks import folder_lock
-    from firm._util.machine import describe_machine
-    from firm._util.text import counted, numbers, settings
+    from firm._util.checks import counted, numbers, settings
+    from firm._util.files import folder_lock, write_atomically
+    from firm._util.machine import describe_machine, ranks
     from firm.baselines.weights import Networks
     from firm.cli.models import load_model, range_of, side_for
     from firm.evaluation import Evaluation, methods_for
@@ -172,7 +170,7 @@ def _load(
     dataset: ImageSet, data: Path, split: Split, *, broken: Any, size: int | None, limit: int, **reading: Any
 ) -> tuple[Images, list[str]]:
     """Return the images, and notes for readers of the scores: that there are more of them, or that some are small."""
-    from firm._util.text import counted
+    from firm._util.checks import counted
     from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
     from firm.data.picture import side_of
@@ -208,7 +206,7 @@ def _require_memory(side: int) -> None:
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
     """Return the classes of the tasks that --tasks names; every setting must belong to one of them."""
-    from firm._util.text import did_you_mean
+    from firm._util.checks import did_you_mean
     from firm.tasks import tables, task_class
 
     names = [name for part in text.split(",") for name in (tables() if part.strip() == "all" else (part.strip(),))]

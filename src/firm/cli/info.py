@@ -134,7 +134,7 @@ def _evaluation_facts(path: Path) -> Facts:
 
 def _restored_facts(path: Path) -> Facts:
     """Return what `firm restore` did in a folder, by its restore.json."""
-    from firm._util.text import in_both_units
+    from firm._util.checks import in_both_units
     from firm.restoration.earlier import BEGUN, read_rows
 
     rows = read_rows(path / "restore.json")

@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from firm._util.files import is_full
-from firm._util.locks import folder_lock
+from firm._util.files import folder_lock, is_full
 
 # The library's, spelled out because it loads torch, which `firm reproduce list` and `firm bench` do without.
 Precision = Literal["auto", "bf16", "float32"]
@@ -18,7 +17,7 @@ Precision = Literal["auto", "bf16", "float32"]
 
 def SEED(value: int) -> int:
     """Refuse a seed that torch does not take."""
-    from firm._util.seeds import require_seed  # it loads torch
+    from firm._util.checks import require_seed  # it loads torch
 
     return require_seed(value, typer.BadParameter)
 

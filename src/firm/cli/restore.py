@@ -116,10 +116,10 @@ def restore(
     Under torchrun, the pictures are shared among the processes.
     """
     from firm._model import channels_of
+    from firm._util.checks import image_size, noise_level
+    from firm._util.checks import settings as parse
     from firm._util.custom import code_digest, is_custom
-    from firm._util.distributed import ranks
-    from firm._util.text import image_size, noise_level
-    from firm._util.text import settings as parse
+    from firm._util.machine import ranks
     from firm.acceleration import tiled
     from firm.cli.models import load_model, load_plain, range_of
     from firm.cli.picture_files import find_pictures

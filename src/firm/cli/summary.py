@@ -62,7 +62,7 @@ def _done(done: Sequence[Row]) -> str:
 
 def _degradation(done: Sequence[Row]) -> str:
     """The noise in both units, and the blur where it was estimated."""
-    from firm._util.text import in_both_units
+    from firm._util.checks import in_both_units
 
     levels = [row["sigma"] for row in done]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""

@@ -27,8 +27,7 @@ def train(
 
     from firm._util.checks import require
     from firm._util.custom import CustomCodeError
-    from firm._util.distributed import ranks
-    from firm._util.machine import choose_device, lacks_memory
+    from firm._util.machine import choose_device, lacks_memory, ranks
     from firm.training import ConfigError, TrainingError, estimate, loop
     from firm.training.config import dump_config, load_config
 

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from firm._util.checks import require
+from firm._util.checks import counted, require
 from firm._util.terminal import progress_bar
-from firm._util.text import counted
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.cache import Blocks, collect, fingerprint, map_npy, read_once
 from firm.data.images import Images

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from firm._util.checks import require
-from firm._util.seeds import require_seed
+from firm._util.checks import require, require_seed
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
 from firm.demo.previews import GRAY_LEVELS

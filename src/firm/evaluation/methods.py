@@ -20,8 +20,8 @@ from torch import Tensor
 from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
 from firm._sampling import Generators, Integrator, sample
+from firm._util.checks import did_you_mean
 from firm._util.custom import custom_code, is_custom, load_function
-from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, data_consistency
 from firm.restoration.run import network_class
 from firm.tasks import BaseTask

@@ -14,8 +14,8 @@ import torch
 from rich import box
 from rich.table import Table
 
+from firm._util.checks import counted
 from firm._util.files import write_atomically
-from firm._util.text import counted
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import Row
 from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_image

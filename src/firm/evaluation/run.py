@@ -15,11 +15,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from firm._util.checks import generator_for
 from firm._util.custom import custom_code
-from firm._util.distributed import Ranks
-from firm._util.locks import locked
-from firm._util.machine import default_device, peak_megabytes, wait
-from firm._util.seeds import generator_for
+from firm._util.files import locked
+from firm._util.machine import Ranks, default_device, peak_megabytes, wait
 from firm._util.terminal import on_terminal, progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import Operator
-from firm.operators.checks import checked_pattern, dimensions, shape
+from firm.operators.base import Operator, checked_pattern, dimensions, shape
 
 
 class Blur(Operator):

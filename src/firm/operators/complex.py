@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, Operator, has_closed_form
-from firm.operators.checks import name, shape
+from firm.operators.base import LinearOperator, Operator, has_closed_form, name, shape
 
 
 def as_real(op: LinearOperator) -> Operator:

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form
+from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, name, shape
 from firm.operators.blur import Blur
-from firm.operators.checks import name, shape
 from firm.operators.mask import Identity, Mask
 from firm.operators.subsample import Downsample, Subsample
 

@@ -6,8 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.operators.base import Operator
-from firm.operators.checks import checked_pattern, dimensions, shape
+from firm.operators.base import Operator, checked_pattern, dimensions, shape
 
 
 class Fourier(Operator):

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.operators.base import Operator
-from firm.operators.checks import shape
+from firm.operators.base import Operator, shape
 
 
 def from_functions(

@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, per_sample
-from firm.operators.checks import shape
+from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, per_sample, shape
 from firm.operators.testing import dot_test, prox_test
 
 CLOSED_FORM_RESIDUAL = 2e-5  # of the data-consistency step in float32; deepinv's own CG stops at 1e-4

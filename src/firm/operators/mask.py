@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm.operators.base import Operator
-from firm.operators.checks import checked_pattern, dimensions
+from firm.operators.base import Operator, checked_pattern, dimensions
 
 
 class Identity(Operator):

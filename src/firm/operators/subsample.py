@@ -7,9 +7,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator
+from firm.operators.base import LinearOperator, Operator, dimensions, shape
 from firm.operators.blur import checked_kernel, filtered, transfer
-from firm.operators.checks import dimensions, shape
 from firm.operators.patterns import resize_kernel
 
 

@@ -8,8 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, data_consistency, has_closed_form, per_sample
-from firm.operators.checks import name, shape
+from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, per_sample, shape
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
 

@@ -18,11 +18,10 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
-from firm._util.checks import require
+from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
 from firm._util.files import write_atomically
 from firm._util.machine import describe_machine
-from firm._util.seeds import generator_for
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
 from firm.data.images import Images

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
+from firm._util.checks import did_you_mean, require
 from firm._util.custom import custom_code, require_operator
-from firm._util.text import did_you_mean
 from firm.operators import LinearOperator
-from firm.operators.checks import require_tensor
+from firm.operators.base import require_tensor
 from firm.restoration.reading import ProblemError, Reading, as_problem
 from firm.tasks import BaseTask, built_in, option_of, picture_tasks, task_class
 

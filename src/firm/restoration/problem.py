@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from firm._util.checks import require
+from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
-from firm._util.seeds import generator_for
 from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible

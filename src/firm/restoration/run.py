@@ -20,9 +20,8 @@ from firm._model import Firm
 from firm._restore import Restoration, batches, restore
 from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
-from firm._util.distributed import Ranks
-from firm._util.files import is_full, remove_leftovers
-from firm._util.locks import locked
+from firm._util.files import is_full, locked, remove_leftovers
+from firm._util.machine import Ranks
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
 from firm.acceleration.tiling import Tiled

@@ -7,9 +7,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+from firm._util.checks import did_you_mean
+from firm._util.checks import generator_for as generator_for
 from firm._util.custom import is_custom, load_class
-from firm._util.seeds import generator_for as generator_for
-from firm._util.text import did_you_mean
 from firm.tasks.base import BaseTask as BaseTask
 from firm.tasks.base import Parameter as Parameter
 from firm.tasks.base import Rows as Rows

@@ -12,12 +12,10 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
+from firm._util.checks import did_you_mean, generator_for, require
 from firm._util.custom import custom_code, require_operator
-from firm._util.seeds import generator_for
-from firm._util.text import did_you_mean
 from firm.operators import LinearOperator, Operator
-from firm.operators.checks import require_tensor
+from firm.operators.base import require_tensor
 
 T = TypeVar("T", int, float, str)
 Shape = tuple[int, int]

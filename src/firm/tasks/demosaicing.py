@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for, require
 from firm.operators import LinearOperator, Mask
 from firm.tasks.base import BaseTask, Parameter, Rows
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for
 from firm.operators import LinearOperator, Mask, box_mask, random_mask, stroke_mask
 from firm.operators.patterns import draw_strokes
 from firm.tasks.base import BaseTask, Parameter, Rows

@@ -17,9 +17,8 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
-from firm._util.checks import read_yaml, require
+from firm._util.checks import did_you_mean, read_yaml, require
 from firm._util.custom import is_custom, load_class
-from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.config_checks import check

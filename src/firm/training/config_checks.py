@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from firm._util.checks import require
+from firm._util.checks import did_you_mean, require, require_seed
 from firm._util.custom import is_custom
-from firm._util.seeds import require_seed
-from firm._util.text import did_you_mean
 from firm.networks import NETWORKS, PRESETS, UNet, build
 from firm.training.objectives import NAMED, ConfigError, Objective, objective_class
 

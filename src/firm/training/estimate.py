@@ -15,8 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tqdm import tqdm
 
 from firm._util.custom import custom_code
-from firm._util.distributed import Ranks
-from firm._util.machine import describe_machine, wait
+from firm._util.machine import Ranks, describe_machine, wait
 from firm.acceleration.compiled import compile_blocks, compile_signature, signatures
 from firm.training.config import TrainConfig, dump_config, load_config
 from firm.training.objectives import objective_class

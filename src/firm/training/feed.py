@@ -7,16 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
-from firm._util.distributed import Ranks
-from firm._util.seeds import generator_for
+from firm._util.checks import generator_for, require
+from firm._util.machine import Ranks
 from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
 from firm.data.images import Images, Prefetcher, to_float
 from firm.data.load import load_images
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.data.sets import Split
-from firm.operators.checks import LARGEST
+from firm.operators.base import LARGEST
 from firm.tasks import Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.objectives import objective_class

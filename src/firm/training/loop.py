@@ -18,9 +18,8 @@ from torch import Tensor
 
 from firm._util.checks import require
 from firm._util.custom import CustomCodeError
-from firm._util.distributed import Ranks, average, joined, largest
-from firm._util.locks import locked
-from firm._util.machine import peak_megabytes
+from firm._util.files import locked
+from firm._util.machine import Ranks, average, joined, largest, peak_megabytes
 from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.training.config import TrainConfig

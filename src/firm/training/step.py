@@ -34,7 +34,7 @@ from torch.utils.checkpoint import checkpoint
 from firm._flow import velocity_error, weighted_loss
 from firm._model import Firm, Solver
 from firm._util.checks import require
-from firm._util.distributed import joined
+from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
 from firm.data.images import Images
 from firm.evaluation import firm_method

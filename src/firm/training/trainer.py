@@ -14,11 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from firm._flow import stratified_times
-from firm._util.checks import require
+from firm._util.checks import generator_for, require
 from firm._util.custom import CustomCodeError, custom_code, is_custom, require_operator
-from firm._util.distributed import Ranks
-from firm._util.machine import describe_machine
-from firm._util.seeds import generator_for
+from firm._util.machine import Ranks, describe_machine
 from firm.acceleration.compiled import compile_blocks
 from firm.data.images import Images
 from firm.operators import dot_test

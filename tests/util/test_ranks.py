@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from firm._util.distributed import ranks
+from firm._util.machine import ranks
 
 
 def test_the_processes_wait_long_for_each_other(monkeypatch):
