@@ -56,13 +56,20 @@ Reduction = Literal["mean", "sum"]
 def velocity_error(
     model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
     sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
+    depths: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
+
+    The paper compares the velocity of the last iterate, z^K. With `depths`, (B,), each sample's is that of its own
+    iterate z^k, and its gradient passes through the k-th iteration alone. Drawn with probabilities w_k, the error is on
+    average sum_k w_k |v(z^k) - v_target|^2: every iterate learns to be an image, so that the number of iterations can
+    be chosen when restoring, at the cost of one backward pass through the network instead of K.
 
     See `velocity_loss` for the parameters; `weighted_loss` makes one number of the errors.
     """
     x_t = interpolate(x_0, x_1, t)
-    z = model.posterior_mean(op, x_t, t, y, sigma=sigma)
+    which = {} if depths is None else {"depths": depths}
+    z = model.posterior_mean(op, x_t, t, y, sigma=sigma, **which)
     scale = per_sample(tau(t, tau_min), x_t)
     v, v_target = (z - x_t) / scale, (x_1 - x_t) / scale
     squares = (v - v_target).square().flatten(1)
@@ -92,7 +99,7 @@ def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min:
 def velocity_loss(
     model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
     sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
-    reduction: Reduction = "mean",
+    reduction: Reduction = "mean", depths: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
 
@@ -113,6 +120,9 @@ def velocity_loss(
     reduction
         "sum" adds the squares of an image's pixels, as the paper does; "mean" averages them, so that clipping the
         gradient's norm does not depend on the size of the images.
+    depths
+        Which iterate is compared in each sample, (B,) whole numbers from 1 to K, see `velocity_error`; None, as in the
+        paper, compares the last.
     """
-    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min, reduction=reduction)
+    error = velocity_error(model, op, x_1, y, x_0, t, sigma=sigma, tau_min=tau_min, reduction=reduction, depths=depths)
     return weighted_loss(error, t, weights, tau_min)

@@ -64,11 +64,11 @@ class Firm(nn.Module):
 
     def posterior_mean(
         self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *, sigma: float | Tensor | None = None,
-        callback: Callable[[int, Tensor, Tensor], None] | None = None,
+        callback: Callable[[int, Tensor, Tensor], None] | None = None, depths: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0).
 
-        `callback` sees the solver's iterates, as that of `firm.posterior_mean`.
+        `callback` sees the solver's iterates, and `depths` chooses among them in training, as in `firm.posterior_mean`.
         """
         s = self.solver
         config: dict[str, Any] = getattr(self.estimator, "config", {})
@@ -78,7 +78,7 @@ class Firm(nn.Module):
             return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra)
         return posterior_mean(
             self.estimator, op, x_t, t, y, s.K, s.rho, s.beta,
-            output=s.output, sigma=sigma, extra=extra, callback=callback,
+            output=s.output, sigma=sigma, extra=extra, callback=callback, depths=depths,
         )  # fmt: skip
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:

@@ -28,7 +28,7 @@ def posterior_mean(
     estimator: Estimator, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, K: int = 5,
     rho: float | Tensor = 0.01, beta: float = 0.5, *, output: Output = "direct",
     sigma: float | Tensor | None = None, extra: Sequence[str] = (),
-    callback: Callable[[int, Tensor, Tensor], None] | None = None,
+    callback: Callable[[int, Tensor, Tensor], None] | None = None, depths: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Estimate E[x_1 | x_t, y] by K steps of half-quadratic splitting (Algorithm 3), differentiable throughout.
 
@@ -52,6 +52,9 @@ def posterior_mean(
         What the network sees in addition to the paper's inputs, see `firm.UNet`: "previous", "context", "iteration".
     callback
         Called with (k + 1, x^{k+1}, z^{k+1}) after every iteration.
+    depths
+        For training: a number of iterations for every sample, (B,), from 1 to K. Returns the iterate z^k of that
+        number, with gradients through its own iteration alone: those before it run without. No callback is called.
 
     Returns
     -------
@@ -62,13 +65,24 @@ def posterior_mean(
     t, sigma = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
     z = x_t
     context = _context(op, y, x_t, rho) if "context" in extra else ()
-    for k in range(K):
+
+    def iteration(z: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:
         x = data_consistency(op, z, y, rho)
         z_hat = _estimate(estimator, x, x_t, t, sigma, output, extra, z, context, k)
-        z = torch.lerp(x, z_hat.to(x.dtype), beta)  # (1 - beta) x + beta z_hat, in one kernel
-        if callback is not None:
-            callback(k + 1, x, z)
-    return z
+        return x, torch.lerp(x, z_hat.to(x.dtype), beta)  # (1 - beta) x + beta z_hat, in one kernel
+
+    if depths is None:
+        for k in range(K):
+            x, z = iteration(z, k)
+            if callback is not None:
+                callback(k + 1, x, z)
+        return z
+    with torch.no_grad():
+        iterates = [z]
+        for k in range(K - 1):
+            iterates.append(iteration(iterates[-1], k)[1])
+        z = torch.stack(iterates)[depths - 1, torch.arange(len(z), device=z.device)]
+    return iteration(z, depths - 1)[1]
 
 
 def flow_only(
@@ -105,13 +119,13 @@ def vector(value: float | Tensor, x: Tensor) -> Tensor:
 
 def _estimate(
     estimator: Estimator, x: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None, output: Output,
-    extra: Sequence[str], z: Tensor, context: Sequence[Tensor], k: int,
+    extra: Sequence[str], z: Tensor, context: Sequence[Tensor], k: int | Tensor,
 ) -> Tensor:  # fmt: skip
     """R_theta of equation (78), Appendix B.2; images first, then a number for each sample."""
     images = [x, x_t, *([z] if "previous" in extra else []), *context]
     scalars = [t] if sigma is None else [t, sigma]
     if "iteration" in extra:
-        scalars.append(torch.full_like(t, k))
+        scalars.append(k.to(t.dtype) if isinstance(k, Tensor) else torch.full_like(t, k))
     r = estimator(*images, *scalars)
     if r.shape != x.shape:  # it would be broadcast
         raise ValueError(f"the estimator returned {tuple(r.shape)}, where the images are {tuple(x.shape)}")

@@ -163,13 +163,14 @@ class _FastFirm(Firm):
         *,
         sigma: float | Tensor | None = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
+        depths: Tensor | None = None,
     ) -> Tensor:
         """Run Algorithm 3 as `Firm.posterior_mean` does, as one graph where the operator allows it."""
-        records = x_t.device.type == graphs.DEVICE and callback is None and recorded(x_t.device)
+        records = x_t.device.type == graphs.DEVICE and callback is None and depths is None and recorded(x_t.device)
         kind = structure(op) if records else None
         buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
         if kind is None or any(b.device != x_t.device for b in buffers):
-            return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback)
+            return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback, depths=depths)
         t, level = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
         given = [x_t, t, y, *buffers] if level is None else [x_t, t, y, *buffers, level]
 

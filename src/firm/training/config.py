@@ -65,6 +65,9 @@ class TrainConfig:
     # FIRM's error over the pixels of an image. auto: the paper's sum for objective=paper, else mean, so that clipping
     # does not depend on the size of the images.
     reduction: Literal["auto", "mean", "sum"] = "auto"
+    # How much each iterate z^1 ... z^K counts, K numbers: every sample supervises one, drawn with these probabilities,
+    # and the number of iterations can be chosen when restoring. Empty: the last alone, through all K, as in the paper.
+    iterate_weights: tuple[float, ...] = ()
     # prior: noise and images, by minibatch optimal transport
     pairing: Literal["independent", "optimal"] = "independent"
     t_min: float = 1e-3

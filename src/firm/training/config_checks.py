@@ -49,7 +49,7 @@ def unused(c: TrainConfig) -> dict[str, str]:
     if c.objective != "prior":
         found["pairing"] = "pairing=optimal belongs to objective=prior: no other one looks at it"
     if c.objective not in ("paper", "balanced"):
-        for key in ("output", "reduction"):
+        for key in ("output", "reduction", "iterate_weights"):
             found[key] = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, not to {c.objective}"
     if not objective_class(c.objective).measures:
         for key in ("task", "mixture", "mask"):
@@ -60,7 +60,7 @@ def unused(c: TrainConfig) -> dict[str, str]:
 def _check_values(c: TrainConfig) -> None:
     """Check each setting by itself, then those that depend on each other."""
     warm, parts, named = c.warm_start_epochs, c.accumulation_steps, c.dataset in ("celeba", "afhq")
-    ranges = {key: getattr(c, key) for key in ("scale", "value_range")}
+    ranges, weights = {key: getattr(c, key) for key in ("scale", "value_range")}, c.iterate_weights
     _need(
         *((getattr(c, key) >= 1, f"{key} must be at least 1, got {getattr(c, key)}") for key in POSITIVE),
         *((getattr(c, key) >= 0, f"{key} must not be negative, got {getattr(c, key)}") for key in NOT_NEGATIVE),
@@ -73,6 +73,8 @@ def _check_values(c: TrainConfig) -> None:
          f"betas must be two numbers in [0, 1), got {list(c.betas)}"),
         (0 <= c.ema_decay < 1, f"ema_decay must be in [0, 1), got {c.ema_decay}"),
         (0 <= c.beta <= 1, f"beta must be in [0, 1], got {c.beta}"),
+        (not weights or (len(weights) == c.K and min(weights) >= 0 < weights[-1]),
+         f"iterate_weights must be K = {c.K} numbers, none negative and the last positive, got {list(weights)}"),
         (0 <= c.t_min < c.t_max < 1, f"need 0 <= t_min < t_max < 1, got {c.t_min} and {c.t_max}"),
         (0 <= c.lr_end <= c.lr, f"lr_end ({c.lr_end}) must lie between 0 and lr ({c.lr})"),
         (warm <= c.epochs, f"warm_start_epochs ({warm}) is more than epochs ({c.epochs})"),

@@ -50,8 +50,9 @@ def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
     activations = sum(saved.values())
     del out
     calls = objective.calls()
-    flop = counter.get_total_flops() * calls * 3  # the backward pass costs twice the forward pass
-    kept: float = 1 if config.recompute == "calls" else calls
+    learning = 1 if config.iterate_weights else calls  # those that gradients pass through: twice the forward pass
+    flop = counter.get_total_flops() * (calls + 2 * learning)
+    kept: float = 1 if config.recompute == "calls" else learning
     if config.recompute == "pointwise":
         kept *= POINTWISE
     elif config.bf16:

@@ -50,7 +50,9 @@ if TYPE_CHECKING:
 class Velocity(Objective):
     """FIRM's objective, E omega(t) |v - (x_1 - x_t) / tau|^2 (equation (23)), with Algorithm 3 inside v.
 
-    The weights are the paper's omega(t), or with ``objective: balanced`` those of `TimeBalance`.
+    The weights are the paper's omega(t), or with ``objective: balanced`` those of `TimeBalance`. With
+    ``iterate_weights`` w each sample draws which iterate z^k of Algorithm 3 it supervises, and the error is on average
+    sum_k w_k |v(z^k) - v_target|^2, see `firm._flow.velocity_error`.
     """
 
     kind = "firm"
@@ -59,15 +61,22 @@ class Velocity(Objective):
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
         self.solver = Solver(config.K, config.rho, config.beta, config.output)
+        weights = config.iterate_weights
+        self.bounds = [
+            sum(weights[:k]) / sum(weights) for k in range(1, len(weights))
+        ]  # between one depth and the next
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Lines 2 to 7 of Algorithm 1, but for the images and times; a single call on [A'y, x_t] in the warm start."""
         op, y, sigma = batch.measure()
         x_0 = batch.randn()
-        model = Firm(net, dataclasses.replace(self.solver, K=0) if batch.warm else self.solver)
+        model, depths = Firm(net, dataclasses.replace(self.solver, K=0) if batch.warm else self.solver), None
+        if self.config.iterate_weights and not batch.warm:
+            u = batch.rand()
+            depths = sum(((u >= bound).long() for bound in self.bounds), start=torch.ones_like(u, dtype=torch.long))
         error = velocity_error(
             model, op, batch.x_1, y, x_0, batch.t,
-            sigma=sigma, tau_min=self.config.tau_min, reduction=self.config.error_reduction,
+            sigma=sigma, tau_min=self.config.tau_min, reduction=self.config.error_reduction, depths=depths,
         )  # fmt: skip
         return error, batch.t
 
@@ -76,8 +85,10 @@ class Velocity(Objective):
         return max(self.solver.K, 1)
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
-        """Write the model with the solver's settings."""
-        Firm(net, self.solver, card).save(path)
+        """Write the model with the solver's settings; the card names the depths, numbers of iterations, it learned."""
+        weights = self.config.iterate_weights
+        depths = [k for k, w in enumerate(weights, 1) if w] or [self.solver.K]
+        Firm(net, self.solver, {**card, "depths": depths}).save(path)
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
         """Score by the PSNR of the restored images, in every task, for every N of ``val_steps``."""
