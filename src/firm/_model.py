@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, flow_only, posterior_mean
-from firm._sampling import Integrator, evaluations
-from firm._util.checks import is_number, is_whole, require, short
+from firm._sampling import Integrator
+from firm._util.checks import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
 MOST_ITERATIONS = 1000  # the paper has 5; a file that asks for many more is not what it seems
@@ -35,11 +35,12 @@ class Solver:
     def __post_init__(self) -> None:
         # They may come from a file of unknown origin.
         numbers = is_whole(self.K, 0, MOST_ITERATIONS) and is_number(self.rho) and is_number(self.beta)
-        require(
-            numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1 and self.output in ("direct", "correction"),
-            'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
-            f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}",
-        )
+        fits = numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1
+        if not (fits and self.output in ("direct", "correction")):
+            raise ValueError(
+                'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
+                f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}"
+            )
 
 
 class Firm(nn.Module):
@@ -83,7 +84,10 @@ class Firm(nn.Module):
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""
-        return evaluations(steps, integrator) * max(self.solver.K, 1)
+        velocities = {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[
+            integrator
+        ]  # that `sample` evaluates
+        return velocities * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
         """A hash of the weights, the network's and the solver's settings: what the results depend on."""
@@ -136,8 +140,8 @@ def load(
     if about.get("kind", "firm") != "firm" or "solver" not in about:
         raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
     settings = about["solver"]
-    known = {field.name for field in dataclasses.fields(Solver)}
-    require(settings.keys() == known, f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
+    if settings.keys() != {field.name for field in dataclasses.fields(Solver)}:
+        raise ValueError(f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
     try:
         solver = Solver(**settings)
     except ValueError as error:

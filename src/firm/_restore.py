@@ -13,10 +13,9 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare
-from firm._util.checks import counted, is_whole, require, require_seed
-from firm.operators.base import LinearOperator
-from firm.operators.compose import repeated
-from firm.operators.testing import norm_number
+from firm._util.checks import counted, is_whole, require_seed
+from firm.operators.base import LinearOperator, norm_number
+from firm.operators.compose import Repeated
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
 SMALLEST_NORM, LARGEST_NORM = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
@@ -65,13 +64,14 @@ def restore(
     on_sample
         Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
-    require(is_whole(samples, 1), f"restore: samples must be a whole number of at least 1, got {samples!r}")
+    if not is_whole(samples, 1):
+        raise ValueError(f"restore: samples must be a whole number of at least 1, got {samples!r}")
     generator = Generator().manual_seed(require_seed(seed))
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
     _check_scale(given)
     y, Aty = given.y, given.Aty
-    many = repeated(op, len(Aty))
+    many = op if len(Aty) == 1 else Repeated(op, len(Aty))  # that of a single image serves any number of runs
     drawn: list[Tensor] = []
     spread, first = _Spread(), 0
     for n in batches(Aty, samples):

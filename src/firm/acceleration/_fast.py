@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from firm._model import Firm, Solver
+from firm._model import Firm
 from firm._posterior_mean import vector
 from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
@@ -107,7 +107,11 @@ class FastNetwork(nn.Module):
         self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config
         self.stride, self.images = net.stride, net.images
-        self.recordings = Recordings()
+
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """Its graphs; none on a CPU."""
+        return Recordings()
 
     def underlying(self) -> nn.Module:
         """Return the network to save, with the model's own weights; refuse where they were rounded."""
@@ -149,9 +153,10 @@ class _FastFirm(Firm):
     none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph.
     """
 
-    def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
-        super().__init__(estimator, solver, card)
-        self.recordings = Recordings()
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """Its graphs; none on a CPU."""
+        return Recordings()
 
     @torch.no_grad()
     def posterior_mean(

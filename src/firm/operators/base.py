@@ -14,8 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import require
-
 MAX_ITERATIONS = 500
 LARGEST = 8  # root mean square of images; those of FIRM are in [-1, 1]
 
@@ -250,24 +248,35 @@ def dimensions(x: Tensor) -> str:
 
 
 def require_tensor(what: str, value: object) -> None:
-    """Raise ValueError unless `value` is a tensor."""
-    numpy = type(value).__module__ == "numpy"
-    kind = "a NumPy array: torch.from_numpy makes one of it" if numpy else type(value).__name__
-    require(isinstance(value, Tensor), f"{what} must be a torch tensor, got {kind}")
+    """Raise ValueError unless `value` is a tensor; of a NumPy array it says how it becomes one."""
+    if not isinstance(value, Tensor):
+        numpy = type(value).__module__ == "numpy"
+        kind = "a NumPy array: torch.from_numpy makes one of it" if numpy else type(value).__name__
+        raise ValueError(f"{what} must be a torch tensor, got {kind}")
 
 
 def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tensor:
-    """A copy of a mask or kernel in float32 or better, after a look at its values.
+    """Copy a mask or kernel in float32 or better, after a look at its values.
 
     With `check`, ValueError says if it is complex, not finite, or zero throughout (in any sample).
     """
     if check:
         the = f"{type(op).__name__}: the {what}"
         require_tensor(the, pattern)
-        require(not pattern.is_complex(), f"{the} must be a real tensor, got {pattern.dtype}")
-        whole = pattern.numel() > 0 and bool(pattern.isfinite().all())
-        require(whole, f"{the} of shape {shape(pattern)} must be non-empty and finite")
+        if pattern.is_complex():
+            raise ValueError(f"{the} must be a real tensor, got {pattern.dtype}")
+        if pattern.numel() == 0 or not pattern.isfinite().all():
+            raise ValueError(f"{the} of shape {shape(pattern)} must be non-empty and finite")
         samples = pattern.flatten(1) if pattern.ndim == 4 else pattern.reshape(1, -1)
-        seen = bool(samples.any(dim=1).all())
-        require(seen, f"{the} of shape {shape(pattern)} is empty: A would measure nothing")
+        if not samples.any(dim=1).all():
+            raise ValueError(f"{the} of shape {shape(pattern)} is empty: A would measure nothing")
     return pattern.to(torch.promote_types(pattern.dtype, torch.float32), copy=True)
+
+
+def norm_number(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
+    """The norm of A on images `like` (B, ...), see `operator_norm`, in a tensor that stays on their device."""
+    generator = torch.Generator(like.device).manual_seed(0)
+    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+    for _ in range(iterations):
+        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
+    return x.norm().sqrt()

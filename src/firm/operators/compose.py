@@ -178,12 +178,7 @@ class _Grouped(_Joined):
         return list(x.split(self.sizes))
 
 
-def repeated(op: LinearOperator, batch: int) -> LinearOperator:
-    """The operator of `batch` images for several runs of them; one for a single image serves any number as it is."""
-    return op if batch == 1 else _Repeated(op, batch)
-
-
-class _Repeated(Operator):
+class Repeated(Operator):
     """The operator of B images, applied to n B of them, run by run, so that masks of single samples fit."""
 
     def __init__(self, op: LinearOperator, batch: int) -> None:
