@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -81,6 +83,28 @@ class Firm(nn.Module):
             self.estimator, op, x_t, t, y, s.K, s.rho, s.beta,
             output=s.output, sigma=sigma, extra=extra, callback=callback, depths=depths,
         )  # fmt: skip
+
+    def with_iterations(self, K: int) -> Firm:
+        """The same model with K iterations of Algorithm 3 in every evaluation; the weights are shared.
+
+        A network estimates well after the numbers of iterations that it was trained for. Its card names them as
+        ``depths``; without that entry it is the K of the model alone. A warning says so where K is another one.
+        """
+        if K == self.solver.K:
+            return self
+        if not is_whole(K, 1, MOST_ITERATIONS):
+            raise ValueError(f"iterations must be a whole number from 1 to {MOST_ITERATIONS}, got {short(K)}")
+        trained = self.card.get("depths") or [self.solver.K]
+        if K not in trained:
+            known = " or ".join(map(str, trained))
+            warnings.warn(
+                f"{self.card.get('name', 'this model')} was trained for {known} iterations, not for {K}: expect a "
+                "worse image, unless it was trained with iterate_weights",
+                stacklevel=3,
+            )
+        other = copy.copy(self)
+        other.solver = dataclasses.replace(self.solver, K=int(K))
+        return other
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""

@@ -74,6 +74,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "size": lambda v: is_whole(v, 1, 65536),
         "channels": lambda v: is_whole(v, 1, 4096),
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
+        "depths": lambda v: isinstance(v, list) and all(is_whole(k, 0, 1000) for k in v),
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }  # fmt: skip
     for key in valid_card.keys() & card.keys():

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,9 +22,9 @@ Generators = Generator | Sequence[Generator] | None  # a sequence holds one gene
 
 @torch.no_grad()
 def sample(
-    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, generator: Generators = None,
-    sigma: float | Tensor | None = None, integrator: Integrator = "euler", x_0: Tensor | None = None,
-    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, iterations: int | None = None,
+    generator: Generators = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
+    x_0: Tensor | None = None, callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Integrate dx/dt = (E[x_1 | x_t, y] - x_t) / (1 - t) from noise at t = 0 to t = 1 (Algorithm 2).
 
@@ -39,6 +39,8 @@ def sample(
         converted to the precision of the model's weights, float32 at least.
     steps
         N >= 1, on the uniform grid t_i = i / N.
+    iterations
+        K of Algorithm 3 in every step, for a `Firm`; None is the model's own. See `Firm.with_iterations`.
     generator
         Source of the starting noise, which is drawn on the generator's device (the CPU by default) and moved to y's:
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
@@ -57,6 +59,7 @@ def sample(
     -------
     Images in the shape of A'y, such as (B, C, H, W).
     """
+    model = at_depth(model, iterations)
     given = prepare(model, op, y, sigma)
     x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
     if x_0.shape != given.Aty.shape:
@@ -273,6 +276,15 @@ def _check_level(sigma: object) -> None:
         valid = bool(((values >= 0) & values.isfinite()).all())
     if not valid:
         raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
+
+
+def at_depth(model: Any, iterations: int | None) -> Any:
+    """The model with `iterations` of Algorithm 3, see `Firm.with_iterations`; as it is for None."""
+    if iterations is None:
+        return model
+    if not hasattr(model, "with_iterations"):
+        raise ValueError(f"iterations= is for a firm.Firm: {type(model).__name__} has no with_iterations(K)")
+    return model.with_iterations(iterations)
 
 
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
