@@ -114,7 +114,7 @@ class Firm(nn.Module):
         return velocities * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
-        """A hash of the weights, the network's and the solver's settings: what the results depend on."""
+        """Return a hash of all that results depend on: the weights, the network's settings and the solver's."""
         return fingerprint(self.estimator, repr(self.solver))
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
@@ -127,7 +127,7 @@ class Firm(nn.Module):
 
 
 def fingerprint(net: nn.Module | None, about: str) -> str:
-    """A hash of a network's weights and settings, and of `about`, what else results depend on."""
+    """Return a hash of a network's weights and settings, and of `about`, what else results depend on."""
     settings = json.dumps(getattr(net, "config", None), sort_keys=True, default=str)
     digest = hashlib.sha256(f"{about} {settings}".encode())
     for key, value in sorted(net.state_dict().items() if net is not None else ()):
@@ -187,20 +187,20 @@ def load_network(
 
 
 def bundled() -> list[str]:
-    """Names of the models that come with the package."""
+    """Return the names of the models that come with the package."""
     folder = resources.files("firm") / "assets"
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
 def bundled_for_images() -> list[str]:
-    """Those of them that restore images: not the toy, which knows points in the plane."""
+    """Return the names of the bundled models that restore images: all but the toy, which knows points in the plane."""
     return [name for name in bundled() if name != "toy"]
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The file of a bundled model, the path itself, or model.safetensors in it; an error if there is none.
+    """Find the file of a bundled model, of a path, or of a run's folder, where it is model.safetensors.
 
-    See `load` on names.
+    Raises FileNotFoundError, with the names that are known, if there is none. See `load` on names.
     """
     path, name = Path(name_or_path), str(name_or_path)
     saved = next((p for p in (path, path / "model.safetensors") if p.is_file()), None)  # the folder of a run has one

@@ -24,7 +24,7 @@ AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this s
 
 @dataclass(frozen=True)
 class Restoration:
-    """What `restore` returns."""
+    """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
 
     image: Tensor  # (B, C, H, W), the first sample
     mean: Tensor  # (B, C, H, W), mean of the samples
@@ -34,7 +34,7 @@ class Restoration:
     seconds: float
 
     def __repr__(self) -> str:
-        """Shapes, not pixels."""
+        """Show shapes, not pixels."""
         drawn = counted(len(self.samples), "sample") if len(self.samples) else "samples not kept"
         calls = counted(self.nfe, "network call")
         return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s)"
@@ -147,7 +147,10 @@ def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
 
 
 def batches(like: Tensor, samples: int) -> list[int]:
-    """How many samples of images `like` (B, C, H, W) go through the network together, one number a batch."""
+    """Split a number of samples of images `like` (B, C, H, W) into batches that go through the network together.
+
+    Returns the number of samples of each batch.
+    """
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     return [min(size, samples - first) for first in range(0, samples, size)]
 
@@ -159,7 +162,7 @@ class _Spread:
         self.n = 0
 
     def add(self, x: Tensor) -> None:
-        """One more sample."""
+        """Take in one more sample, (B, C, H, W)."""
         self.n += 1
         if self.n == 1:  # copies: x is a part of a batch; `squares` sums the squared distances from the mean
             self.first, self.mean, self.squares = x.clone(), x.clone(), torch.zeros_like(x)
@@ -169,5 +172,5 @@ class _Spread:
         self.squares.addcmul_(before, x - self.mean)
 
     def std(self) -> Tensor | None:
-        """With n - 1, as torch's; None for a single sample."""
+        """Return the standard deviation, with n - 1 as torch's; None for a single sample."""
         return None if self.n < 2 else (self.squares / (self.n - 1)).sqrt_()

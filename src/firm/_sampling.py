@@ -104,7 +104,7 @@ def integrate(
 
 
 class Prepared:
-    """What `prepare` returns: the measurements as a model takes them, and the checks whose numbers are still unread.
+    """Measurements as a model takes them, and the checks whose numbers are still unread; `prepare` makes one.
 
     Reading a number waits for the device. On a GPU the checks of values are therefore held back until `settle`, which
     a caller calls after its work is queued: it computes their numbers and reads all of them at once. On the CPU there
@@ -249,7 +249,7 @@ def _scale_numbers(given: Prepared, AAty: Tensor) -> Tensor:
 
 
 def _as_measurement(model: object, y: Tensor) -> Tensor:
-    """Measurements in the precision of the model's weights, float32 at least; as they are for one without weights."""
+    """Return the measurements in the precision of the model's weights, float32 at least."""
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
@@ -288,7 +288,7 @@ def at_depth(model: Any, iterations: int | None) -> Any:
 
 
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
-    """Standard Gaussian noise in the shape of `x`, drawn on the generator's device, or the CPU, and moved to x's."""
+    """Draw Gaussian noise in the shape of `x`, on the generator's device, or the CPU, and move it to x's."""
     if isinstance(generator, Sequence):
         if len(generator) != len(x):
             raise ValueError(f"{len(generator)} generators for {len(x)} samples")
