@@ -42,7 +42,8 @@ def estimate_noise(y: Tensor, seen: Tensor | None = None) -> float:
     if seen is not None:
         whole = _corners(seen.bool())
         details = details[..., whole[0] & whole[1] & whole[2] & whole[3]]
-    require(details.numel() >= ENOUGH, "too few neighboring pixels to estimate the noise from")
+    if details.numel() < ENOUGH:
+        raise ValueError("too few neighboring pixels to estimate the noise from")
     return max(ROUNDING, float(details.abs().flatten().median()) / MEDIAN)
 
 
@@ -220,9 +221,18 @@ def _blockiness(image: Tensor) -> float:
     return float((worst - others) / others) if float(others) > 0 else 0.0
 
 
-def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
-    """What to say to whoever restores such a picture; None where compression hardly matters."""
-    if not blocks and (quality is None or quality > GOOD):
+def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
+    """Say what to do where a picture's compression will show in its restoration; None where that hardly matters.
+
+    Parameters
+    ----------
+    path, y
+        The file, and the picture (1, C, H, W) that was read from it.
+    task
+        The kind of degraded pictures that it is restored as.
+    """
+    quality = jpeg_quality(path)
+    if (quality is None or quality > GOOD) and not has_blocks(y):
         return None
     found = "this is a JPEG" if quality is not None else "this picture was a JPEG once: it has blocks of 8x8 pixels"
     return f"{found}, and its compression is not undone: {_ADVICE[task].format(level=_level(quality, task))}"
