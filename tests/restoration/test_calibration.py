@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import call, says
-from restoration_helpers import rows
 from torch import nn
 
 import firm
@@ -15,6 +14,7 @@ from firm.data.images import Images
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 from firm.restoration import calibration
 from firm.restoration.calibration import Calibration, TaskScale, fit, load
+from restoration_helpers import rows
 
 SIGMA = 0.1
 SHRINK = 1 / (1 + SIGMA**2)  # of the posterior mean, for pixels of a standard normal distribution

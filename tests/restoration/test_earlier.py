@@ -4,12 +4,12 @@ import json
 import os
 
 import pytest
-from helpers import says, save_pictures
+from helpers import save_pictures, says
 from PIL import Image
-from restoration_helpers import rows
 
 from firm.restoration import run
 from firm.restoration.earlier import BEGUN
+from restoration_helpers import rows
 
 
 @pytest.fixture

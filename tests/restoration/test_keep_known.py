@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from helpers import says
 from PIL import Image
-from restoration_helpers import pixels, rows, save_gray
 
 from firm.restoration import Problem, ProblemError
+from restoration_helpers import pixels, rows, save_gray
 
 
 @pytest.fixture

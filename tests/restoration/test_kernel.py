@@ -5,10 +5,10 @@ import pytest
 import torch
 from helpers import says
 from PIL import Image
-from restoration_helpers import pixels, rows
 
 from firm.restoration import Problem, ProblemError
 from firm.restoration.reading import read_kernel
+from restoration_helpers import pixels, rows
 
 HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from helpers import rand, says
 from PIL import Image
-from restoration_helpers import rows
 
 import firm
 from firm._util.checks import image_size
 from firm.restoration import Problem, ProblemError
 from firm.restoration.calibration import Calibration, TaskScale
+from restoration_helpers import rows
 
 OWN = str(Path(__file__).parent / "instruments.py")
 

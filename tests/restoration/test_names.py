@@ -10,12 +10,12 @@ import pytest
 import torch
 from helpers import says
 from PIL import Image
-from restoration_helpers import rows
 
 from firm._util.machine import Ranks
 from firm.restoration import output as module
 from firm.restoration import run
 from firm.restoration.output import result_names
+from restoration_helpers import rows
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
 

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 from helpers import call, says
-from PIL import Image
-from restoration_helpers import pixels, rows, save_gray
 
 import firm
 from firm.restoration import Problem, run
 from firm.restoration.output import write_picture
 from firm.tasks import picture_tasks
+from restoration_helpers import pixels, rows, save_gray
 
 
 def size_of(path):

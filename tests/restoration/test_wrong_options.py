@@ -77,7 +77,10 @@ def test_wrong_options_are_told_before_any_work(folder, restore, tmp_path, words
     [
         ("000.png --simulate super-resolution --scale 99999", "is larger than the picture's sides"),
         ("000.png --task denoising --max-megapixels 0.001", "megapixels, more than the limit of 0.001"),
-        ("tiny.png --task denoising", "tiny.png: too few neighboring pixels to estimate the noise from: give its level"),
+        (
+            "tiny.png --task denoising",
+            "tiny.png: too few neighboring pixels to estimate the noise from: give its level",
+        ),
         ("none.png --task denoising", "none.png: no such file"),
         ("none/ --task denoising", "none: no such file or folder"),
     ],
