@@ -56,10 +56,9 @@ def simulated_tasks(incomplete: str) -> list[str]:
 
 def picture_tasks(incomplete: str) -> list[str]:
     """Return the tasks of ``--task`` that begin so."""
-    from firm.tasks import built_in
+    from firm.tasks import picture_tasks
 
-    kinds = dict.fromkeys(task.picture for task in built_in().values() if task.picture)
-    return [name for name in kinds if name.startswith(incomplete)]
+    return [name for name in picture_tasks() if name.startswith(incomplete)]
 
 
 def model_names(incomplete: str) -> list[str]:

@@ -191,10 +191,11 @@ def restore(
             with suppress(ProblemError):  # no mask for this picture: told when its turn comes
                 inputs[path] += [] if mask is None else [mask_of(path) or mask]
 
+        # The model, and how each picture becomes a problem for it.
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
-            values = range_of(value_range, chosen.card, min(arrays, default=files[0]))
+            values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
             if calibration is not None:
                 kind_name = str(task) if named is None else task_class(named).name
@@ -206,9 +207,7 @@ def restore(
                 if simulate is not None:
                     return Problem.simulated(path, simulate, degradation, seed, channels, ranged, max_megapixels, key)
                 if measured:
-                    return Problem.from_measurement(
-                        path, str(task), degradation, sides, channels, max_megapixels, key
-                    )  # fmt: skip
+                    return Problem.from_measurement(path, str(task), degradation, sides, channels, max_megapixels, key)
                 return Problem.from_file(
                     path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel,
                     channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,

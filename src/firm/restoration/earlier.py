@@ -14,9 +14,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from firm._util.checks import counted
 from firm._util.files import remove_leftovers, write_atomically
 from firm.data import array_files, folder_files
 
@@ -37,13 +39,9 @@ class Earlier:
 
     @classmethod
     def find(
-        cls,
-        out: Path,
-        pictures: Mapping[str, Path],
-        settings: Mapping[str, Any],
-        inputs: Mapping[Path, Sequence[Path]],
-        force: bool,
-    ) -> Earlier:
+        cls, out: Path, pictures: Mapping[str, Path], settings: Mapping[str, Any],
+        inputs: Mapping[Path, Sequence[Path]], force: bool,
+    ) -> Earlier:  # fmt: skip
         """Compare the results that a run will write with what is in `out`, and note there what the run begins.
 
         Parameters
@@ -235,7 +233,7 @@ def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tupl
         raise FileNotFoundError(f"{named[0]}: no pictures in it but {' and '.join(others)}")
     above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
     skipped -= {place.resolve() for place in named}
-    what = "1 sub-folder" if len(skipped) == 1 else f"{len(skipped)} sub-folders"
+    what = counted(len(skipped), "sub-folder")
     note = f"skipped {what} with earlier results (restore.json); to restore those, name the folder"
     return list(files.values()), Path(os.path.commonpath(above)), [note] if skipped else []
 
@@ -247,41 +245,31 @@ def _belongs(file: Path, other: Path, place: Path) -> bool:
 
 
 def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
-    """The pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with results."""
-    if out.resolve() == folder.resolve():
+    """The pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with earlier results."""
+    top, results = folder.resolve(), out.resolve()
+    if results == top:
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
-    errors, skipped = [], set[Path]()
+    has_report = cache(lambda place: (place / "restore.json").is_file())
+    kept, skipped, errors = list[Path](), set[Path](), list[FileNotFoundError]()
     for list_files in (folder_files, array_files):
         try:
-            files, results = _without_results(list_files(folder), folder, out)
+            files = list_files(folder)
         except FileNotFoundError as error:
             errors.append(error)
             continue
-        skipped |= results
-        if files:
-            return files, skipped
+        for file in files:
+            above = file.resolve().parents
+            with_results = [place for place in above if top in place.parents and has_report(place)]
+            if results in above:
+                continue  # its own: nothing to say
+            if with_results:
+                skipped.add(with_results[-1])  # the outermost
+            else:
+                kept.append(file)
+        if kept:
+            break
     if len(errors) == 2:
         raise errors[0]
-    return [], skipped  # nothing but results
-
-
-def _without_results(files: Sequence[Path], folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
-    """The files below a folder without those of earlier results, and the sub-folders that hold these."""
-    top, results = folder.resolve(), out.resolve()
-    holds: dict[Path, bool] = {}  # a restore.json; folders are looked at once
-    kept, skipped = list[Path](), set[Path]()
-    for file in files:
-        above = file.resolve().parents
-        if results in above:
-            continue  # its own: nothing to say
-        below = [place for place in above if top in place.parents]
-        for place in below:
-            holds.setdefault(place, (place / "restore.json").is_file())
-        with_results = [place for place in below if holds[place]]
-        if with_results:
-            skipped.add(with_results[-1])  # the outermost
-        else:
-            kept.append(file)
     return kept, skipped
 
 

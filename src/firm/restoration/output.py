@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import struct
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -41,27 +42,25 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
     inside = [PurePosixPath(path.relative_to(root).as_posix()) for path in files]
     plain = [_clean(path.with_suffix("")) for path in inside]
     count = Counter(_key(name) for name, _ in plain)
-    names: list[str | None] = [
-        name if same and count[_key(name)] == 1 else None for name, same in plain
-    ]  # those who have it alone keep it, whatever the others' are
-    taken = {_key(name) for name in names if name is not None}
+    # Those who have their name alone keep it, whatever the others are called.
+    names = [name if same and count[_key(name)] == 1 else "" for name, same in plain]
+    taken = {_key(name) for name in names if name}
     for i, path in enumerate(inside):
-        if names[i] is None:
-            names[i] = _free(path, taken)
-            taken.add(_key(str(names[i])))
-    return [str(name) for name in names]
+        if not names[i]:
+            names[i] = next(name for name in _others(path) if _key(name) not in taken)
+            taken.add(_key(names[i]))
+    return names
 
 
-def _free(path: PurePosixPath, taken: set[str]) -> str:
-    """A name for the picture that is not taken. Every try that fails costs a file its place: linear in all."""
+def _others(path: PurePosixPath) -> Iterator[str]:
+    """Names for a picture that cannot have its own. Each that is taken costs another file its place: linear in all."""
     ending = path.suffix.replace(".", "_") if len(path.suffix) < 20 else ""
     name, same = _clean(path.with_suffix(""), ending)
-    tries = 0
-    while not same or _key(name) in taken:
-        digest = hashlib.sha256(f"{path}/{tries}".encode(errors="surrogatepass")).hexdigest()[:8]
-        name, _ = _clean(path.with_suffix(""), f"{ending}-{digest}")
-        same, tries = True, tries + 1
-    return name
+    if same:
+        yield name
+    for i in itertools.count():
+        digest = hashlib.sha256(f"{path}/{i}".encode(errors="surrogatepass")).hexdigest()[:8]
+        yield _clean(path.with_suffix(""), f"{ending}-{digest}")[0]
 
 
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
@@ -129,12 +128,9 @@ def write_array(
 
 
 def write_deviation(
-    path: Path,
-    std: Tensor,
-    complex_image: bool = False,
-    value_range: tuple[float, float] | None = None,
+    path: Path, std: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None,
     picture: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write standard deviations (C, H, W) as .npy, in the units of `write_array` and with its channels.
 
     Of complex images: that of the real parts, plus i times that of the imaginary parts. Of a `picture`: (H, W, C), in

@@ -58,20 +58,10 @@ class Problem:
 
     @classmethod
     def from_file(
-        cls,
-        path: Path,
-        task: str,
-        *,
-        sigma: float | None = None,
-        mask: Path | None = None,
-        keep_known: bool | None = None,
-        kernel: Path | None = None,
-        channels: int = 3,
-        value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-        **settings: Any,
-    ) -> Problem:
+        cls, path: Path, task: str, *, sigma: float | None = None, mask: Path | None = None,
+        keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3, value_range: Range | None = None,
+        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None, **settings: Any,
+    ) -> Problem:  # fmt: skip
         """A degraded picture or array to restore as it is.
 
         Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
@@ -147,15 +137,9 @@ class Problem:
 
     @classmethod
     def from_measurement(
-        cls,
-        path: Path,
-        task: str,
-        settings: Mapping[str, Any],
-        size: tuple[int, int] | None = None,
-        channels: int = 3,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-    ) -> Problem:
+        cls, path: Path, task: str, settings: Mapping[str, Any], size: tuple[int, int] | None = None, channels: int = 3,
+        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+    ) -> Problem:  # fmt: skip
         """A measurement y = A x + noise of a custom task, ``file.py:Class``, whose code is run.
 
         Parameters
@@ -188,16 +172,9 @@ class Problem:
 
     @classmethod
     def simulated(
-        cls,
-        path: Path,
-        task: str,
-        settings: Mapping[str, Any],
-        seed: int = 0,
-        channels: int = 3,
-        value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-    ) -> Problem:
+        cls, path: Path, task: str, settings: Mapping[str, Any], seed: int = 0, channels: int = 3,
+        value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+    ) -> Problem:  # fmt: skip
         """A clean picture or array of any size, degraded as in a task: a problem whose truth is known.
 
         Parameters

@@ -40,13 +40,9 @@ class ProblemError(ValueError):
 
 
 def picture_settings(
-    task: str,
-    sigma: float | None = None,
-    mask: Path | None = None,
-    keep_known: bool | None = None,
-    kernel: Path | None = None,
-    **settings: Any,
-) -> tuple[type[BaseTask], dict[str, Any]]:
+    task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool | None = None,
+    kernel: Path | None = None, **settings: Any,
+) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 
     Parameters
@@ -122,12 +118,9 @@ class Reading:
 
 
 def read(
-    path: Path,
-    channels: int = 3,
-    value_range: Range | None = None,
-    max_megapixels: float = MAX_MEGAPIXELS,
+    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS,
     key: str | None = None,
-) -> Reading:
+) -> Reading:  # fmt: skip
     """Read a picture or an array as an image in [-1, 1].
 
     Parameters
