@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import firm
-from firm.acceleration.tiling import Tiled
 from firm.operators import Identity
 from firm.restoration import run
 
@@ -46,13 +45,14 @@ def restored(model, size, steps, samples=1, integrator="euler"):
         firm.restore(model, Identity(), y, steps, samples, sigma=0.1, integrator=integrator)
 
 
+@pytest.mark.parametrize(("size", "tiles"), [((5, 7), 1), ((33, 31), 2), ((64, 40), 6), ((70, 100), 12)])
 @pytest.mark.parametrize("samples", [1, 3])
-def test_every_tile_counts(model_file, bars, monkeypatch, samples):
-    monkeypatch.setattr("firm._restore.AT_ONCE", 2 * 70 * 100)  # two samples at a time
+def test_every_tile_counts(model_file, bars, monkeypatch, size, tiles, samples):
+    monkeypatch.setattr("firm._restore.AT_ONCE", 2 * size[0] * size[1])  # two samples at a time
     model = firm.tiled(firm.load(model_file), 32, 8)
-    restored(model, (70, 100), 2, samples)
+    restored(model, size, 2, samples)
     (bar,) = bars
-    assert bar.n == bar.total == 3 * 4 * model.calls(2) * (1 if samples == 1 else 2)
+    assert bar.n == bar.total == tiles * model.calls(2) * (1 if samples == 1 else 2)
     steps = [f"step {i} of 2" for i in (1, 2)]
     expected = steps if samples == 1 else [f"sample {s} of 3, {step}" for s in (1, 3) for step in steps]
     assert list(dict.fromkeys(bar.said)) == expected
@@ -73,22 +73,6 @@ def test_steps_of_two_evaluations_count_twice(model_file, bars, integrator):
 def test_a_model_without_tiles_has_no_bar(model_file, bars):
     restored(firm.load(model_file), (8, 8), 1)
     assert bars == []
-
-
-@pytest.mark.parametrize("size", [(5, 7), (32, 32), (33, 31), (64, 40), (200, 65)])
-def test_the_count_is_that_of_the_calls(size):
-    calls = []
-
-    class Net(torch.nn.Module):
-        stride = 4
-
-        def forward(self, x, t):
-            calls.append(x.shape)
-            return x
-
-    tiled = Tiled(Net(), 32, 8)
-    tiled(torch.zeros(1, 3, *size), torch.zeros(1))
-    assert tiled.count(*size) == len(calls)
 
 
 def test_one_picture_on_the_command_line_has_a_bar(folder, restore, bars):

@@ -163,7 +163,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     if job.samples > 1:
         row |= {f"{key} of the mean": value for key, value in problem.scores(mean).items()}
     results.write(image[0], mean[0], None if std is None else problem.spread(std)[0], row)
-    return {**row, "written": [str(p) for p in results.written], "run": run}
+    return {**row, "written": results.written, "run": run}
 
 
 def network_class(model: Firm) -> type[nn.Module]:
@@ -225,7 +225,7 @@ class _Results:
 
     def __init__(self, job: Job, problem: Problem, name: str) -> None:
         self.job, self.problem, self.name = job, problem, name
-        self.written: list[Path] = []
+        self.written: list[str] = []
 
     def sample(self, i: int, x: Tensor) -> None:
         """Write sample `i` as it is drawn: none of them stays in memory."""
@@ -249,7 +249,7 @@ class _Results:
 
     def _compare(self, image: Tensor, mean: Tensor, std: Tensor | None, row: Row) -> None:
         """Write all of them side by side, with their PSNR where the truth is known."""
-        job, problem = self.job, self.problem
+        job, problem, path = self.job, self.problem, self._at("compare", ".png")
 
         def seen(x: Tensor) -> Tensor:
             return visible(x[None], problem.complex)[0]
@@ -263,7 +263,7 @@ class _Results:
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
         if problem.truth is not None:
             panels.insert(0, ("truth", seen(problem.truth[0])))
-        write_side_by_side(self._at("compare", ".png"), [panels])
+        write_side_by_side(path, [panels])
 
     def _image(self, what: str, x: Tensor) -> None:
         if self.problem.array:
@@ -274,5 +274,5 @@ class _Results:
     def _at(self, what: str, ending: str) -> Path:
         path = self.job.out / f"{self.name}_{what}{ending}"
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.written.append(path)
+        self.written.append(str(path))
         return path
