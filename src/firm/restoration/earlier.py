@@ -181,7 +181,10 @@ def _write_rows(path: Path, rows: Sequence[Row]) -> None:
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Sequence[Path]) -> str:
-    """Return a hash of a run's settings and of the contents of files; one that cannot be read counts as empty."""
+    """Return a hash of a run's settings and of the contents of files; one that cannot be read counts as empty.
+
+    What was restored is done where the hash of its row in restore.json is that of today's run.
+    """
     text = json.dumps(settings, sort_keys=True, default=str).encode()
     total = hashlib.sha256(hashlib.sha256(text).hexdigest()[:16].encode())
     for path in inputs:

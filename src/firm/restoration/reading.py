@@ -212,6 +212,13 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
 
     What is transparent in the mask was not painted: it is seen.
 
+    Parameters
+    ----------
+    path, max_megapixels
+        The mask, and how large it may be.
+    picture
+        Of the same height and width.
+
     Returns
     -------
     1 where a pixel was seen, (H, W); and a note where that is less than half of them: most often such a mask is the
@@ -239,6 +246,7 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     """Find the mask of a picture, which lies at `place` below the folder of all pictures, in a folder of masks.
 
     It has the same place below that folder, or differs in its ending only: masks of photographs are seldom JPEGs.
+    `ProblemError` says where it was looked for, or which masks could all be the one.
     """
     same = folder / place
     if same.is_file():
