@@ -273,6 +273,5 @@ class _Results:
 
     def _at(self, what: str, ending: str) -> Path:
         path = self.job.out / f"{self.name}_{what}{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
         self.written.append(str(path))
         return path
