@@ -130,20 +130,15 @@ PLAIN = TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.6, 0.9)
 BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND}, "c.json")
 
 
-def test_maps_are_multiplied_part_by_part():
-    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
-    std = torch.full((1, 3, 2, 2), 0.1)
-    assert torch.allclose(FOUND.widened(std, Mask(mask)), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
-    assert torch.allclose(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
-    assert FOUND.notes({}, std, Mask(mask)) == []
-
-
-def test_pixels_without_a_scale_stay_as_they_are_and_it_is_said():
+def test_maps_are_multiplied_part_by_part_and_where_there_is_no_scale_it_is_said():
     """As outside the head in a scan: the work is done by then, and must not be lost."""
     std, op = torch.full((1, 3, 2, 2), 0.1), Mask(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    assert torch.allclose(PLAIN.widened(std, op), torch.tensor([[0.3, 0.1], [0.3, 0.3]]).expand(1, 3, 2, 2))
-    (sentence,) = PLAIN.notes({}, std, op)
-    assert "no scale for missing pixels" in sentence
+    for found, missing, notes in ((FOUND, 0.5, []), (PLAIN, 0.1, ["no scale for missing pixels"])):
+        measured = 0.1 * found.scale["measured"]
+        expected = torch.tensor([[measured, missing], [measured, measured]]).expand(1, 3, 2, 2)
+        torch.testing.assert_close(found.widened(std, op), expected)
+        assert [note.partition("has ")[2].partition(":")[0] for note in found.notes({}, std, op)] == notes
+    torch.testing.assert_close(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
 
 
 def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():

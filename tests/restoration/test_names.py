@@ -1,5 +1,6 @@
 """Names of pictures that collide, are too long or cannot be printed; and runs that fail or end half way."""
 
+import errno
 import os
 import sys
 import time
@@ -96,14 +97,15 @@ def restored(tmp_path, monkeypatch):
     return start
 
 
-def test_any_error_is_that_of_one_picture(tmp_path, restored):
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), OSError(errno.EFBIG, "File too large")])
+def test_any_error_is_that_of_one_picture(tmp_path, restored, error):
     def one(name):
         if name == "b":
-            raise RuntimeError("out of memory")
+            raise error
         return {"nfe": 1}
 
     errors = [row.get("error") for row in restored("abc", one)]
-    assert errors == [None, f"{tmp_path / 'b.png'}: RuntimeError: out of memory", None]
+    assert errors == [None, f"{tmp_path / 'b.png'}: {type(error).__name__}: {error}", None]
 
 
 def test_the_report_is_there_when_the_run_is_stopped(tmp_path, restored):

@@ -93,12 +93,6 @@ def test_a_folder_goes_on_after_a_broken_picture(folder, restore, tmp_path):
     assert says(output, "(est.)")
 
 
-def test_results_are_no_pictures_to_restore(folder, restore):
-    for _ in range(2):
-        restore(folder, "--task", "denoising", "--out", folder / "results")
-    assert len(list((folder / "results").glob("*_restored.png"))) == 3
-
-
 def test_png_with_16_bits(tmp_path):
     x = torch.rand(3, 5, 7, generator=torch.Generator().manual_seed(0)) * 2.4 - 1.2
     expected = (((x + 1) / 2).clamp(0, 1) * 65535).round().to(torch.int32).permute(1, 2, 0).numpy()
