@@ -275,7 +275,7 @@ MUTATIONS = [
              'if callable(getattr(op, "A", None))', 'if True or callable(getattr(op, "A", None))',
              "training/test_custom_code.py"),
     Mutation("advice: the first entry instead of the nearest", "restoration/advice.py",
-             "nearest = min(gaps, key=", "nearest = next(iter(gaps)) or min(gaps, key=", "restoration/test_problem.py"),
+             "nearest = min(gaps, key=", "nearest = next(iter(gaps)) or min(gaps, key=", "restoration/test_advice.py"),
     Mutation("metrics: psnr repeats what is too small", "metrics/_fidelity.py",
              "if x.shape != truth.shape:", "if False:", "metrics/test_metrics.py"),
     Mutation("metrics: coverage repeats what is too small", "metrics/posterior.py",
