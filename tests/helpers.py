@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm._util.files import folder_lock
-from firm.operators.compose import repeated
+from firm.operators.compose import Repeated
 from firm.tasks.deblurring import valid_blur
 
 
@@ -209,8 +209,8 @@ def recordable(seed):
         "subsample": firm.operators.Subsample(2),
         "downsample": firm.operators.Downsample(2, "bicubic"),
         "fourier": firm.operators.Fourier(spectrum),
-        "repeated": repeated(firm.operators.Mask(masks), 2),
-        "in another batch": repeated(firm.operators.Mask(masks[:1]), 1),
+        "repeated": Repeated(firm.operators.Mask(masks), 2),
+        "in another batch": Repeated(firm.operators.Mask(masks[:1]), 1),
     }
     return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}
 

@@ -10,7 +10,7 @@ import firm
 from firm import _restore
 from firm._sampling import noise_like
 from firm.operators import Fourier, Identity, Mask, from_functions, random_mask
-from firm.operators.compose import repeated
+from firm.operators.compose import Repeated
 
 
 class Recorder(nn.Module):
@@ -105,11 +105,10 @@ def test_memory_is_bounded(batch, room, expected, monkeypatch):
 def test_a_repeated_operator_keeps_what_the_solve_asks_of_it():
     op = from_functions(lambda x: 2 * x, lambda y: 2 * y)
     op.cg_tol, op.cg_iterations = 0.0, 3
-    many = repeated(op, 2)
+    many = Repeated(op, 2)
     assert (many.cg_tol, many.cg_iterations) == (0.0, 3)
     assert not many.closed_form
-    assert repeated(op, 1) is op
-    closed = repeated(Mask(masks(2)), 2)
+    closed = Repeated(Mask(masks(2)), 2)
     z, y = torch.randn(6, 1, 8, 8), torch.randn(6, 1, 8, 8)
     gamma = torch.linspace(0.5, 3, 6).reshape(-1, 1, 1, 1)
     mask = masks(2).repeat(3, 1, 1, 1)

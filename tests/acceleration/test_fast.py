@@ -13,7 +13,7 @@ from firm.acceleration import graphs
 from firm.acceleration._fast import FastNetwork, _FastFirm, _has_bf16
 from firm.acceleration.graphs import structure
 from firm.networks import PriorUNet
-from firm.operators.compose import repeated
+from firm.operators.compose import Repeated
 from firm.tasks.deblurring import valid_blur
 
 
@@ -183,7 +183,7 @@ def test_other_structures_have_recordings_of_their_own(model, as_on_a_gpu):
     mask, fewer = firm.operators.Mask(torch.ones(32, 32)), valid_blur(torch.ones(3, 3) / 9)
     fewer.cg_iterations = 3
     ops = [
-        mask, firm.operators.Mask(torch.ones(3, 32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9), repeated(mask, 2),
+        mask, firm.operators.Mask(torch.ones(3, 32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9), Repeated(mask, 2),
         firm.operators.Identity(), firm.operators.Subsample(2), valid_blur(torch.ones(3, 3) / 9), fewer,
     ]  # fmt: skip
     for _ in range(2):
@@ -206,7 +206,7 @@ class Mine(firm.operators.Mask):
         firm.operators.Blur(torch.ones(3, 3) / 9, boundary="valid"),  # its solver looks at the residual
         firm.operators.Compose(firm.operators.Mask(torch.ones(32, 32)), firm.operators.Blur(torch.ones(3, 3) / 9)),
         firm.operators.Compose(firm.operators.Blur(torch.ones(3, 3) / 9), firm.operators.Blur(torch.ones(5, 5) / 25)),
-        repeated(Mine(torch.ones(2, 1, 32, 32)), 2),
+        Repeated(Mine(torch.ones(2, 1, 32, 32)), 2),
     ],
     ids=["own", "functions", "conjugate gradients", "composed", "composed, solved in closed form", "own, repeated"],
 )

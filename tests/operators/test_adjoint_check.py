@@ -18,7 +18,7 @@ from firm.operators import (
     gaussian_kernel,
     random_mask,
 )
-from firm.operators.compose import group, repeated
+from firm.operators.compose import Repeated, group
 
 SIZES = [16, 64, 256, 1024]
 
@@ -117,7 +117,7 @@ def right(size):
         "one number": (from_functions(lambda x: x.flatten(1).sum(1), image_shape=(1, size, size)), 1, 1),
         "joined": (Stack(Mask(mask), Subsample(2), image_shape=(1, size, size)), 1, 1),
         "one after the other": (Compose(Subsample(2), Blur(asymmetric)), 1, 1),
-        "repeated": (repeated(Mask(masks), 2), 1, 4),
+        "repeated": (Repeated(Mask(masks), 2), 1, 4),
         "grouped": (grouped, 1, 2),
     }
 
