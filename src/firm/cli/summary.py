@@ -68,10 +68,9 @@ def _done(done: Sequence[Row]) -> str:
 
 def _degradation(done: Sequence[Row]) -> str:
     """The noise in both units, and the blur where it was estimated."""
-    levels = [row["sigma"] for row in done]
+    levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
-    widths = [row["blur"] for row in done if "blur_error" in row]
     if not widths:
         return noise
     if len(done) == 1:

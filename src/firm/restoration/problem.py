@@ -30,7 +30,6 @@ from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
 from firm.tasks import BaseTask, built_in, task_class
-from firm.tasks.base import on_device
 
 GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
 
@@ -212,7 +211,7 @@ class Problem:
         """Return the same problem on another device."""
         truth = None if self.truth is None else self.truth.to(device)
         known = None if self.known is None else self.known.to(device)
-        op = on_device(self.op, device)
+        op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
         return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
 
     def finish(self, x: Tensor) -> Tensor:
