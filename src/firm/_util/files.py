@@ -69,8 +69,8 @@ def make_folder(path: str | Path) -> Path:
     """Make a folder and those above it; where a file is in the way, the error says so."""
     path = Path(path)
     there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
-    message = f"{there} is a file, not a folder: choose another place for the results"
-    require(there.is_dir(), message, NotADirectoryError)
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file, not a folder: choose another place for the results")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -107,8 +107,8 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
     folder = Path(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     path, holder = make_folder(folder).resolve() / NAME, folder.resolve() / HOLDER
-    plain = path.is_file() or not path.exists()
-    require(plain and not path.is_symlink(), f"{path} is no plain file, so it cannot be a lock: delete it", LockedError)
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise LockedError(f"{path} is no plain file, so it cannot be a lock: delete it")
     lock = FileLock(path, is_singleton=True)
     if lock.is_locked:  # by this thread
         yield
