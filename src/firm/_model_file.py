@@ -34,7 +34,7 @@ def write(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.
 
 
 def underlying(net: nn.Module) -> nn.Module:
-    """The network that a file can hold: itself, or the one inside a wrapper such as that of `fast` or `tiled`.
+    """Return the network that a file can hold: itself, or the one inside a wrapper such as that of `fast` or `tiled`.
 
     A wrapper says so by a method ``underlying``, which raises ValueError where the weights are no longer the original.
     """
@@ -43,12 +43,12 @@ def underlying(net: nn.Module) -> nn.Module:
 
 
 def signed(text: str, weights: Mapping[str, Tensor]) -> str:
-    """The settings, a JSON object, with the digest as the last entry."""
+    """Return the settings, a JSON object, with the digest as the last entry."""
     return f'{text.removesuffix("}")}, "digest": "{digest(text, weights)}"}}'
 
 
 def digest(text: str, weights: Mapping[str, Tensor]) -> str:
-    """A hash of the settings as written, and of every tensor: name, dtype, shape, bytes."""
+    """Return a hash of the settings as written, and of every tensor: name, dtype, shape, bytes."""
     found = hashlib.sha256(text.encode())
     for key, value in sorted(weights.items()):
         found.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
@@ -57,7 +57,7 @@ def digest(text: str, weights: Mapping[str, Tensor]) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is saved about a network, checked, and its weights as saved."""
+    """Read a saved network: what its file says about it, checked, and its weights as they were saved."""
     text, about, _ = _header(path)
     weights = safetensors.torch.load_file(path)
     if text != signed(text.rpartition(', "digest": "')[0] + "}", weights):
@@ -74,6 +74,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "size": lambda v: is_whole(v, 1, 65536),
         "channels": lambda v: is_whole(v, 1, 4096),
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
+        "depths": lambda v: isinstance(v, list) and all(is_whole(k, 0, 1000) for k in v),
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }  # fmt: skip
     for key in valid_card.keys() & card.keys():
@@ -106,7 +107,7 @@ def _is_task(entry: Any) -> bool:
 def network(
     path: Path, about: dict[str, Any], weights: Mapping[str, Tensor], estimator: nn.Module | type[nn.Module] | None
 ) -> nn.Module:
-    """The saved network with its weights, finite, as float32; of the user's own class or instance where given."""
+    """Build the saved network with its weights, finite, as float32; of the user's class or instance where given."""
     name, config = about["estimator"], about["config"] or {}
     custom = estimator if isinstance(estimator, type) else None
     how = f"load(path, estimator={name}), or --network file.py:{name} on the command line"

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
-from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare
+from firm._sampling import Integrator, Prepared, at_depth, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed
 from firm.operators.base import LinearOperator, norm_number
 from firm.operators.compose import Repeated
@@ -24,7 +24,7 @@ AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this s
 
 @dataclass(frozen=True)
 class Restoration:
-    """What `restore` returns."""
+    """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
 
     image: Tensor  # (B, C, H, W), the first sample
     mean: Tensor  # (B, C, H, W), mean of the samples
@@ -34,7 +34,7 @@ class Restoration:
     seconds: float
 
     def __repr__(self) -> str:
-        """Shapes, not pixels."""
+        """Show shapes, not pixels."""
         drawn = counted(len(self.samples), "sample") if len(self.samples) else "samples not kept"
         calls = counted(self.nfe, "network call")
         return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s)"
@@ -42,8 +42,8 @@ class Restoration:
 
 def restore(
     model: Firm, op: LinearOperator, y: Tensor, steps: int = 2, samples: int = 1, seed: int = 0, *,
-    sigma: float | Tensor | None = None, integrator: Integrator = "euler", keep: bool = True,
-    on_sample: Callable[[int, Tensor], None] | None = None,
+    iterations: int | None = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
+    keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
@@ -54,7 +54,7 @@ def restore(
 
     Parameters
     ----------
-    model, op, y, steps, sigma, integrator
+    model, op, y, steps, iterations, sigma, integrator
         As in `sample`.
     samples, seed
         How many to draw, and from which starting noise: a whole number from 0 to 2^32 - 1.
@@ -67,6 +67,7 @@ def restore(
     if not is_whole(samples, 1):
         raise ValueError(f"restore: samples must be a whole number of at least 1, got {samples!r}")
     generator = Generator().manual_seed(require_seed(seed))
+    model = at_depth(model, iterations)
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
     _check_scale(given)
@@ -146,7 +147,10 @@ def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
 
 
 def batches(like: Tensor, samples: int) -> list[int]:
-    """How many samples of images `like` (B, C, H, W) go through the network together, one number a batch."""
+    """Split a number of samples of images `like` (B, C, H, W) into batches that go through the network together.
+
+    Returns the number of samples of each batch.
+    """
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     return [min(size, samples - first) for first in range(0, samples, size)]
 
@@ -158,7 +162,7 @@ class _Spread:
         self.n = 0
 
     def add(self, x: Tensor) -> None:
-        """One more sample."""
+        """Take in one more sample, (B, C, H, W)."""
         self.n += 1
         if self.n == 1:  # copies: x is a part of a batch; `squares` sums the squared distances from the mean
             self.first, self.mean, self.squares = x.clone(), x.clone(), torch.zeros_like(x)
@@ -168,5 +172,5 @@ class _Spread:
         self.squares.addcmul_(before, x - self.mean)
 
     def std(self) -> Tensor | None:
-        """With n - 1, as torch's; None for a single sample."""
+        """Return the standard deviation, with n - 1 as torch's; None for a single sample."""
         return None if self.n < 2 else (self.squares / (self.n - 1)).sqrt_()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
@@ -22,9 +22,9 @@ Generators = Generator | Sequence[Generator] | None  # a sequence holds one gene
 
 @torch.no_grad()
 def sample(
-    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, generator: Generators = None,
-    sigma: float | Tensor | None = None, integrator: Integrator = "euler", x_0: Tensor | None = None,
-    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, iterations: int | None = None,
+    generator: Generators = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
+    x_0: Tensor | None = None, callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Integrate dx/dt = (E[x_1 | x_t, y] - x_t) / (1 - t) from noise at t = 0 to t = 1 (Algorithm 2).
 
@@ -39,6 +39,8 @@ def sample(
         converted to the precision of the model's weights, float32 at least.
     steps
         N >= 1, on the uniform grid t_i = i / N.
+    iterations
+        K of Algorithm 3 in every step, for a `Firm`; None is the model's own. See `Firm.with_iterations`.
     generator
         Source of the starting noise, which is drawn on the generator's device (the CPU by default) and moved to y's:
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
@@ -57,6 +59,7 @@ def sample(
     -------
     Images in the shape of A'y, such as (B, C, H, W).
     """
+    model = at_depth(model, iterations)
     given = prepare(model, op, y, sigma)
     x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
     if x_0.shape != given.Aty.shape:
@@ -101,7 +104,7 @@ def integrate(
 
 
 class Prepared:
-    """What `prepare` returns: the measurements as a model takes them, and the checks whose numbers are still unread.
+    """Measurements as a model takes them, and the checks whose numbers are still unread; `prepare` makes one.
 
     Reading a number waits for the device. On a GPU the checks of values are therefore held back until `settle`, which
     a caller calls after its work is queued: it computes their numbers and reads all of them at once. On the CPU there
@@ -246,7 +249,7 @@ def _scale_numbers(given: Prepared, AAty: Tensor) -> Tensor:
 
 
 def _as_measurement(model: object, y: Tensor) -> Tensor:
-    """Measurements in the precision of the model's weights, float32 at least; as they are for one without weights."""
+    """Return the measurements in the precision of the model's weights, float32 at least."""
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
@@ -275,8 +278,17 @@ def _check_level(sigma: object) -> None:
         raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
 
 
+def at_depth(model: Any, iterations: int | None) -> Any:
+    """The model with `iterations` of Algorithm 3, see `Firm.with_iterations`; as it is for None."""
+    if iterations is None:
+        return model
+    if not hasattr(model, "with_iterations"):
+        raise ValueError(f"iterations= is for a firm.Firm: {type(model).__name__} has no with_iterations(K)")
+    return model.with_iterations(iterations)
+
+
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
-    """Standard Gaussian noise in the shape of `x`, drawn on the generator's device, or the CPU, and moved to x's."""
+    """Draw Gaussian noise in the shape of `x`, on the generator's device, or the CPU, and move it to x's."""
     if isinstance(generator, Sequence):
         if len(generator) != len(x):
             raise ValueError(f"{len(generator)} generators for {len(x)} samples")

@@ -72,7 +72,7 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
 
 
 def _has_bf16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16 faster than in float32."""
+    """Tell whether the device computes in bfloat16 faster than in float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
@@ -80,7 +80,7 @@ def _has_bf16(device: torch.device) -> bool:
 
 @functools.cache
 def _has_fused(device: torch.device) -> bool:
-    """Whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
+    """Tell whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
 
     They need a GPU, Triton (with torch for CUDA on Linux) and a C compiler.
     """
@@ -110,7 +110,7 @@ class FastNetwork(nn.Module):
 
     @functools.cached_property
     def recordings(self) -> Recordings:
-        """Its graphs; none on a CPU."""
+        """The CUDA graphs of this module, made at the first use on a GPU."""
         return Recordings()
 
     def underlying(self) -> nn.Module:
@@ -124,7 +124,7 @@ class FastNetwork(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the features."""
+        """The precision of the features: float32 or bfloat16."""
         return self.net.stem.conv.weight.dtype
 
     @torch.no_grad()
@@ -155,7 +155,7 @@ class _FastFirm(Firm):
 
     @functools.cached_property
     def recordings(self) -> Recordings:
-        """Its graphs; none on a CPU."""
+        """The CUDA graphs of this module, made at the first use on a GPU."""
         return Recordings()
 
     @torch.no_grad()

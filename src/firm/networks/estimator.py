@@ -113,7 +113,7 @@ class OneImage(Estimator):
 
 
 class Conditioning(nn.Module):
-    """What t, and the noise level where the network takes it, add between the convolutions of every block.
+    """What the time t, the noise level and the iteration add between the two convolutions of every block.
 
     The blocks' linear maps are one matrix: one product serves all blocks.
     """
@@ -182,7 +182,7 @@ class GroupNorm(nn.GroupNorm):
         super().__init__(math.gcd(groups, channels), channels, eps=1e-6)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalize (B, C, H, W)."""
+        """Normalize features (B, C, H, W)."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
         wide = x.float()
@@ -196,7 +196,7 @@ class GroupNorm(nn.GroupNorm):
 
 
 class Attention(nn.Module):
-    """Single-head self-attention over the pixels, residual."""
+    """Single-head self-attention over the pixels, added to its input."""
 
     def __init__(self, channels: int, groups: int) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ class PriorResUNet(OneImage, ResUNet):
 
 
 class Level(nn.Module):
-    """Blocks of one width."""
+    """The plain blocks of one resolution, one after the other, all of one width."""
 
     fused = False  # set by `firm.fast` on a GPU with Triton; no gradients
 

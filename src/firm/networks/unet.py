@@ -189,7 +189,7 @@ class _DenseGradient(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return the input."""
+        """Return the input, and remember its layout."""
         last = x.is_contiguous(memory_format=torch.channels_last)
         ctx.layout = torch.channels_last if last else torch.contiguous_format
         return x.view_as(x)
@@ -215,7 +215,7 @@ class NormSwish(GroupNorm):
 
 
 class _Upsample(nn.Module):
-    """Nearest-neighbor doubling and a convolution."""
+    """Double both sides by repeating pixels, then convolve."""
 
     compiled_alone = True
 

@@ -63,7 +63,7 @@ class Operator(nn.Module, ABC):
 
     @property
     def closed_form(self) -> bool:
-        """Whether ``prox_l2`` is a formula of this operator; where it is not, conjugate gradients solve."""
+        """Tell whether ``prox_l2`` is a formula of this operator; where it is not, conjugate gradients solve."""
         return getattr(self.prox_l2, "__func__", None) is not Operator.prox_l2
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
@@ -71,7 +71,7 @@ class Operator(nn.Module, ABC):
         return data_consistency(self, z, y, 1 / gamma)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Same as ``A(x)``."""
+        """Measure images `x`, as ``A(x)`` does."""
         return self.A(x)
 
 
@@ -111,12 +111,12 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
 
 
 def has_closed_form(op: LinearOperator) -> bool:
-    """Whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
+    """Tell whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
     return bool(getattr(op, "closed_form", hasattr(op, "prox_l2")))
 
 
 def synchronizes(op: LinearOperator) -> bool:
-    """Whether solving with the operator reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
+    """Tell whether solving reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
     return not has_closed_form(op) and getattr(op, "cg_tol", None) != 0
 
 
@@ -233,17 +233,17 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def name(op: object) -> str:
-    """How messages call an operator: its repr where that is short, else its class."""
+    """Return what messages call an operator: its repr where that is one line, else its class."""
     return repr(op) if isinstance(op, nn.Module) and "\n" not in repr(op) else type(op).__name__
 
 
 def shape(x: Tensor) -> tuple[int, ...]:
-    """The shape of `x` as a plain tuple."""
+    """Return the shape of `x` as a plain tuple, which prints well."""
     return tuple(x.shape)
 
 
 def dimensions(x: Tensor) -> str:
-    """The shape of `x` as the operators' reprs show it, such as 3x5."""
+    """Return the shape of `x` as the operators' reprs show it, such as 3x5."""
     return "x".join(map(str, x.shape))
 
 
@@ -274,7 +274,7 @@ def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tens
 
 
 def norm_number(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """The norm of A on images `like` (B, ...), see `operator_norm`, in a tensor that stays on their device."""
+    """Estimate the norm of A on images `like` (B, ...), see `operator_norm`, in a tensor that stays on their device."""
     generator = torch.Generator(like.device).manual_seed(0)
     x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
     for _ in range(iterations):

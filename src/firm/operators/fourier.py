@@ -36,7 +36,7 @@ class Fourier(Operator):
         self.register_buffer("mask", mask)
 
     def A(self, x: Tensor) -> Tensor:
-        """Sample the spectrum."""
+        """Sample the spectrum of images (B, C, H, W)."""
         if x.is_complex() != self.complex_images:
             kind = "complex" if self.complex_images else "real"
             raise ValueError(f"{self} takes {kind} images, got {x.dtype} of shape {shape(x)}")

@@ -12,11 +12,11 @@ class Identity(Operator):
     """A = I, for arrays of any shape (B, ...): denoising, y = x + noise."""
 
     def A(self, x: Tensor) -> Tensor:
-        """Return `x`."""
+        """Return the images as they are."""
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """Return `y`."""
+        """Return the measurements as they are."""
         return y
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Mask(Operator):
         self.register_buffer("mask", checked_pattern(self, "mask", mask, check))
 
     def A(self, x: Tensor) -> Tensor:
-        """Multiply by the mask."""
+        """Multiply images (B, C, H, W) by the mask."""
         return self.mask * x
 
     def A_adjoint(self, y: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ class Downsample(Operator):
 
 
 def first_guess(op: LinearOperator, y: Tensor) -> Tensor:
-    """The image (B, C, H, W) that an iterative method starts from: A'y or, in super-resolution, y enlarged.
+    """Return the image (B, C, H, W) that an iterative method starts from: A'y or, in super-resolution, y enlarged.
 
     A measurement that is a smaller image is interpolated (bicubic). Where its pixel j lies in the large image, s j for
     a stride and s j + (s - 1) / 2 for a filter that averages s pixels, is found from what A makes of a ramp.
@@ -142,7 +142,7 @@ def first_guess(op: LinearOperator, y: Tensor) -> Tensor:
 
 
 def _offset(op: LinearOperator, x: Tensor, axis: int, s: int) -> Tensor:
-    """How far small pixels lie behind every s-th pixel of images like `x`, (B,): the center of what they average."""
+    """Find how far small pixels lie behind every s-th pixel of images like `x`, (B,), from what they average."""
     ramp = torch.arange(x.shape[axis], device=x.device, dtype=x.dtype)
     ramp = (ramp[:, None] if axis == -2 else ramp).expand(x.shape)
     center = op.A(ramp) / op.A(torch.ones_like(x))
