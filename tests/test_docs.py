@@ -29,7 +29,6 @@ DOCUMENTS = [
 ELSEWHERE = {  # whose code another test runs
     "own-operator.md": "tests/test_examples.py",
     "demo.md": "tests/demo/test_api.py",
-    "deepinv.md": "tests/operators/test_deepinv.py",
     "data.md": "tests/data/test_images.py",
 }
 FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -60,6 +59,12 @@ def shortened(program):
     for full, few in FEWER.items():
         program = program.replace(full, few)
     return program
+
+
+def needs(program):
+    """Skip the test where a package that the program imports is not installed."""
+    for extra in re.findall(r"^(?:import|from) (skimage|deepinv)", program, re.MULTILINE):
+        pytest.importorskip(extra)
 
 
 @pytest.fixture
@@ -100,6 +105,7 @@ def assumed():
 def test_the_python_of_a_page_runs(page, workplace, quick):
     names = assumed() if page.name == "restoring.md" else {}
     for program in blocks(page, "python"):
+        needs(program)
         exec(compile(shortened(program), page.name, "exec"), names)
 
 
@@ -192,9 +198,7 @@ def test_the_reference_has_every_public_package():
 def test_a_gallery_example_runs(name, quick):
     plt = pytest.importorskip("matplotlib.pyplot")
     program = shortened(GALLERY[name])
-    for extra in ("skimage", "deepinv"):
-        if f"import {extra}" in program or f"from {extra}" in program:
-            pytest.importorskip(extra)
+    needs(program)
     plt.switch_backend("agg")
     exec(compile(program, name, "exec"), {})
     assert plt.get_fignums()
