@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from helpers import stirred
 
 import firm
 from firm._model import save_network
@@ -21,10 +22,7 @@ CARD = {"trained_for": [{"name": "denoising", "sigma": 0.1}], "size": 16, "chann
 
 
 def tiny():
-    net = firm.UNet(1, **TINY)
-    for p in net.parameters():
-        p.data = 0.2 * torch.randn(p.shape)
-    return firm.Firm(net, firm.Solver(K=3), CARD)
+    return firm.Firm(stirred(firm.UNet(1, **TINY), 0.2), firm.Solver(K=3), CARD)
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import dense_solve
+from helpers import dense_solve, stirred
 
 import firm
 from firm._model import Firm, Solver
@@ -70,9 +70,7 @@ def test_the_network_gets_what_it_asks_for_in_its_order(op):
 def test_networks_feel_every_input(kind, extra, noise_level):
     settings = dict(noise_level=noise_level, extra=extra)
     assert "extra" not in UNet(3, **TINY).config  # the paper's is saved without
-    net = UNet(3, **settings, **TINY) if kind == "UNet" else ResUNet(3, widths=(4, 8), **settings)
-    for p in net.parameters():
-        torch.nn.init.normal_(p, std=0.2)
+    net = stirred(UNet(3, **settings, **TINY) if kind == "UNet" else ResUNet(3, widths=(4, 8), **settings), 0.2)
     inputs = [torch.randn(2, 3, 8, 8) for _ in range(net.images)] + [torch.full((2,), 0.4)]
     inputs += [torch.full((2,), 0.1)] * noise_level + [torch.zeros(2)] * ("iteration" in extra)
     out = net(*inputs)
@@ -115,10 +113,7 @@ NETS = {
 
 @pytest.mark.parametrize("kind", NETS)
 def test_saved_and_loaded(kind, tmp_path):
-    net = NETS[kind]()
-    for p in net.parameters():
-        torch.nn.init.normal_(p, std=0.1)
-    model = Firm(net, Solver(K=2, output="correction"))
+    model = Firm(stirred(NETS[kind]()), Solver(K=2, output="correction"))
     model.save(tmp_path / "m.safetensors")
     again = firm.load(tmp_path / "m.safetensors")
     op, y, x_t = problem(Mask(torch.ones(8, 8)))

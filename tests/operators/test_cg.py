@@ -57,17 +57,14 @@ def test_stops_as_soon_as_every_sample_has_converged():
 
 
 def test_says_when_it_did_not_converge():
-    with pytest.warns(RuntimeWarning, match="relative residual"):
-        conjugate_gradients(torch.logspace(-9, 0, 3000).double(), torch.ones(1, 3000, dtype=torch.float64))
-    A, A_adjoint = tomograph()
-    op = from_functions(A, A_adjoint, cg_iterations=2, cg_tol=1e-8)
+    op = from_functions(*tomograph(), cg_iterations=2, cg_tol=1e-8)
     with pytest.warns(RuntimeWarning, match=r"relative .* after 2 iterations .*wanted 1e-08.*cg_iterations.*cg_tol"):
         data_consistency(op, *problem(op), 0.01)
 
 
 @pytest.mark.parametrize("factor", [-1.0, float("nan")])
 def test_an_operator_that_is_not_positive_is_refused(factor):
-    with pytest.raises(ValueError, match="not positive.*not the adjoint of A, or A returns NaN"):
+    with pytest.raises(ValueError, match=r"not positive.*not the adjoint of A, or A returns NaN"):
         conjugate_gradients(factor, torch.ones(1, 3))
 
 

@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import Shrink, dense_solve, rand, relative_error
-from torch import nn
 
 import firm
 from firm.data import portrait
 from firm.metrics import psnr, ssim
 from firm.operators import (
     Blur,
-    Fourier,
     Identity,
     Mask,
     Subsample,
