@@ -171,9 +171,9 @@ def cartesian_mask(
 ) -> Tensor:
     """Draw a conjugate-symmetric k-space mask (H, W) that keeps `lines` of the W columns.
 
-    Columns are in the order of ``torch.fft.fft2``. The lowest frequencies, a share `center` of all columns, are always kept; the others are pairs (k, -k) drawn at
-    random. An even number of lines takes the Nyquist column along, which needs an even W. The paper keeps 56 of 256
-    lines and does not say which.
+    Columns are in the order of ``torch.fft.fft2``. The lowest frequencies, a share `center` of all columns, are always
+    kept; the others are pairs (k, -k) drawn at random. An even number of lines takes the Nyquist column along, which
+    needs an even W. The paper keeps 56 of 256 lines and does not say which.
     """
     H, W = shape
     require(1 <= lines <= W, f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")
