@@ -39,11 +39,6 @@ def test_the_page_shows_the_files():
     assert "examples/own_objective.py" in shown
 
 
-@pytest.mark.parametrize("name", ["motion_blur", "own_objective"])
-def test_the_examples_are_short(name):
-    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) <= 30
-
-
 def test_every_example_is_listed():
     listed = set(re.findall(r"\[(\w+\.\w+)\]\(\1\)", (EXAMPLES / "README.md").read_text()))
     assert listed == {p.name for p in EXAMPLES.iterdir() if p.is_file()} - {"README.md"}
@@ -157,21 +152,14 @@ def test_a_motion_longer_than_the_kernel_is_refused(settings):
 
 
 def test_the_page_counts_the_calls_of_a():
-    op, counts = motion_blur().operator(), {"A": 0, "A_adjoint": 0}
-
-    def counted(name, call):
-        def wrapped(v):
-            counts[name] += 1
-            return call(v)
-
-        return wrapped
-
-    op.A, op.A_adjoint = counted("A", op.A), counted("A_adjoint", op.A_adjoint)
+    op, calls = motion_blur().operator(), []
+    A, A_adjoint = op.A, op.A_adjoint
+    op.A, op.A_adjoint = lambda v: calls.append("A") or A(v), lambda v: calls.append("A'") or A_adjoint(v)
     z = torch.randn(1, 1, 32, 32, requires_grad=True)
     x = firm.data_consistency(op, z, torch.randn(1, 1, 22, 22), 0.01)
-    assert counts == {"A": 11, "A_adjoint": 12}
+    assert (calls.count("A"), calls.count("A'")) == (11, 12)
     x.sum().backward()
-    assert counts == {"A": 21, "A_adjoint": 22}
+    assert (calls.count("A"), calls.count("A'")) == (21, 22)
     assert "11 calls of A and 12 of its adjoint, and its backward pass 10 of each" in " ".join(PAGE.split())
 
 
