@@ -46,7 +46,7 @@ def one_wrong_of_three(y):
 
 def adds_one_pixel(x):
     out = half(x)
-    out[:, :, 0, 0] += 1
+    out[:, :, 0, 0] += 0.1
     return out
 
 
@@ -58,6 +58,11 @@ WRONG_ADJOINTS = {
     "shift": (half, lambda y: half(y).roll(1, -1), 1),
     "complex conjugate": (lambda x: 0.5j * x, lambda y: (0.5j * y).real, 1),
     "one sample of three": (half, one_wrong_of_three, 3),
+    "where nothing is measured": (
+        lambda x: torch.cat([half(x), 0 * x], 1),
+        lambda y: half(y[:, :1]) + 0.1 * y[:, 1:],
+        1,
+    ),
 }
 NOT_LINEAR = {
     "offset": lambda x: half(x) + 0.5,
