@@ -59,10 +59,6 @@ def test_what_is_no_input_is_refused_in_words(message, wrong):
             call()
 
 
-def test_no_noise_at_all():
-    assert firm.restore(model(), Identity(), IMAGE, sigma=0.0).image.isfinite().all()
-
-
 def test_a_prox_that_fails():
     for call in both(model(), Broken(), IMAGE, sigma=0.1):
         with pytest.raises(ValueError, match=r"512 of the 512 values .* are NaN.*data-consistency step of Broken\(\)"):
