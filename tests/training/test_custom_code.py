@@ -71,7 +71,7 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
     )
     for setting in (f"objective={file}:Own", f"network={{class: '{file}:Net', ch: 8}}"):
         config = make(setting)
-        put_in_order(tmp_path, config, finished=False)
+        put_in_order(tmp_path, config, {}, finished=False)
         refuse_another_run(tmp_path, config)
         file.write_text(file.read_text() + "# edited\n")
         with pytest.raises(ConfigError, match=r"both\.py has been edited since"):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import says
+from helpers import call, says
 from typer.testing import CliRunner
 
 import firm
@@ -103,24 +103,30 @@ def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path):
     assert rows == sorted(set(rows))  # repeated steps are not logged twice
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_save_and_exit_cleanly(number, make, tmp_path):
-    settings = ["epochs=40", "val_images=0", "checkpoint_every=0", "steps_per_epoch=20"]
-    config = make(*settings, out="stopped")
-    process = subprocess.Popen(
-        command(config, tmp_path), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    log, deadline = tmp_path / "stopped" / "metrics.jsonl", time.monotonic() + 60
-    while time.monotonic() < deadline and not (log.is_file() and log.stat().st_size > 200):
-        time.sleep(0.02)
-    process.send_signal(number)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert says(printed, "the same command continues")
-    (checkpoint,) = (tmp_path / "stopped" / "checkpoints").glob("*.pt")
-    step = int(checkpoint.stem[5:])
-    assert 0 < step < 800
-    assert firm.load(tmp_path / "stopped" / "model.safetensors").card["steps"] == step
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_signals_save_and_exit_cleanly(number, ignored, make, tmp_path, monkeypatch):
+    """Under nohup, where SIGHUP is ignored, it stays so."""
+    advance, before = Trainer.advance, signal.getsignal(number)
+
+    def signaled(self):
+        if self.step == 6:
+            os.kill(os.getpid(), number)
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", signaled)
+    (tmp_path / "c.yaml").write_text(dump_config(make("epochs=1", "val_images=0", "checkpoint_every=0")))
+    signal.signal(number, signal.SIG_IGN if ignored else before)
+    try:
+        told = call("train", tmp_path / "c.yaml")
+        assert signal.getsignal(number) == (signal.SIG_IGN if ignored else before)
+    finally:
+        signal.signal(number, before)
+    assert told.exit_code == 0
+    step = 10 if ignored and number == signal.SIGHUP else 7
+    assert says(told.output, "done after 10 steps" if step == 10 else "the same command continues")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step_{step:09d}.pt"]
+    assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == step
 
 
 def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch):

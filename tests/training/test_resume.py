@@ -4,11 +4,13 @@ import dataclasses
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -171,19 +173,21 @@ def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
     assert trainers[1].step == 5
 
 
-def test_broken_weights_are_never_saved(short, tmp_path, monkeypatch):
-    train(short, RANK, progress=False)
-    (tmp_path / "run" / "checkpoints" / "step_000000004.pt").unlink()
+@pytest.mark.parametrize(("log_every", "step"), [(1, 3), (100, 5)])
+def test_broken_weights_are_never_saved(log_every, step, make, tmp_path, monkeypatch):
+    """They are noticed when a row is logged, and where none is, before the checkpoint of step 4 is written."""
     advance = Trainer.advance
 
     def breaking(self):
         told = advance(self)
-        self.params[0].data[0] = torch.nan
+        if self.step == 3:
+            self.params[0].data[0] = torch.nan
         return told
 
     monkeypatch.setattr(Trainer, "advance", breaking)
-    with pytest.raises(TrainingError, match=r"the weights are not finite at step 3: .*Lower the lr"):
-        train(short, RANK, progress=False)
+    settings = ["val_images=0", "epochs=1", "steps_per_epoch=6", "checkpoint_every=2", f"log_every={log_every}"]
+    with pytest.raises(TrainingError, match=rf"the weights are not finite at step {step}: .*Lower the lr"):
+        train(make(*settings), RANK, progress=False)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000000002.pt"]
     assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 2
 
@@ -278,15 +282,62 @@ def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path):
     assert path.read_bytes() == trained  # better than none
 
 
-PROGRAM = """
+def change_images(change, data):
+    """Change a set of pictures, or an array; return what undoes it."""
+    if data.suffix == ".npy":
+        before = data.read_bytes()
+        np.save(data, np.load(data)[:-1] if change == "fewer" else np.load(data).astype(np.float64))
+        return lambda: data.write_bytes(before)
+    picture = data / "010.png"
+    if change == "added":  # the first: it moves every picture, and one for validation into training
+        shutil.copy(picture, data / "0.png")
+        return (data / "0.png").unlink
+    before = picture.read_bytes()
+    if change == "removed":
+        picture.unlink()
+    elif change == "renamed":
+        picture.rename(data / "0000.png")
+    else:
+        picture.write_bytes(before + b"more")
+    return lambda: [picture.write_bytes(before), (data / "0000.png").unlink(missing_ok=True)]
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "renamed", "larger", "fewer", "wider"])
+def test_a_run_does_not_go_on_with_other_images(change, make, pictures, tmp_path):
+    if change in ("fewer", "wider"):
+        data, kind = tmp_path / "stack.npy", "arrays"
+        np.save(data, np.zeros((9, 3, 16, 16), np.float32))
+    else:
+        data, kind = shutil.copytree(pictures, tmp_path / "data"), "folder"
+    settings = [f"dataset={kind}", "val_images=2", "steps_per_epoch=1", "warm_start_epochs=0"]
+    train(make(*settings, f"data={data}", "epochs=1"), RANK, progress=False)
+    undo, run = change_images(change, data), tmp_path / "run"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="does not hold the images that the run in") as caught:
+        train(make(*settings, f"data={data}", "epochs=2"), RANK, progress=False)
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert f"delete {run / 'images.json'}" in str(caught.value)
+    undo()
+    moved = data.rename(tmp_path / f"moved{data.suffix}")
+    assert train(make(*settings, f"data={moved}", "epochs=2"), RANK, progress=False)["steps_now"] == 1
+    change_images(change, moved)
+    (run / "images.json").unlink()  # as the message tells
+    assert train(make(*settings, f"data={moved}", "epochs=3"), RANK, progress=False)["steps_now"] == 1
+
+
+HEAD = """
 import pathlib, sys, warnings
 from firm._util.machine import ranks
-from firm.training.run_folder import Checkpoints
-from firm.training.config import load_config
+from firm.training import loop
+from firm.training.config import ConfigError, load_config
 from firm.training.objectives import TrainingError
-from firm.training.loop import _resume
+from firm.training.run_folder import Checkpoints
 
 warnings.simplefilter("ignore")
+"""
+RESUMED = (
+    HEAD
+    + """
 config, read = load_config(sys.argv[1]), Checkpoints.read
 with ranks() as r:
 
@@ -305,35 +356,71 @@ with ranks() as r:
         Checkpoints.read = torn if r.rank == blind else read
         trainer = Trainer()
         try:
-            _resume(trainer, Checkpoints(pathlib.Path(sys.argv[2]), config.network_about(), 2))
+            loop._resume(trainer, Checkpoints(pathlib.Path(sys.argv[2]), config.network_about(), 2))
         except TrainingError as error:
             return str(error)
         return trainer.step
 
     print(resumed(0), resumed(None), resumed(1), sep="|", flush=True)
 """
+)
+COMPARED = (
+    HEAD
+    + """
+class Begun(Exception):
+    pass
+
+def begin(*_):
+    raise Begun
+
+loop.Trainer = begin
+told = []
+with ranks() as r:
+    for change in ([], ["data=" + sys.argv[2]], ["seed=8"], ["data=" + sys.argv[3]]):
+        try:
+            loop.train(load_config(sys.argv[1], change if r.rank else []), r, progress=False)
+        except (Begun, ConfigError) as error:
+            told.append(str(error))
+print("|".join(told), flush=True)
+"""
+)
 
 
-def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
-    """Where only one of them finds the newest damaged, all take the older one, or all stop; none waits for ever."""
-    trainer, checkpoints = states
-    (tmp_path / "c.yaml").write_text(dump_config(trainer.config))
-    arguments = [sys.executable, "-c", PROGRAM, tmp_path / "c.yaml", checkpoints.folder]
+def in_two_processes(program, *arguments):
+    """Run a program twice, as torchrun would; return the last line that each printed."""
     port = 20000 + os.getpid() % 10000
     common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     processes = [
         subprocess.Popen(
-            arguments, env={**common, "MASTER_PORT": str(port), "RANK": str(rank)}, text=True,
+            [sys.executable, "-c", program, *map(str, arguments)], text=True,
+            env={**common, "MASTER_PORT": str(port), "RANK": str(rank)},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         for rank in range(2)
     ]  # fmt: skip
     told = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
-    for printed, _ in told:
-        chosen, newest, stopped = printed.strip().splitlines()[-1].split("|")
+    return [printed.strip().splitlines()[-1].split("|") for printed, _ in told]
+
+
+def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
+    """Where only one of them finds the newest damaged, all take the older one, or all stop; none waits for ever."""
+    trainer, checkpoints = states
+    (tmp_path / "c.yaml").write_text(dump_config(trainer.config))
+    for chosen, newest, stopped in in_two_processes(RESUMED, tmp_path / "c.yaml", checkpoints.folder):
         assert (chosen, newest) == ("5", "10")
         assert stopped.startswith("not every process can read")
+
+
+def test_processes_with_other_settings_or_images_do_not_train_together(make, pictures, tmp_path):
+    """A copy of the images elsewhere is the same; all of them refuse, and none waits for the others."""
+    same, other = (shutil.copytree(pictures, tmp_path / name) for name in ("same", "other"))
+    (other / "000.png").unlink()
+    (tmp_path / "c.yaml").write_text(dump_config(make()))
+    for told in in_two_processes(COMPARED, tmp_path / "c.yaml", same, other):
+        assert told[:2] == ["", ""]
+        assert told[2].startswith("the processes were given different settings")
+        assert told[3].startswith("the processes found different images")
 
 
 def test_a_network_is_the_same_read_from_yaml_or_written_in_python(tmp_path):

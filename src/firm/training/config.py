@@ -17,8 +17,9 @@ from typing import Any, Literal
 import yaml
 from torch import nn
 
-from firm._util.checks import did_you_mean, read_yaml, require
+from firm._util.checks import did_you_mean, require, short
 from firm._util.custom import is_custom, load_class
+from firm._util.settings_file import MOST_CHARACTERS, read_yaml
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.config_checks import check
@@ -216,8 +217,11 @@ def read_settings(path: Path, about: str) -> dict[str, Any]:
 def _parsed(source: Path | str, about: str) -> Any:
     """Parse a file, or text, as YAML."""
     try:
-        return read_yaml(source.read_text() if isinstance(source, Path) else source)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        if isinstance(source, str):
+            return read_yaml(source)
+        with source.open() as file:  # no more of it than what is refused
+            return read_yaml(file.read(MOST_CHARACTERS + 1))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         why = f"not a file of settings that can be read ({error})" if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{about}: {'not valid YAML: ' * isinstance(error, yaml.YAMLError)}{why}") from error
 
@@ -279,5 +283,5 @@ def _coerced(key: str, value: Any, kind: Any) -> Any:
         fits = math.isfinite(number) and (kind is float or number.is_integer())
         value = kind(number) if fits else value
     if not fits:
-        raise ConfigError(f"{key} must be {what}, got {value!r}")
+        raise ConfigError(f"{key} must be {what}, got {short(value)}")
     return value

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from firm._util.checks import did_you_mean, require, require_seed
+from firm._util.checks import did_you_mean, require_seed
 from firm._util.custom import is_custom
 from firm.networks import NETWORKS, PRESETS, UNet, build
 from firm.training.objectives import NAMED, ConfigError, Objective, objective_class
@@ -103,7 +103,8 @@ def _check_values(c: TrainConfig) -> None:
 def _need(*rules: tuple[object, str]) -> None:
     """Refuse with the message of the first condition that does not hold."""
     for condition, message in rules:
-        require(condition, message)
+        if not condition:
+            raise ConfigError(message)
 
 
 def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
@@ -118,7 +119,8 @@ def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
         )
     name, arguments = c.network_arguments()
     ours = name is None or is_custom(name) or name in NETWORKS
-    require(ours, f"network: no class {name!r} (your own is file.py:Class){did_you_mean(str(name), NETWORKS)}")
+    if not ours:
+        raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){did_you_mean(str(name), NETWORKS)}")
     kind = c.network_class()
     if name is not None and name not in NETWORKS:
         return  # its class knows its arguments

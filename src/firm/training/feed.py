@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -64,6 +68,30 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     top, left_ = (H - size) // 2, (W - size) // 2
     middle: Tensor = held_out.data[..., top : top + size, left_ : left_ + size]
     return train, Images(middle, held_out.names, held_out.complex)
+
+
+def describe_sets(config: TrainConfig, train: Images, held_out: Images) -> dict[str, Any]:
+    """Say which images a run has, without reading them: a resumed run, and every process, must have the same.
+
+    Parameters
+    ----------
+    config
+        Where they are: their names are below these folders, so that a folder may be moved.
+    train, held_out
+        The sets that `load_sets` found.
+
+    Returns
+    -------
+    How many there are for training and validation, and a digest of names, sizes of files, shapes and types.
+    """
+    about: list[Any] = []
+    for folder, images in ((config.data, train), (config.val_data or config.data, held_out)):
+        root = Path(folder)
+        names = images.names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
+        sizes = [(root / name).stat().st_size for name in names]
+        about += [names, sizes, len(images), str(images.data.dtype), list(images.shape)]
+    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+    return {"training": len(train), "validation": len(held_out), "digest": digest}
 
 
 def _check_range(c: TrainConfig, root: str, images: Images) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import signal
@@ -19,15 +20,22 @@ from torch import Tensor
 from firm._util.checks import require
 from firm._util.custom import CustomCodeError
 from firm._util.files import locked
-from firm._util.machine import Ranks, average, joined, largest, peak_megabytes
+from firm._util.machine import Ranks, joined, largest
 from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
-from firm.training.config import TrainConfig
+from firm.training.config import ConfigError, TrainConfig
 from firm.training.estimate import compile_beforehand
-from firm.training.feed import load_sets
+from firm.training.feed import describe_sets, load_sets
 from firm.training.log import Log, Progress
 from firm.training.objectives import TrainingError
-from firm.training.run_folder import Checkpoints, put_in_order, refuse_another_run, ways_on
+from firm.training.run_folder import (
+    Checkpoints,
+    identity,
+    put_in_order,
+    refuse_another_run,
+    refuse_other_images,
+    ways_on,
+)
 from firm.training.trainer import Trainer
 
 
@@ -35,7 +43,7 @@ from firm.training.trainer import Trainer
 def train(
     config: TrainConfig, ranks: Ranks, progress: bool = True, max_megapixels: float = MAX_MEGAPIXELS
 ) -> dict[str, Any]:
-    """Train to the end, or to SIGTERM or SIGINT; continue what is in ``config.out``.
+    """Train to the end, or to SIGTERM, SIGINT or SIGHUP; continue what is in ``config.out``.
 
     Parameters
     ----------
@@ -57,9 +65,17 @@ def train(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep_checkpoints)
+    if ranks.world > 1:
+        again = "start all of them with the same command, configuration and code of yours"
+        _require_equal(identity(config), ranks, f"the processes were given different settings: {again}")
     if checkpoints.steps():
         refuse_another_run(out, config)
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
+    data = describe_sets(config, images, held_out)
+    if ranks.world > 1:
+        _require_equal(str(data), ranks, f"the processes found different images in {config.data}: give all the same")
+    if checkpoints.steps():
+        refuse_other_images(out, config, data)
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)
@@ -67,49 +83,39 @@ def train(
     log = None
     if ranks.main:
         with _kept_for_later(problems, out):
-            put_in_order(out, config, trainer.progress >= 1)
+            put_in_order(out, config, data, trainer.progress >= 1)
             if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
                 trainer.save(out / "model.safetensors")
             log = Log(out, trainer.step)
     _stop_together(problems, ranks, out)
-    before, start = trainer.elapsed, time.monotonic()
-    last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
+    last_save, last_log, first = time.monotonic(), (trainer.step, trainer.elapsed), trainer.step
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
-    agree = _Agreement(trainer.elapsed, ranks.device)
     with (
         contextlib.closing(trainer.feed),
         contextlib.closing(log) if log is not None else contextlib.nullcontext(),
         _signals() as stop,
         contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
+        trainer.custom_code(),
     ):
-        if log is not None and len(held_out) and trainer.progress >= 1 and not log.has_scores(trainer.step):
+        done, stopping, clock = trainer.progress >= 1, False, _Clock(trainer)
+        if log is not None and len(held_out) and done and not log.has_scores(trainer.step):
             with _kept_for_later(problems, out):  # its last validation failed, and may be mended now
                 result |= _validate(trainer, out, held_out, log)
-        stopping = False
-        while trainer.progress < 1 and not stopping:
+        while not done and not stopping:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
-            now = time.monotonic()
-            elapsed = before + now - start - trainer.gradients.seconds
-            trainer.elapsed, stopping = agree(elapsed, bool(stop or problems))
+            stopping = clock(bool(stop or problems))
             done = trainer.progress >= 1
             row: dict[str, Any] = {}
             if trainer.step % config.log_every == 0 or done or stopping:
                 trainer.check_finite()
-                speed = (trainer.step - last_log[0]) * config.batch_size / max(1e-9, trainer.elapsed - last_log[1])
-                mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
-                row = {
-                    "step": trainer.step, "loss": mean, "norm": norm.item(),
-                    "lr": trainer.lr(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
-                    "peak_mb": peak_megabytes(ranks.device), "skipped": int(trainer.skipped),
-                }  # fmt: skip
-                if trainer.loss.balance is not None:
-                    row["error"] = trainer.loss.balance.mean_error()
+                row = trainer.numbers(losses, norm, *last_log)
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 shown.numbers(row)
                 result |= row
-            shown.advance()
+            if not shown.bar.disable:
+                shown.advance()
             if log is None:
                 continue
             if row:
@@ -120,49 +126,58 @@ def train(
                     scores = _validate(trainer, out, held_out, log)
                     shown.scores(scores)
                     result |= scores
-            late = now - last_save > 60 * config.checkpoint_minutes > 0
+            late = time.monotonic() - last_save > 60 * config.checkpoint_minutes > 0
             if done or stopping or late or _due(trainer.step, config.checkpoint_every):
                 with _kept_for_later(problems, out):
                     trainer.check_finite()  # or what is kept would be pushed out
                     checkpoints.save(trainer.state())
                     trainer.save(out / "model.safetensors")
-                last_save = now
+                last_save = time.monotonic()
     _stop_together(problems, ranks, out)
-    return result | {
-        "finished": trainer.progress >= 1, "step": trainer.step, "steps_now": trainer.step - first,
-    }  # fmt: skip
+    return result | {"finished": done, "step": trainer.step, "steps_now": trainer.step - first}
 
 
 def _due(step: int, every: int) -> bool:
     return bool(every) and step % every == 0
 
 
-class _Agreement:
+def _require_equal(text: str, ranks: Ranks, message: str) -> None:
+    """Refuse, in every process, if they do not all have the same `text`; `message` says what to do."""
+    number = int(hashlib.sha256(text.encode()).hexdigest()[:12], 16)  # exact in float64
+    if largest(number, ranks.device) != -largest(-number, ranks.device):
+        raise ConfigError(message)
+
+
+class _Clock:
     """One clock and one decision to stop for all processes: the largest of what they say, in one message a step.
 
     The answer to a step's question is read in the next step, so that neither the CPU nor the GPU waits for it. A single
     process needs no answer.
     """
 
-    def __init__(self, elapsed: float, device: torch.device) -> None:
-        self._answer = torch.tensor([elapsed, 0.0], dtype=torch.float64, pin_memory=device.type == "cuda")
-        self._device = device
-        self._read: torch.cuda.Event | None = None
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self._joined, self._device = trainer, joined(), trainer.ranks.device
+        self._start = time.monotonic() - trainer.elapsed
+        on_gpu = self._device.type == "cuda"
+        self._answer = torch.tensor([trainer.elapsed, 0.0], dtype=torch.float64, pin_memory=on_gpu)
+        self._read = torch.cuda.Event() if on_gpu else None
 
-    def __call__(self, elapsed: float, stop: bool) -> tuple[float, bool]:
-        if not joined():
-            return elapsed, stop
-        if self._read is not None:
-            self._read.synchronize()
-        known, known_stop = self._answer.tolist()
-        numbers = [torch.full((), v, dtype=torch.float64, device=self._device) for v in (elapsed, float(stop))]
-        asked = torch.stack(numbers)  # made on the device: nothing is copied to it
-        dist.all_reduce(asked, dist.ReduceOp.MAX)
-        self._answer.copy_(asked, non_blocking=True)
-        if self._device.type == "cuda":
-            self._read = torch.cuda.Event()
-            self._read.record()
-        return known, bool(known_stop)
+    def __call__(self, stop: bool) -> bool:
+        """Set the trainer's seconds, but for those of compiling and recording; tell whether to stop."""
+        elapsed = time.monotonic() - self._start - self._trainer.gradients.seconds
+        if self._joined:
+            if self._read is not None:
+                self._read.synchronize()  # returns at once where nothing was recorded
+            known, known_stop = self._answer.tolist()
+            numbers = [torch.full((), v, dtype=torch.float64, device=self._device) for v in (elapsed, float(stop))]
+            asked = torch.stack(numbers)  # made on the device: nothing is copied to it
+            dist.all_reduce(asked, dist.ReduceOp.MAX)
+            self._answer.copy_(asked, non_blocking=True)
+            if self._read is not None:
+                self._read.record()
+            elapsed, stop = known, bool(known_stop)
+        self._trainer.elapsed = elapsed
+        return stop
 
 
 def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
@@ -230,7 +245,10 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log) -> dict[str
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT instead of dying of them; a second SIGINT interrupts at once."""
+    """Collect SIGTERM, SIGINT and SIGHUP instead of dying of them; a second SIGINT interrupts at once.
+
+    SIGHUP says that the terminal is gone. Where it is ignored, as under nohup, it stays so.
+    """
     received: list[int] = []
 
     def handler(number: int, frame: object) -> None:
@@ -238,7 +256,10 @@ def _signals() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    caught = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows has none
+        caught.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in caught}
     try:
         yield received
     finally:

@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import save_network
-from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
 from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
@@ -76,8 +76,8 @@ class Batch:
 
     def measure_each(self) -> list[tuple[LinearOperator, Tensor, Tensor, slice]]:
         """Draw operator, measurements and noise levels for each task apart, and say which images it measures."""
-        ends = accumulate(len(r) for r in self.rows)
-        places = [slice(end - len(r), end) for r, end in zip(self.rows, ends, strict=True)]
+        ends = accumulate(r.stop - r.start for r in self.rows)
+        places = [slice(end - r.stop + r.start, end) for r, end in zip(self.rows, ends, strict=True)]
         with torch.autocast(self.x_1.device.type, enabled=False):
             drawn = [t.draw(self.x_1[p], r) for t, r, p in zip(self.tasks, self.rows, places, strict=True)]
         return [(*d, place) for d, place in zip(drawn, places, strict=True)]
@@ -103,8 +103,8 @@ class Objective:
     fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
     def __init__(self, config: TrainConfig) -> None:
-        message = f"objective={config.objective}: its network takes no noise_level among its arguments"
-        require(self.noise_level or not config.noise_level, message, ConfigError)
+        if config.noise_level and not self.noise_level:
+            raise ConfigError(f"objective={config.objective}: its network takes no noise_level among its arguments")
         self.config = config
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -153,9 +153,16 @@ class Objective:
 
 def objective_class(name: str) -> type[Objective]:
     """Find the class of an objective: one of `NAMED`, or a custom one, ``file.py:Class``, whose file is run."""
-    known = name in NAMED or is_custom(name)
-    require(known, f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
-    return load_class(NAMED.get(name, name), Objective, "objective")
+    if name in NAMED:
+        return _built_in(name)
+    if not is_custom(name):
+        raise ConfigError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
+    return load_class(name, Objective, "objective")
+
+
+@cache
+def _built_in(name: str) -> type[Objective]:
+    return load_class(NAMED[name], Objective, "objective")
 
 
 def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") -> BaseTask:

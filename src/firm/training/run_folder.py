@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, the custom code it trains with, and checkpoints that survive a crash.
+"""The folder of a run: its settings, which images and custom code it trains with, and checkpoints that survive a crash.
 
 A checkpoint is what torch.save writes, a zip archive, sealed: the archive's comment holds the SHA-256 of all before it.
 It is written aside and renamed; the last few are kept, and a damaged one is passed over.
@@ -6,6 +6,7 @@ It is written aside and renamed; the last few are kept, and a damaged one is pas
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import inspect
 import io
@@ -32,7 +33,8 @@ from firm.training.config import ConfigError, TrainConfig, dump_config, read_set
 from firm.training.config_checks import MOST_STEPS, unused
 from firm.training.objectives import objective_class
 
-SETTINGS, CODE = "config.yaml", "code.json"  # the latter only where a run trains with custom code
+SETTINGS, IMAGES = "config.yaml", "images.json"
+CODE = "code.json"  # only where a run trains with custom code
 FREE = (  # settings that may differ when a run goes on
     "max_minutes", "out", "keep_checkpoints", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every",
     "epochs", "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulation_steps", "cache",
@@ -45,12 +47,21 @@ State = dict[str, Any]
 
 
 def refuse_another_run(out: Path, config: TrainConfig) -> None:
-    """Refuse to go on in a folder whose run has other settings, or was trained with custom code that was edited."""
+    """Refuse to go on in a folder whose run has other settings, or was trained with custom code that was edited.
+
+    Parameters
+    ----------
+    out
+        The folder of a run that has checkpoints.
+    config
+        What is to be trained now. Settings in `FREE`, and those that the objective does not look at, may differ.
+    """
     now = yaml.safe_load(dump_config(config))
     kept = _read(out / SETTINGS, "settings") or now
     changed = sorted(k for k in {*kept, *now} - {*FREE, *unused(config)} if kept.get(k) != now.get(k))
-    message = f"{out} holds a run with other settings ({', '.join(changed)})"
-    require(not changed, f"{message}: choose another out=, or start from its weights with init_from=", ConfigError)
+    if changed:
+        message = f"{out} holds a run with other settings ({', '.join(changed)})"
+        raise ConfigError(f"{message}: choose another out=, or start from its weights with init_from=")
     digests = _read(out / CODE, "custom code")
     for name, kind in _classes(config).items():
         if name in digests and digests[name] != code_digest(kind):
@@ -60,14 +71,54 @@ def refuse_another_run(out: Path, config: TrainConfig) -> None:
             )
 
 
-def put_in_order(out: Path, config: TrainConfig, finished: bool) -> None:
-    """Remove leftovers of killed processes; write settings and digests of custom code, but of a finished run."""
+def refuse_other_images(out: Path, config: TrainConfig, data: dict[str, Any]) -> None:
+    """Refuse to go on with other images: those for validation could be among those that were trained with.
+
+    Parameters
+    ----------
+    out, config
+        The folder of a run that has checkpoints, and what is to be trained now.
+    data
+        What `firm.training.feed.describe_sets` says of the images that were found now.
+    """
+    kept = _read(out / IMAGES, "images")
+    if kept and kept != data:
+        was, found = (f"{about.get('training')} + {about.get('validation')}" for about in (kept, data))
+        raise ConfigError(
+            f"{config.data} does not hold the images that the run in {out} was trained with (other names, sizes or "
+            f"order of files; for training + validation {was} images then, {found} now): put them back to go on; or "
+            f"start from its weights with init_from={out / 'model.safetensors'} and another out=; or, to go on with "
+            f"these all the same, delete {out / IMAGES} and give the same command again"
+        )
+
+
+def put_in_order(out: Path, config: TrainConfig, data: dict[str, Any], finished: bool) -> None:
+    """Remove leftovers of killed processes, and write what `refuse_another_run` and `refuse_other_images` compare.
+
+    Parameters
+    ----------
+    out, config, data
+        The folder, the settings, and what `firm.training.feed.describe_sets` says of the images.
+    finished
+        Whether the run has ended: then the folder keeps what it was trained with.
+    """
     remove_leftovers([out, out / "checkpoints", out / "validation"])
-    if not finished or not (out / SETTINGS).is_file():  # a finished run keeps those it was trained with
-        write_atomically(out / SETTINGS, dump_config(config))
     digests = {name: digest for name, kind in _classes(config).items() if (digest := code_digest(kind))}
-    if digests and not (finished and (out / CODE).is_file()):
-        write_atomically(out / CODE, json.dumps(digests, indent=1))
+    files = {SETTINGS: dump_config(config), IMAGES: json.dumps(data, indent=1)}
+    if digests:
+        files[CODE] = json.dumps(digests, indent=1)
+    for name, text in files.items():
+        if not finished or not (out / name).is_file():
+            write_atomically(out / name, text)
+
+
+def identity(config: TrainConfig) -> str:
+    """Return what processes that train together must have in common, as text: settings and custom code.
+
+    Where the images are may differ, as on the disks of several machines.
+    """
+    here = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("data", "val_data", "cache")}
+    return repr([here, {name: code_digest(kind) for name, kind in _classes(config).items()}])
 
 
 def ways_on(out: Path) -> str:

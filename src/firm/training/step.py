@@ -61,10 +61,9 @@ class Velocity(Objective):
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
         self.solver = Solver(config.K, config.rho, config.beta, config.output)
-        weights = config.iterate_weights
-        self.bounds = [
-            sum(weights[:k]) / sum(weights) for k in range(1, len(weights))
-        ]  # between one depth and the next
+        self.reduction = config.error_reduction
+        weights = config.iterate_weights  # the bounds are those between one depth and the next
+        self.bounds = [sum(weights[:k]) / sum(weights) for k in range(1, len(weights))]
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Lines 2 to 7 of Algorithm 1, but for the images and times; a single call on [A'y, x_t] in the warm start."""
@@ -76,7 +75,7 @@ class Velocity(Objective):
             depths = sum(((u >= bound).long() for bound in self.bounds), start=torch.ones_like(u, dtype=torch.long))
         error = velocity_error(
             model, op, batch.x_1, y, x_0, batch.t,
-            sigma=sigma, tau_min=self.config.tau_min, reduction=self.config.error_reduction, depths=depths,
+            sigma=sigma, tau_min=self.config.tau_min, reduction=self.reduction, depths=depths,
         )  # fmt: skip
         return error, batch.t
 

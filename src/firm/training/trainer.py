@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from firm._flow import stratified_times
 from firm._util.checks import generator_for, require
 from firm._util.custom import CustomCodeError, custom_code, is_custom, require_operator
-from firm._util.machine import Ranks, describe_machine
+from firm._util.machine import Ranks, average, describe_machine, peak_megabytes
 from firm.acceleration.compiled import compile_blocks
 from firm.data.images import Images
 from firm.operators import dot_test
@@ -106,9 +106,8 @@ class Trainer:
         c = self.config
         warm = self._before(c.warm_start_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
-        times, read = self.times(), self.feed.ahead(self.step, self.loss.counts)
-        with self._custom_code():
-            loss = self.gradients(times, warm, read)
+        read = None if self.feed.resident is not None else self.feed.ahead(self.step, self.loss.counts)
+        loss = self.gradients(self.times(), warm, read)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip_grad_norm)
         self._update(norm)
         targets: list[Tensor] = list(self.average.parameters())
@@ -159,6 +158,20 @@ class Trainer:
             TrainingError,
         )
 
+    def numbers(self, losses: list[Tensor], norm: Tensor, step: int, elapsed: float) -> dict[str, Any]:
+        """Collect what the log says of the steps since `step`, taken at `elapsed` seconds; waits for the device.
+
+        `losses` are theirs, scalars, and `norm` is the last one's norm of the gradient. All ranks must ask together.
+        """
+        speed = (self.step - step) * self.config.batch_size / max(1e-9, self.elapsed - elapsed)
+        mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
+        row = {
+            "step": self.step, "loss": mean, "norm": norm.item(), "lr": self.lr(), "images/s": round(speed, 1),
+            "minutes": round(self.elapsed / 60, 3), "peak_mb": peak_megabytes(self.ranks.device),
+            "skipped": int(self.skipped),
+        }  # fmt: skip
+        return row if self.loss.balance is None else {**row, "error": self.loss.balance.mean_error()}
+
     def card(self) -> dict[str, Any]:
         """Say what the model was trained for, and how; saved with it."""
         c = self.config
@@ -172,7 +185,7 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write the model with the averaged weights, as it is validated."""
-        with self._custom_code():
+        with self.custom_code():
             self.objective.save(self.average, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
@@ -190,10 +203,10 @@ class Trainer:
 
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """Score the averaged weights on held-out images, as the objective does; and draw its picture."""
-        with self._custom_code():
+        with self.custom_code():
             return self.objective.validate(self.average, images, picture)
 
-    def _custom_code(self) -> AbstractContextManager[None]:
+    def custom_code(self) -> AbstractContextManager[None]:
         """Let errors of custom objectives, networks and operators name the user's file and line."""
         tasks = [type(task) for task in self.loss.tasks]
         return custom_code(objective=type(self.objective), network=type(self.net), task=tasks)
