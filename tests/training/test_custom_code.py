@@ -17,7 +17,7 @@ from firm.tasks import task_class
 from firm.training.config import ConfigError
 from firm.training.loop import train
 from firm.training.objectives import make_task
-from firm.training.run_folder import put_in_order, refuse_another_run
+from firm.training.run_folder import RunFolder
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -71,16 +71,17 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
     )
     for setting in (f"objective={file}:Own", f"network={{class: '{file}:Net', ch: 8}}"):
         config = make(setting)
-        put_in_order(tmp_path, config, {}, finished=False)
-        refuse_another_run(tmp_path, config)
+        folder = RunFolder(tmp_path, config)
+        folder.write(finished=False)
+        folder.refuse_another_run()
         file.write_text(file.read_text() + "# edited\n")
         with pytest.raises(ConfigError, match=r"both\.py has been edited since"):
-            refuse_another_run(tmp_path, config)
+            RunFolder(tmp_path, config).refuse_another_run()
         (tmp_path / "config.yaml").unlink()
     for damaged in ("{", "[1]"):
         (tmp_path / "code.json").write_text(damaged)
         with pytest.raises(ConfigError, match=r"code\.json, .* cannot be read: choose another out=, or delete"):
-            refuse_another_run(tmp_path, config)
+            folder.refuse_another_run()
 
 
 def test_tasks_of_the_library_leave_no_digests(short, tmp_path):

@@ -12,7 +12,7 @@ from firm._util.machine import Ranks
 from firm.training.config import dump_config
 from firm.training.log import Log, read_log
 from firm.training.loop import train
-from firm.training.validation import labeled, save_sheet
+from firm.training.validation import save_sheet
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 
@@ -62,7 +62,7 @@ def test_the_log_and_pictures_are_whole_or_not_there(tmp_path):
     log.close()
     assert [row["step"] for row in read_log(tmp_path)] == [1, 3]
     with full_disk(100), pytest.raises(OSError, match="too large"):
-        save_sheet(labeled(*torch.rand(3, 1, 3, 16, 16), "measured", "made"), tmp_path / "sheet.png")
+        save_sheet([[("truth", torch.rand(3, 16, 16))]], tmp_path / "sheet.png")
     assert [p.name for p in tmp_path.iterdir() if "png" in p.name] == []
 
 

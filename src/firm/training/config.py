@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.config_checks import check
 from firm.training.objectives import ConfigError as ConfigError
-from firm.training.objectives import make_task, objective_class
+from firm.training.objectives import Objective, make_task, objective_class
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,11 @@ class TrainConfig:
             return "sum" if self.objective == "paper" else "mean"
         return self.reduction
 
+    @cached_property
+    def objective_class(self) -> type[Objective]:
+        """The class of the objective; a custom one's file is run."""
+        return objective_class(self.objective)
+
     def tasks(self) -> list[dict[str, Any]]:
         """Return the tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
@@ -147,7 +153,7 @@ class TrainConfig:
                 return self.network, {}
             return None, {**PRESETS[self.network], "channels": self.channels}
         name, given = self.network.get("class"), {k: v for k, v in self.network.items() if k != "class"}
-        kind = objective_class(self.objective).network_class if name is None else NETWORKS.get(str(name))
+        kind = self.objective_class.network_class if name is None else NETWORKS.get(str(name))
         if kind is None:  # a custom one knows its arguments
             return str(name), given
         known = inspect.signature(kind).parameters
@@ -158,7 +164,7 @@ class TrainConfig:
         """Find the network's class: the objective's usual one, one of `firm.networks`, or a custom one (run here)."""
         name, _ = self.network_arguments()
         if name is None:
-            return objective_class(self.objective).network_class
+            return self.objective_class.network_class
         return NETWORKS[name] if name in NETWORKS else load_class(name, nn.Module, "network")
 
     def network_about(self) -> dict[str, Any]:
@@ -185,7 +191,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     """
     values: dict[str, Any] = {}
     if path is not None:
-        require(Path(path).exists(), f"{path}: no such configuration file", ConfigError)
+        if not Path(path).exists():
+            raise ConfigError(f"{path}: no such configuration file")
         values |= read_settings(Path(path), str(path))
     for text in overrides:
         _override(values, text)
@@ -195,8 +202,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
             raise ConfigError(f"no setting {key!r}{_meant(key, hints)}")
         values[key] = _coerced(key, value, hints[key])
     config = TrainConfig(**values)
-    # an empty name would be the current folder
-    require(config.out, f"out must name a folder for the run, such as {TrainConfig.out}; it is empty", ConfigError)
+    if not config.out:  # an empty name would be the current folder
+        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
     return config
 
 
@@ -209,8 +216,9 @@ def dump_config(config: TrainConfig) -> str:
 def read_settings(path: Path, about: str) -> dict[str, Any]:
     """Read a YAML or JSON file of settings; a `ConfigError` that begins with `about` says what is wrong with it."""
     values = _parsed(path, about)
-    require(values is not None, f"{about}: the file is empty, or all comments", ConfigError)
-    require(isinstance(values, dict), f"{about}: expected settings, one 'key: value' a line", ConfigError)
+    if not isinstance(values, dict):
+        empty = "the file is empty, or all comments"
+        raise ConfigError(f"{about}: {empty if values is None else 'expected settings, one key: value a line'}")
     return {str(key): value for key, value in values.items()}
 
 

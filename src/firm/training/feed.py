@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from firm._util.checks import generator_for, require
+from firm._util.checks import generator_for
 from firm._util.machine import Ranks
 from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
@@ -22,7 +18,6 @@ from firm.data.sets import Split
 from firm.operators.base import LARGEST
 from firm.tasks import Rows
 from firm.training.config import ConfigError, TrainConfig
-from firm.training.objectives import objective_class
 
 
 def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
@@ -31,7 +26,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     Images of more than `max_megapixels` are refused from their header.
     """
     c = config
-    require(c.data, "data is not set: give the folder of the data set, data=DIR", ConfigError)
+    if not c.data:
+        raise ConfigError("data is not set: give the folder of the data set, data=DIR")
     whole = c.dataset == "arrays" and c.crop == "random" and not c.read_size
     kept = None if whole else c.read_size or c.size
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
@@ -51,58 +47,37 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
         held_out = read(c.val_data or c.data, "val", c.size, c.val_images) if c.val_images else train.part(0, 0)
     else:
         held_out, train = train.part(0, c.val_images), train.part(c.val_images)
-    left = f"{c.data}: no images left to train on after {c.val_images} for validation"
-    require(len(train), f"{left}: hold out fewer (val_images=), or name others (val_data=)", ConfigError)
-    C, H, W = train.shape
+    C, (H, W) = train.channels, train.data.shape[-2:]
     kind = "complex, two for each channel" if train.complex else "real"
-    require(c.channels == C, f"{c.data}: the images have {C} channels ({kind}): set channels={C}", ConfigError)
-    enough = min(H, W) >= c.size
-    require(enough, f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}", ConfigError)
     smallest = c.size / (c.scale[1] if c.scale else 1)
-    message = f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"
-    require(c.crop != "random" or smallest < max(H, W), message, ConfigError)
-    if len(held_out) and objective_class(c.objective).measures:
+    for fits, message in (
+        (len(train), f"no images left to train on after {c.val_images} for validation: hold out fewer (val_images=), "
+                     "or name others (val_data=)"),
+        (c.channels == C, f"the images have {C} channels ({kind}): set channels={C}"),
+        (min(H, W) >= c.size, f"the images have {H}x{W} pixels, fewer than size={c.size}"),
+        (c.crop != "random" or smallest < max(H, W),
+         f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"),
+    ):  # fmt: skip
+        if not fits:
+            raise ConfigError(f"{c.data}: {message}")
+    if len(held_out) and c.objective_class.measures:
         for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
             _check_range(c, root, images.part(0, 16))  # a few show it
-    (H, W), size = held_out.data.shape[-2:], c.size
-    top, left_ = (H - size) // 2, (W - size) // 2
-    middle: Tensor = held_out.data[..., top : top + size, left_ : left_ + size]
+    top, left = ((n - c.size) // 2 for n in held_out.data.shape[-2:])
+    middle: Tensor = held_out.data[..., top : top + c.size, left : left + c.size]
     return train, Images(middle, held_out.names, held_out.complex)
-
-
-def describe_sets(config: TrainConfig, train: Images, held_out: Images) -> dict[str, Any]:
-    """Say which images a run has, without reading them: a resumed run, and every process, must have the same.
-
-    Parameters
-    ----------
-    config
-        Where they are: their names are below these folders, so that a folder may be moved.
-    train, held_out
-        The sets that `load_sets` found.
-
-    Returns
-    -------
-    How many there are for training and validation, and a digest of names, sizes of files, shapes and types.
-    """
-    about: list[Any] = []
-    for folder, images in ((config.data, train), (config.val_data or config.data, held_out)):
-        root = Path(folder)
-        names = images.names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
-        sizes = [(root / name).stat().st_size for name in names]
-        about += [names, sizes, len(images), str(images.data.dtype), list(images.shape)]
-    digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
-    return {"training": len(train), "validation": len(held_out), "digest": digest}
 
 
 def _check_range(c: TrainConfig, root: str, images: Images) -> None:
     """Refuse images whose measurements validation would refuse, after minutes of training."""
     sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
-    scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
-    message = (
-        f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM works "
-        "in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for -1 and 1"
-    )
-    require(not (sizes > LARGEST).any(), message, ConfigError)
+    if (sizes > LARGEST).any():
+        scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
+        raise ConfigError(
+            f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
+            "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
+            "-1 and 1"
+        )
 
 
 class Feed:

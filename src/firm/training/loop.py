@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.checks import require
 from firm._util.custom import CustomCodeError
 from firm._util.files import locked
 from firm._util.machine import Ranks, joined, largest
@@ -25,17 +24,10 @@ from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.estimate import compile_beforehand
-from firm.training.feed import describe_sets, load_sets
+from firm.training.feed import load_sets
 from firm.training.log import Log, Progress
 from firm.training.objectives import TrainingError
-from firm.training.run_folder import (
-    Checkpoints,
-    identity,
-    put_in_order,
-    refuse_another_run,
-    refuse_other_images,
-    ways_on,
-)
+from firm.training.run_folder import Checkpoints, RunFolder
 from firm.training.trainer import Trainer
 
 
@@ -65,17 +57,19 @@ def train(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep_checkpoints)
+    folder = RunFolder(out, config)
     if ranks.world > 1:
         again = "start all of them with the same command, configuration and code of yours"
-        _require_equal(identity(config), ranks, f"the processes were given different settings: {again}")
+        _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {again}")
     if checkpoints.steps():
-        refuse_another_run(out, config)
+        folder.refuse_another_run()
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
-    data = describe_sets(config, images, held_out)
+    folder.found(images, held_out)
     if ranks.world > 1:
-        _require_equal(str(data), ranks, f"the processes found different images in {config.data}: give all the same")
+        message = f"the processes found different images in {config.data}: give all of them the same files"
+        _require_equal(str(folder.images), ranks, message)
     if checkpoints.steps():
-        refuse_other_images(out, config, data)
+        folder.refuse_other_images()
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)
@@ -83,7 +77,7 @@ def train(
     log = None
     if ranks.main:
         with _kept_for_later(problems, out):
-            put_in_order(out, config, data, trainer.progress >= 1)
+            folder.write(trainer.progress >= 1)
             if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
                 trainer.save(out / "model.safetensors")
             log = Log(out, trainer.step)
@@ -98,10 +92,10 @@ def train(
         contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
         trainer.custom_code(),
     ):
-        done, stopping, clock = trainer.progress >= 1, False, _Clock(trainer)
-        if log is not None and len(held_out) and done and not log.has_scores(trainer.step):
+        done, stopping, clock, validates = trainer.progress >= 1, False, _Clock(trainer), len(held_out) > 0
+        if log is not None and validates and done and not log.has_scores(trainer.step):
             with _kept_for_later(problems, out):  # its last validation failed, and may be mended now
-                result |= _validate(trainer, out, held_out, log)
+                result |= _validate(trainer, folder, held_out, log)
         while not done and not stopping:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
@@ -121,9 +115,9 @@ def train(
             if row:
                 with _kept_for_later(problems, out):
                     log.write(row)
-            if len(held_out) and (done or _due(trainer.step, config.validate_every)):
+            if validates and (done or _due(trainer.step, config.validate_every)):
                 with _kept_for_later(problems, out):
-                    scores = _validate(trainer, out, held_out, log)
+                    scores = _validate(trainer, folder, held_out, log)
                     shown.scores(scores)
                     result |= scores
             late = time.monotonic() - last_save > 60 * config.checkpoint_minutes > 0
@@ -187,18 +181,19 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
         found = checkpoints.latest(trainer.restore)
         chosen = found if found is not None else unusable if checkpoints.steps() else none
     chosen = int(largest(chosen, ranks.device))
-    message = (
-        f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the start, "
-        "delete the folder; to start from the weights of a saved model, choose another out= and init_from="
-    )
-    require(chosen != unusable, message, TrainingError)
+    if chosen == unusable:
+        raise TrainingError(
+            f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the "
+            "start, delete the folder; to start from the weights of a saved model, choose another out= and init_from="
+        )
     failed = chosen != none and not ranks.main
     if failed:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             trainer.restore(checkpoints.read(chosen))
             failed = False
-    where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
-    require(not largest(failed, ranks.device), f"not every process can read {where}", TrainingError)
+    if largest(failed, ranks.device):
+        where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
+        raise TrainingError(f"not every process can read {where}")
 
 
 @contextlib.contextmanager
@@ -219,17 +214,17 @@ def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> No
         raise problems[0] if problems else TrainingError(f"the main process cannot go on with {out}")
 
 
-def _validate(trainer: Trainer, out: Path, images: Images, log: Log) -> dict[str, Any]:
+def _validate(trainer: Trainer, folder: RunFolder, images: Images, log: Log) -> dict[str, Any]:
     """Validate, and keep the model if it is the best so far. What fails here must not cost the training."""
     try:
-        found = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
+        found = trainer.validate(images, folder.path / "validation" / f"step_{trainer.step:09d}.png")
         scores = {key: float(value) for key, value in found.items()}
     except Exception as error:
         if isinstance(error, TrainingError | OSError):
             raise
-        where, what, saved = "", str(error), f"The training up to here is saved in {out}"
+        where, what, saved = "", str(error), f"The training up to here is saved in {folder.path}"
         if isinstance(error, CustomCodeError):  # which names its place
-            saved += f". Once it is mended: {ways_on(out)}"
+            saved += f". Once it is mended: {folder.ways_on()}"
         else:
             place = traceback.extract_tb(error.__traceback__)[-1]
             where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
@@ -239,7 +234,7 @@ def _validate(trainer: Trainer, out: Path, images: Images, log: Log) -> dict[str
     main = next(iter(scores.values()), -math.inf)
     if main > trainer.best:
         trainer.best = main
-        trainer.save(out / "best.safetensors")
+        trainer.save(folder.path / "best.safetensors")
     return scores
 
 

@@ -33,7 +33,6 @@ from torch.utils.checkpoint import checkpoint
 
 from firm._flow import velocity_error, weighted_loss
 from firm._model import Firm, Solver
-from firm._util.checks import require
 from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
 from firm.data.images import Images
@@ -199,8 +198,9 @@ class StepLoss(nn.Module):
 def _split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
     """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
     n = len(weights)
-    message = f"{batch_size} samples in each part of the batch cannot hold {n} tasks; take a larger batch_size"
-    require(batch_size >= n, message, ConfigError)
+    if batch_size < n:
+        message = f"{batch_size} samples in each part of the batch cannot hold {n} tasks; take a larger batch_size"
+        raise ConfigError(message)
     exact = [1 + w / sum(weights) * (batch_size - n) for w in weights]
     counts = [int(e) for e in exact]
     for i in sorted(range(n), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._flow import stratified_times
-from firm._util.checks import generator_for, require
+from firm._util.checks import generator_for
 from firm._util.custom import CustomCodeError, custom_code, is_custom, require_operator
 from firm._util.machine import Ranks, average, describe_machine, peak_megabytes
 from firm.acceleration.compiled import compile_blocks
@@ -25,7 +25,7 @@ from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
 from firm.training.initial_weights import initial_weights
-from firm.training.objectives import TrainingError, objective_class
+from firm.training.objectives import TrainingError
 from firm.training.optimizer import Muon, make_optimizers
 from firm.training.run_folder import check_state
 from firm.training.step import Gradients, GraphedGradients, StepLoss
@@ -37,16 +37,14 @@ class Trainer:
     """Network, averaged network, optimizers and position of a run; `state` and `restore` are its checkpoint."""
 
     def __init__(self, config: TrainConfig, ranks: Ranks, images: Images) -> None:
-        require(
-            config.batch_size % (ranks.world * config.accumulation_steps) == 0,
-            f"batch_size ({config.batch_size}) must be a multiple of processes x accumulation_steps "
-            f"({ranks.world} x {config.accumulation_steps})",
-            ConfigError,
-        )
+        if config.batch_size % (ranks.world * config.accumulation_steps):
+            raise ConfigError(
+                f"batch_size ({config.batch_size}) must be a multiple of processes x accumulation_steps "
+                f"({ranks.world} x {config.accumulation_steps})"
+            )
         self.config, self.ranks, self.complex, self.total_steps = config, ranks, images.complex, config.total_steps
-        kind = objective_class(config.objective)
-        with custom_code(objective=kind, network=config.network_class()):
-            self.objective = kind(config)
+        with custom_code(objective=config.objective_class, network=config.network_class()):
+            self.objective = config.objective_class(config)
             torch.manual_seed(config.seed)
             self.net = self.objective.build()
         if config.init_from:
@@ -101,24 +99,19 @@ class Trainer:
     def advance(self) -> tuple[Tensor, Tensor]:
         """Take one step of Algorithm 1, with the gradient's norm clipped and the weights averaged (EMA).
 
-        All randomness follows from the seed and the step. Returns loss and gradient norm, on the device.
+        All randomness follows from the seed and the step.
+
+        Returns
+        -------
+        Loss and norm of the gradient, scalars on the device.
         """
         c = self.config
-        warm = self._before(c.warm_start_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         read = None if self.feed.resident is not None else self.feed.ahead(self.step, self.loss.counts)
-        loss = self.gradients(self.times(), warm, read)
+        loss = self.gradients(self.times(), self._before(c.warm_start_epochs), read)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip_grad_norm)
         self._update(norm)
-        targets: list[Tensor] = list(self.average.parameters())
-        sources: list[Tensor] = list(self.params)
-        with torch.no_grad():
-            for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
-                target.copy_(source)  # running means, as of batch normalization, are averages already
-            if self._before(c.ema_from_epoch):
-                torch._foreach_copy_(targets, sources)
-            else:
-                torch._foreach_lerp_(targets, sources, 1 - c.ema_decay)
+        self._average()
         self.step += 1
         if self.ranks.device.type == "cuda":
             # The CPU runs at most two steps ahead of the GPU: enough to hide its work, and clocks stay true.
@@ -142,21 +135,30 @@ class Trainer:
             elif not bad.item():
                 optimizer.step()
 
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Bring the averaged network nearer to the trained one; it is a copy until the average begins."""
+        for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
+            target.copy_(source)  # running means, as of batch normalization, are averages already
+        targets, sources = list[Tensor](self.average.parameters()), list[Tensor](self.params)
+        if self._before(self.config.ema_from_epoch):
+            torch._foreach_copy_(targets, sources)
+        else:
+            torch._foreach_lerp_(targets, sources, 1 - self.config.ema_decay)
+
     def check_finite(self) -> None:
         """Raise if the last steps were all skipped, or the weights are broken; waits for the device."""
-        require(
-            self.skipped.item() < MOST_SKIPPED,
-            f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
-            "lower the lr, switch bf16 off, or start again from an earlier checkpoint",
-            TrainingError,
-        )
+        if self.skipped.item() >= MOST_SKIPPED:
+            raise TrainingError(
+                f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
+                "lower the lr, switch bf16 off, or start again from an earlier checkpoint"
+            )
         weights: list[Tensor] = [*self.params, *self.average.parameters()]
-        require(
-            torch.stack(torch._foreach_norm(weights)).isfinite().all(),
-            f"the weights are not finite at step {self.step}: nothing more is saved. Lower the lr; "
-            "or give the same command again, which goes on from the last checkpoint",
-            TrainingError,
-        )
+        if not torch.stack(torch._foreach_norm(weights)).isfinite().all():
+            raise TrainingError(
+                f"the weights are not finite at step {self.step}: nothing more is saved. Lower the lr; "
+                "or give the same command again, which goes on from the last checkpoint"
+            )
 
     def numbers(self, losses: list[Tensor], norm: Tensor, step: int, elapsed: float) -> dict[str, Any]:
         """Collect what the log says of the steps since `step`, taken at `elapsed` seconds; waits for the device.

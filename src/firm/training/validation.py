@@ -63,7 +63,7 @@ def scored(
             truth, x = (visible(v, images.complex) for v in (found.truth, found.x))
             if not first:
                 given = visible(degraded(found.op, found.y, task.sigma, None), images.complex)
-                rows += labeled(truth, given, x, f"{title}: measurement", method.label)
+                rows += _labeled(truth, given, x, f"{title}: measurement", method.label)
             scores.append(psnr(x, truth))
         values.append(round(float(torch.cat(scores).mean()), 4))
         if len(tasks) > 1:
@@ -86,12 +86,12 @@ def denoising_scores(
             y = x + sigma * noise_like(x, generator)
             denoised = denoise(y, sigma)
             values.append(psnr(denoised, x))
-            rows = rows or labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
+            rows = rows or _labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
         scores[f"psnr sigma={sigma:g}"] = round(float(torch.cat(values).mean()), 4)
     return scores, rows
 
 
-def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
+def _labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
     """Make rows of a sheet: truth, measurement and restoration of the first images (B, C, H, W), with PSNR."""
     found = psnr(x, truth)
     return [
