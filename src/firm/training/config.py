@@ -30,7 +30,40 @@ from firm.training.objectives import Objective, make_task, objective_class
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 7)."""
+    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 7).
+
+    Most settings are explained beside their default. These need more than a line:
+
+    Parameters
+    ----------
+    network
+        A preset; or the arguments of `firm.UNet`; or ``{class: NAME, arguments ...}`` with a class of `firm.networks`,
+        or with your own, ``file.py:Class`` (without arguments also by itself).
+    K, rho, beta, output
+        Algorithm 3: its iterations, the weight of its data-consistency step, its relaxation, and whether the network
+        returns the image ("direct") or what it adds to the data-consistent iterate ("correction").
+    objective
+        "paper" or "balanced" train FIRM; "prior" an unconditional flow; "denoiser" (PnP-GS, PnP-HQS), "unrolled"
+        (ISTA-Net+) and "bridge" (I2SB) the networks of the baselines; or your own, ``file.py:Class``.
+    reduction
+        How FIRM's error takes the pixels of an image together. "auto" is the paper's sum for ``objective: paper``, else
+        the mean, so that clipping does not depend on the size of the images.
+    iterate_weights
+        How much each iterate z^1 ... z^K counts, K numbers: every sample supervises one, drawn with these
+        probabilities, and the number of iterations can be chosen when restoring. Empty: the last alone, through all K,
+        as in the paper.
+    t_min, t_max, tau_min, strata
+        Times are drawn from [t_min, t_max], evenly over so many strata; tau_min is the floor of tau_t = 1 - t.
+    max_minutes
+        Train for this long instead of so many steps, the schedule stretched over it. Compiling and recording a CUDA
+        graph do not count.
+    recompute
+        For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
+        (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
+    accumulation_steps
+        Split each process's batch into this many parts: less memory, the same result (but for ``pairing: optimal``,
+        which pairs within a part). With ``objective: balanced`` it costs one more forward pass.
+    """
 
     # What is learned
     task: str = "random-inpainting"  # a task's name, or your own, file.py:Class; the paper trains one model per task
@@ -43,8 +76,7 @@ class TrainConfig:
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    # Arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged.
-    value_range: tuple[float, ...] = ()
+    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are kept
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
@@ -53,25 +85,16 @@ class TrainConfig:
     cache: str = ""  # folder for the decoded pictures, so that the next start is quick
     memory_map: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
     # Network and solver (Algorithm 3)
-    # A preset; or the arguments of firm.UNet; or {class: NAME, arguments ...} with a class of firm.networks, or with
-    # your own, file.py:Class (without arguments also by itself).
     network: str | dict[str, Any] = "celeba"
     K: int = 5
     rho: float = 0.01
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
     # Loss (Algorithm 1)
-    # paper or balanced: FIRM; prior: an unconditional flow; denoiser (PnP-GS, PnP-HQS), unrolled (ISTA-Net+) or bridge
-    # (I2SB): networks of the baselines; or your own, file.py:Class.
     objective: str = "paper"
-    # FIRM's error over the pixels of an image. auto: the paper's sum for objective=paper, else mean, so that clipping
-    # does not depend on the size of the images.
     reduction: Literal["auto", "mean", "sum"] = "auto"
-    # How much each iterate z^1 ... z^K counts, K numbers: every sample supervises one, drawn with these probabilities,
-    # and the number of iterations can be chosen when restoring. Empty: the last alone, through all K, as in the paper.
     iterate_weights: tuple[float, ...] = ()
-    # prior: noise and images, by minibatch optimal transport
-    pairing: Literal["independent", "optimal"] = "independent"
+    pairing: Literal["independent", "optimal"] = "independent"  # prior: noise and images, by optimal transport
     t_min: float = 1e-3
     t_max: float = 0.995
     tau_min: float = 0.1
@@ -91,7 +114,6 @@ class TrainConfig:
     ema_decay: float = 0.999
     ema_from_epoch: int = 20
     seed: int = 42
-    # Train for this long instead, the schedule stretched over it. Compiling and recording a CUDA graph do not count.
     max_minutes: float = 0.0
     init_from: str = ""  # a saved model whose weights to start from
     # Speed and memory; each may be switched off
@@ -101,11 +123,7 @@ class TrainConfig:
     compile_workers: int = 6  # processes that compile the blocks before training starts; 0 = compile as they come
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
-    # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
-    # (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
     recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
-    # Split each process's batch into this many parts: less memory, the same result (but for pairing=optimal, which
-    # pairs within a part). With objective=balanced it costs one more forward pass.
     accumulation_steps: int = 1
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run
@@ -143,7 +161,13 @@ class TrainConfig:
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
-        """Make the tasks themselves; `mask` replaces the setting of that name."""
+        """Make the tasks themselves.
+
+        Parameters
+        ----------
+        mask
+            "shared" or "fresh", in place of what the entries say of their random masks; "" leaves that.
+        """
         return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
@@ -188,6 +212,10 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     overrides
         Settings to change: ``lr=1e-3``, of the network also ``network.ch=96``. The value is YAML, so that
         ``val_steps=[1,2]`` works.
+
+    Returns
+    -------
+    The configuration, checked. A `ConfigError` says which setting is wrong, and what would do.
     """
     values: dict[str, Any] = {}
     if path is not None:

@@ -27,7 +27,10 @@ MOST = {"size": 16384, "channels": 1024, "K": 1000, "batch_size": 10**6, "strata
 
 
 def check(c: TrainConfig) -> None:
-    """Refuse impossible values and combinations with a `ConfigError`."""
+    """Refuse impossible values and combinations with a `ConfigError`.
+
+    Every configuration passes here when it is made, so that what works with it can trust it.
+    """
     try:
         _check_values(c)
         require_seed(c.seed)

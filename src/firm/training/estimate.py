@@ -28,7 +28,19 @@ BF16, POINTWISE = 1.27, 0.37
 
 
 def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """Count parameters, FLOP an image, gigabytes and hours of a run on this machine's `device`."""
+    """Say what a run will need, counted on the meta device.
+
+    Parameters
+    ----------
+    config
+        The run.
+    device
+        Where it would train: its rate of matrix products is measured there.
+
+    Returns
+    -------
+    Parameters, FLOP of a network call and of a training image, gigabytes, and hours, each under its name for the user.
+    """
     kind = config.objective_class
     custom = {"objective": kind, "network": config.network_class()}
     with torch.device("meta"), custom_code(**custom):

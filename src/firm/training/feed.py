@@ -23,7 +23,18 @@ from firm.training.config import ConfigError, TrainConfig
 def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
     """Read training and validation images. A set without ``val_data`` gives its first images to validation.
 
-    Images of more than `max_megapixels` are refused from their header.
+    Parameters
+    ----------
+    config
+        Where the images are, and how they are read.
+    progress
+        Whether to show a bar while pictures are decoded.
+    max_megapixels
+        Larger images are refused from their header.
+
+    Returns
+    -------
+    The images to train on, (n, C, H, W), and those held out, (m, C, size, size); `ConfigError` if they do not fit.
     """
     c = config
     if not c.data:
@@ -85,6 +96,13 @@ class Feed:
 
     A memory-mapped set stays in its file: `ahead` reads the images of the coming steps in the background, and the step
     works on what it got.
+
+    Parameters
+    ----------
+    config, ranks
+        The run, and this process among those that share its batches.
+    images
+        The whole training set, (n, C, H, W).
     """
 
     def __init__(self, config: TrainConfig, images: Images, ranks: Ranks) -> None:
@@ -95,9 +113,18 @@ class Feed:
         self._reader: Prefetcher | None = None
 
     def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """Read the stored values of this process's images in `step` of a memory-mapped set; None of a resident one.
+        """Read the images of this process in one step of a memory-mapped set.
 
-        `counts` are the samples of each task in a part of the batch.
+        Parameters
+        ----------
+        step
+            The number of the step; steps are taken in order.
+        counts
+            The samples of each task in a part of the batch.
+
+        Returns
+        -------
+        Values as they are stored, (B, C, H, W), on the device; None of a resident set.
         """
         if self.resident is not None:
             return None
@@ -114,7 +141,21 @@ class Feed:
         return torch.cat([rows[n * p : n * (p + 1)] for p in parts for rows, n in zip(tasks, counts, strict=True)])
 
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
-        """Draw images x_1, (B, C, size, size), for the `rows` of every task, or take them out of those `read` ahead."""
+        """Draw clean images for one part of the batch: line 2 of Algorithm 1.
+
+        Parameters
+        ----------
+        rows
+            Those of every task.
+        read
+            What `ahead` gave for this part, None for a resident set, which is drawn from.
+        device
+            Where to draw.
+
+        Returns
+        -------
+        Images x_1 in [-1, 1], (B, C, size, size), ordered by task.
+        """
         parts, images = [None] * len(rows) if read is None else read.split([len(r) for r in rows]), []
         for r, part in zip(rows, parts, strict=True):
             data, index = part, None

@@ -22,7 +22,15 @@ EVERY = 120.0  # seconds between two lines
 
 
 class Log:
-    """Appends to ``metrics.jsonl`` in the run's folder, and to TensorBoard where that is installed."""
+    """Appends to ``metrics.jsonl`` in the run's folder, and to TensorBoard where that is installed.
+
+    Parameters
+    ----------
+    folder
+        The run's folder; it is made if needed.
+    step
+        Where the run goes on: rows of later steps are dropped, since it repeats them.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -69,6 +69,11 @@ def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
     An entropic transport plan (Sinkhorn's iteration, in logarithms, with ever less entropy) is rounded to pairs that
     prefer each other, and polished by swaps: within one percent of the exact assignment (see the tests). It needs no
     answer from the device, so a CUDA graph can hold it. Samples are paired within a process's part of the batch.
+
+    Parameters
+    ----------
+    x_0, x_1
+        Noises and images, (B, C, H, W).
     """
     with torch.autocast(x_0.device.type, enabled=False):
         gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # |x_1 - x_0|^2 but for what no pairing changes

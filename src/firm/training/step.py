@@ -108,6 +108,15 @@ class TimeBalance(nn.Module):
     A sample counts for at most `limit` times its bin's mean, far above what tasks of one mixture differ by. Iterations
     that diverge can have errors of 1e20, for one batch; remembered, they would take the weight from their times for
     thousands of steps.
+
+    Parameters
+    ----------
+    bins
+        How many parts the times [0, 1] are divided into.
+    decay
+        How much of a bin's mean is kept from one batch to the next.
+    limit
+        See above.
     """
 
     error: Tensor
@@ -151,6 +160,15 @@ class StepLoss(nn.Module):
 
     All random numbers of the whole batch are drawn in every process, after the same seed, and each keeps its rows:
     the loss, averaged over the parts, does not depend on their number.
+
+    Parameters
+    ----------
+    config, objective, net
+        The run, what it learns, and the network that it trains.
+    feed
+        What draws the images.
+    world
+        How many processes share the batch.
     """
 
     def __init__(self, config: TrainConfig, objective: Objective, net: nn.Module, feed: Feed, world: int) -> None:
@@ -184,7 +202,7 @@ class StepLoss(nn.Module):
         return weighted_loss(error, times, weights, self.config.tau_min)
 
     def errors(self, t: Tensor, part: int, warm: bool, read: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute error and time of every sample of a part, both (B,): lines 2 to 7."""
+        """Compute error and time of every sample of a part, both (B,): lines 2 to 7. Parameters as in `forward`."""
         rows, times, first = [Rows(n * self.parts, n * part, n * (part + 1)) for n in self.counts], [], 0
         for r in rows:
             times.append(t[first + r.start : first + r.stop])
@@ -241,7 +259,17 @@ class Gradients:
             self.wrapped = DistributedDataParallel(loss, [device.index] if device.type == "cuda" else None, **quiet)
 
     def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
-        """Compute the loss at times `t` and its gradients; `warm` and `read` are those of `StepLoss`."""
+        """Compute the loss and its gradients.
+
+        Parameters
+        ----------
+        t, warm, read
+            As in `StepLoss.forward`; `read` has the images of all parts of this process.
+
+        Returns
+        -------
+        The loss over this process's parts, a scalar without gradient.
+        """
         self.clear()
         seed, total = torch.initial_seed(), t.new_zeros(())
         count = self.loss.config.accumulation_steps

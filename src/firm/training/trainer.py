@@ -34,7 +34,17 @@ MOST_SKIPPED = 10  # steps in a row whose gradient is not finite, before giving 
 
 
 class Trainer:
-    """Network, averaged network, optimizers and position of a run; `state` and `restore` are its checkpoint."""
+    """Network, averaged network, optimizers and position of a run; `state` and `restore` are its checkpoint.
+
+    Parameters
+    ----------
+    config
+        Everything that defines the run.
+    ranks
+        This process among all that train together.
+    images
+        The whole training set, (n, C, H, W).
+    """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, images: Images) -> None:
         if config.batch_size % (ranks.world * config.accumulation_steps):
@@ -161,9 +171,16 @@ class Trainer:
             )
 
     def numbers(self, losses: list[Tensor], norm: Tensor, step: int, elapsed: float) -> dict[str, Any]:
-        """Collect what the log says of the steps since `step`, taken at `elapsed` seconds; waits for the device.
+        """Collect what the log says of some steps; waits for the device. All ranks must ask together.
 
-        `losses` are theirs, scalars, and `norm` is the last one's norm of the gradient. All ranks must ask together.
+        Parameters
+        ----------
+        losses
+            Those of the steps, scalars.
+        norm
+            The norm of the last gradient.
+        step, elapsed
+            Step and seconds before them.
         """
         speed = (self.step - step) * self.config.batch_size / max(1e-9, self.elapsed - elapsed)
         mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
@@ -227,7 +244,13 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a checkpoint; ValueError, and nothing changed, if it does not fit this run."""
+        """Take over a checkpoint.
+
+        Parameters
+        ----------
+        state
+            What `state` gave, read from a file; ValueError, and nothing changed, if it does not fit this run.
+        """
         check_state(state, self.state(), self.optimizers)
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
         self.net.load_state_dict(state["net"])

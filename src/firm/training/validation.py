@@ -26,13 +26,9 @@ CHUNK = 16  # images restored at once
 
 
 def scored(
-    method: NamedMethod,
-    config: TrainConfig,
-    images: Images,
-    device: torch.device,
-    picture: Path | None,
+    method: NamedMethod, config: TrainConfig, images: Images, device: torch.device, picture: Path | None,
     name: str = "psnr",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Score a method by PSNR on held-out images: over all tasks of a configuration, then in each of several.
 
     Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
@@ -76,7 +72,21 @@ def scored(
 def denoising_scores(
     denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
 ) -> tuple[dict[str, float], list[list[Panel]]]:
-    """Score ``denoise(y, sigma)`` by PSNR at several levels of noise; also label the first images, at the first."""
+    """Score a denoiser by PSNR at several levels of noise.
+
+    Parameters
+    ----------
+    denoise
+        From noisy images (B, C, H, W) and their noise level to images.
+    levels
+        Noise levels, for images in [-1, 1].
+    images, device
+        The images, and where to denoise them.
+
+    Returns
+    -------
+    The scores by level, and rows of a sheet: truth, noisy and denoised of the first images, at the first level.
+    """
     scores: dict[str, float] = {}
     rows: list[list[Panel]] = []
     for sigma in levels:
@@ -101,7 +111,7 @@ def _labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) 
 
 
 def save_sheet(rows: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Write rows of titled images as one picture."""
+    """Write rows of titled images, (C, H, W) each, as one picture at `path`."""
     buffer = io.BytesIO()
     sheet(rows).save(buffer, "png")
     write_atomically(path, buffer.getvalue())
