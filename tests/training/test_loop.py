@@ -236,13 +236,6 @@ def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
             train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
 
 
-def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):
-    train(make("epochs=1"), RANK, progress=False)
-    with pytest.raises(ConfigError, match=r"other settings \(lr\)"):
-        train(make("epochs=1", "lr=1e-3"), RANK, progress=False)
-    assert train(make("epochs=2"), RANK, progress=False)["steps_now"] == 10  # longer is allowed
-
-
 def test_a_run_that_never_began_claims_no_folder(make, tmp_path):
     with pytest.raises(FileNotFoundError, match="no model"):
         train(make("epochs=1", "init_from=nowhere"), RANK, progress=False)

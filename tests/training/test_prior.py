@@ -1,7 +1,5 @@
 """The objective `prior`: the loss of an unconditional flow, its pairs, and what is saved; objectives of one's own."""
 
-import dataclasses
-
 import pytest
 import torch
 from helpers import Watch, same, says
@@ -189,12 +187,7 @@ def test_an_objective_of_ones_own(make, tmp_path):
     assert Trainer(lazy, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd"))).validate(None, None) == {}
 
 
-def test_objectives_that_do_not_exist(make, tmp_path):
-    with pytest.raises(ConfigError, match=r"no objective 'priro'.*did you mean 'prior'"):
-        make("objective=priro")
-    with pytest.raises(ConfigError, match=r"must be a class derived from firm\.training\.objectives\.Objective"):
-        make("objective=torch.nn:Linear")
-    assert dataclasses.replace(make(), objective="prior").objective == "prior"
+def test_a_prior_takes_no_noise_level(make):
     aware = make(*PRIOR, "network={ch: 8, mult: [1, 2], blocks: 1, groups: 4, noise_level: true}")
     with pytest.raises(ConfigError, match="takes no noise_level"):
         train(aware, RANK, progress=False)

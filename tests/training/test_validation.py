@@ -80,15 +80,15 @@ def test_the_images_are_measured_on_the_device_of_the_network(make, monkeypatch)
 
 
 def test_random_masks_are_the_protocols(make):
-    """One mask for all images, and the same at every validation, whatever training draws."""
+    """One mask for all images, and the same at every validation, whatever training draws or an entry says."""
     images, masks = Images(torch.ones(3, 3, 16, 16), ["x"] * 3), []
 
     def method(op, y, sigma, generator):
         masks.append(op.A(torch.ones(3, 3, 16, 16)))
         return y
 
-    for _ in range(2):
-        validation.scored(validation.NamedMethod("method", method), make("mask=fresh"), images, RANK.device, None)
+    for fresh in (make("mask=fresh"), make("mixture=[{name: random-inpainting, mask: fresh}]")):
+        validation.scored(validation.NamedMethod("method", method), fresh, images, RANK.device, None)
     first = masks[0][0]
     assert 0 < float(first.mean()) < 1
     assert all(torch.equal(mask, first) for batch in masks for mask in batch)
