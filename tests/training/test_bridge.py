@@ -19,7 +19,6 @@ from firm.tasks import Rows, Task
 from firm.training.bridge import Bridge
 from firm.training.config import ConfigError, load_config
 from firm.training.log import read_log
-from firm.training.loop import train
 from firm.training.objectives import Batch
 from firm.training.trainer import Trainer
 
@@ -155,9 +154,9 @@ def test_the_batch_may_be_split(config):
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(PriorUNet, []), (ResUNet, [CONDITIONED])])
-def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings):
+def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings, fit):
     config = load_config(CONFIG, [*TINY, *settings, f"data={pictures}", f"out={tmp_path / 'run'}"])
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     out = Path(config.out)
     losses = [row["loss"] for row in read_log(out) if "loss" in row]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])

@@ -5,15 +5,12 @@ import torch
 
 import firm
 from firm._model import Firm, Solver
-from firm._util.machine import Ranks
 from firm.networks import GradientResStep, PriorResUNet, ResUNet, UNet
 from firm.operators import Mask
 from firm.training.initial_weights import _check_alike, _deepened, _grown, _narrowed
 from firm.training.log import read_log
-from firm.training.loop import train
 from firm.training.objectives import ConfigError
 
-RANK = Ranks(0, 1, torch.device("cpu"))
 ALL = ["previous", "context", "iteration"]
 SMALL = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
 
@@ -75,36 +72,36 @@ def test_a_deepened_network_computes_the_same(kind, blocks, more):
     assert not torch.equal(deep(*images, t), shallow(*images, t))
 
 
-def test_blocks_are_not_thrown_away(make, tmp_path):
+def test_blocks_are_not_thrown_away(fit, tmp_path):
     plain = "network={class: ResUNet, widths: [8, 16], blocks: [%s]}"
-    train(make(plain % "2, 1", "epochs=1", out="less"), RANK, progress=False)
+    fit(plain % "2, 1", "epochs=1", out="less")
     start = [f"init_from={tmp_path / 'less' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
-    train(make(plain % "3, 2", *start, out="more"), RANK, progress=False)
+    fit(plain % "3, 2", *start, out="more")
     less, more = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("less", "more"))
     torch.testing.assert_close(more.down[0].blocks[1].conv2.weight, less.down[0].blocks[1].conv2.weight)
     x, t = torch.randn(1, 3, 16, 16), torch.tensor([0.3])
     torch.testing.assert_close(more(x, x, t), less(x, x, t), rtol=1e-4, atol=1e-4)
     with pytest.raises(ConfigError, match="do not fit this network"):
-        train(make(plain % "1, 1", *start, out="fewer"), RANK, progress=False)
+        fit(plain % "1, 1", *start, out="fewer")
 
 
-def test_a_prior_starts_from_an_estimator(make, tmp_path):
+def test_a_prior_starts_from_an_estimator(fit, tmp_path):
     plain = "network={class: %s, widths: [8, 16]%s}"
-    train(make(plain % ("ResUNet", ", extra: [previous, iteration]"), "epochs=1", out="more"), RANK, progress=False)
+    fit(plain % ("ResUNet", ", extra: [previous, iteration]"), "epochs=1", out="more")
     start = [f"init_from={tmp_path / 'more' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
-    train(make(plain % ("PriorResUNet", ""), "objective=prior", *start, out="prior"), RANK, progress=False)
+    fit(plain % ("PriorResUNet", ""), "objective=prior", *start, out="prior")
     more, one = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("more", "prior"))
     x, x_t, _ = more.stem.conv.weight.chunk(3, dim=1)
     torch.testing.assert_close(one.stem.conv.weight, x + x_t)
     torch.testing.assert_close(one.head.weight, more.head.weight)
 
 
-def test_a_network_on_two_images_starts_from_one_on_one(make, tmp_path):
+def test_a_network_on_two_images_starts_from_one_on_one(fit, tmp_path):
     """A bridge that sees the degraded image too, from a prior: at first it ignores that image."""
     plain = "network={class: %s, widths: [8, 16], blocks: %s}"
-    train(make(plain % ("PriorResUNet", 1), "objective=prior", "epochs=1", out="one"), RANK, progress=False)
+    fit(plain % ("PriorResUNet", 1), "objective=prior", "epochs=1", out="one")
     start = [f"init_from={tmp_path / 'one' / 'model.safetensors'}", "lr=1e-12", "lr_end=0", "epochs=1"]
-    train(make(plain % ("ResUNet", [2, 1]), "objective=bridge", *start, out="two"), RANK, progress=False)
+    fit(plain % ("ResUNet", [2, 1]), "objective=bridge", *start, out="two")
     one, two = (firm.load_network(tmp_path / name / "model.safetensors") for name in ("one", "two"))
     x, t = torch.randn(2, 3, 16, 16), torch.tensor([0.3, 0.8])
     torch.testing.assert_close(two(x, torch.randn_like(x), t), one(x, t), rtol=1e-4, atol=1e-4)
@@ -140,12 +137,12 @@ def test_other_networks_do_not_grow():
         other.load_state_dict(weights)
 
 
-def test_a_run_with_all_of_them_learns_and_starts_from_less(make, tmp_path):
-    train(make("epochs=1", out="less"), RANK, progress=False)
+def test_a_run_with_all_of_them_learns_and_starts_from_less(make, tmp_path, fit):
+    fit("epochs=1", out="less")
     network = "{ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, time_scale: 100, extra: [%s]}"
     start = f"init_from={tmp_path / 'less' / 'model.safetensors'}"
     more = make(f"network={network % ', '.join(ALL)}", start, "epochs=3", "warm_start_epochs=0", out="more")
-    train(more, RANK, progress=False)
+    fit(more)
     model = firm.load(tmp_path / "more" / "model.safetensors")
     assert model.estimator.config["extra"] == tuple(ALL)
     rows = model.estimator.conditioning.iteration.abs().sum(1)

@@ -37,12 +37,12 @@ RANK = Ranks(0, 1, torch.device("cpu"))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, pictures):
+def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, pictures, fit):
     """End to end: from a folder of pictures to a restored one."""
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
     recipe = ["objective=balanced", "output=correction", "lr=4e-3", "ema_decay=0.98", "batch_size=16", network]
     config = make("epochs=8", "steps_per_epoch=40", "val_images=8", *recipe)
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert result["finished"]
     rows = read_log(tmp_path / "run")
     assert rows[0]["step"] == 5
@@ -61,10 +61,10 @@ def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, 
     assert (tmp_path / "run" / "best.safetensors").is_file()
 
 
-def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path):
+def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path, fit):
     """SIGKILL four times, each at a random moment after some progress; then to the end. (`make torture` does more.)"""
     settings = ["checkpoint_every=2", "objective=balanced", "val_images=0", "epochs=3", "warm_start_epochs=2"]
-    train(make(*settings, out="whole"), RANK, progress=False)
+    fit(*settings, out="whole")
     config = make(*settings, out="killed")
     run, generator, saved = tmp_path / "killed", random.Random(0), 0
     (tmp_path / "c.yaml").write_text(dump_config(config))
@@ -85,7 +85,7 @@ def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path):
         process.wait()
         saved = newest()
     assert saved >= 4
-    assert train(config, RANK, progress=False)["finished"]
+    assert fit(config)["finished"]
     assert same(weights(run), weights(tmp_path / "whole"))
     rows = [row["step"] for row in read_log(run)]
     assert rows == sorted(set(rows))  # repeated steps are not logged twice
@@ -117,7 +117,7 @@ def test_signals_save_and_exit_cleanly(number, ignored, make, tmp_path, monkeypa
     assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == step
 
 
-def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch):
+def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch, fit):
     """One when it begins to log and then one every few minutes, and what validations found."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     config = make("epochs=1", "log_every=2", "validate_every=5")
@@ -130,7 +130,7 @@ def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch)
     monkeypatch.setattr("firm.training.log.EVERY", 0)
     train(replace(config, epochs=2), RANK)
     assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]) >= 5
-    train(replace(config, epochs=3), RANK, progress=False)
+    fit(replace(config, epochs=3))
     assert capsys.readouterr().err == ""
     halfway = SimpleNamespace(step=7, elapsed=90.0)
     row = {"step": 7, "minutes": 1.5, "loss": 0.5, "images/s": 20.0}
@@ -138,14 +138,14 @@ def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch)
     assert capsys.readouterr().err == "step 7, 1.5 of 3 minutes: loss 0.5000, 20 images/s\n"
 
 
-def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch):
+def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch, fit):
     """Without a device it would be that of a GPU, where there is one, also with --device cpu."""
     monkeypatch.setattr("firm.training.trainer.peak_megabytes", lambda device=None: str(device))
-    train(short, RANK, progress=False)
+    fit(short)
     assert {row["peak_mb"] for row in read_log(tmp_path / "run")} == {"cpu"}
 
 
-def test_two_processes_give_the_weights_of_one(make, tmp_path):
+def test_two_processes_give_the_weights_of_one(make, tmp_path, fit):
     """One pair of processes trains several runs; their weights and logs are those of one process."""
     common, program = ["epochs=2", "val_images=0", "flips=true", "lr=1e-4"], [
         "import sys", "from firm._util.machine import ranks", "from firm.training import load_config, train",
@@ -155,7 +155,7 @@ def test_two_processes_give_the_weights_of_one(make, tmp_path):
     cases = {"paper": [], "balanced": [], "prior": prior}
     for name, more in cases.items():
         settings = [*common, f"objective={name}", *more]
-        train(make(*settings, out=f"{name}-one"), RANK, progress=False)
+        fit(*settings, out=f"{name}-one")
         parts = [] if name == "prior" else ["accumulation_steps=2"]
         (tmp_path / f"{name}.yaml").write_text(dump_config(make(*settings, *parts, out=f"{name}-two")))
     (tmp_path / "several.py").write_text("\n".join(program))
@@ -177,18 +177,18 @@ def test_two_processes_share_one_clock(make, tmp_path):
     assert 0.05 <= read_log(tmp_path / "run")[-1]["minutes"] < 0.5
 
 
-def test_a_step_asks_the_other_processes_once(make, monkeypatch):
+def test_a_step_asks_the_other_processes_once(fit, monkeypatch):
     """For the clock and for whether to stop; the answer is read in the next step."""
     asked = []
     monkeypatch.setattr(loop, "joined", lambda: True)
     monkeypatch.setattr(loop.dist, "all_reduce", lambda tensor, *_: asked.append(tensor.tolist()))
-    result = train(make("epochs=1", "val_images=0", "log_every=10"), RANK, progress=False)
+    result = fit("epochs=1", "val_images=0", "log_every=10")
     assert len(asked) == result["steps_now"] == 10
     assert result["minutes"] == round(asked[-2][0] / 60, 3)
     assert not any(stop for _, stop in asked)
 
 
-def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
+def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path, fit):
     mixture = (
         "mixture=[{name: denoising, sigma: [0.05, 0.3]}, {name: deblurring, blur: [0.5, 2]}, {name: super-resolution},"
         " {name: random-inpainting, weight: 2, missing: [0.5, 0.8]}, {name: box-inpainting, box: [3, 8]},"
@@ -196,7 +196,7 @@ def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
     )
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}"
     config = make(mixture, network, "val_steps=[1, 2]", "epochs=2")
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert result["finished"]
     assert {"psnr N=1 fourier", "psnr N=2 box-inpainting", "psnr N=2"} <= result.keys()
     model = firm.load(tmp_path / "run" / "model.safetensors")
@@ -205,10 +205,10 @@ def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
     assert firm.restore(model, firm.operators.Identity(), x, sigma=0.1).image.isfinite().all()
 
 
-def test_max_minutes_stretches_the_schedule(make, tmp_path):
+def test_max_minutes_stretches_the_schedule(make, tmp_path, fit):
     config = make("max_minutes=0.05", "val_images=0", "log_every=1")
     start = time.monotonic()
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert 2.5 < time.monotonic() - start < 60
     assert result["finished"]
     rows = read_log(tmp_path / "run")
@@ -216,8 +216,8 @@ def test_max_minutes_stretches_the_schedule(make, tmp_path):
     assert rows[-1]["lr"] < 1e-4
 
 
-def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
-    train(make("epochs=1", out="first"), RANK, progress=False)
+def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path, fit):
+    fit("epochs=1", out="first")
     first = tmp_path / "first" / "model.safetensors"
     train(
         make("epochs=1", "warm_start_epochs=0", "lr=1e-12", "lr_end=0", f"init_from={first}", out="second"),
@@ -233,13 +233,13 @@ def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
     ):
         other = f"network={{{changes}, mult: [1, 2], blocks: 1, attention: []}}"
         with pytest.raises(ConfigError, match=said):
-            train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
+            fit(other, f"init_from={first}", out="third")
 
 
-def test_a_run_that_never_began_claims_no_folder(make, tmp_path):
+def test_a_run_that_never_began_claims_no_folder(fit, tmp_path):
     with pytest.raises(FileNotFoundError, match="no model"):
-        train(make("epochs=1", "init_from=nowhere"), RANK, progress=False)
-    assert train(make("epochs=1", "lr=1e-3"), RANK, progress=False)["finished"]
+        fit("epochs=1", "init_from=nowhere")
+    assert fit("epochs=1", "lr=1e-3")["finished"]
     assert "lr: 0.001" in (tmp_path / "run" / "config.yaml").read_text()
 
 
@@ -256,8 +256,8 @@ def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
     assert score_keys([{"psnr": 1, "psnr deblurring": 1}]) == ["psnr", "psnr deblurring"]
 
 
-def test_plot_draws_the_curves(make, tmp_path):
-    train(make("validate_every=10", "epochs=3"), RANK, progress=False)
+def test_plot_draws_the_curves(fit, tmp_path):
+    fit("validate_every=10", "epochs=3")
     result = CliRunner().invoke(app, ["plot", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
@@ -293,13 +293,13 @@ def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
 
 
 @pytest.mark.parametrize("found", [{"psnr": "much"}, None, {"psnr": torch.tensor(3.0)}])
-def test_a_validation_that_fails_does_not_cost_the_training(make, monkeypatch, found):
+def test_a_validation_that_fails_does_not_cost_the_training(make, monkeypatch, found, fit):
     monkeypatch.setattr(Trainer, "validate", lambda *_: found)
     config = make("val_images=1", "epochs=1")
     if found and found["psnr"] == 3:  # a number, whatever its kind
-        assert train(config, RANK, progress=False)["psnr"] == 3
+        assert fit(config)["psnr"] == 3
         return
     with pytest.raises(TrainingError, match=r"validation failed at step \d+, .*loop.py, line \d+: .*Error"):
-        train(config, RANK, progress=False)
+        fit(config)
     firm.load(Path(config.out) / "model.safetensors")
     assert list((Path(config.out) / "checkpoints").glob("step_*.pt"))

@@ -142,9 +142,9 @@ def test_a_prior_is_no_firm_model(trained):
     assert says(result.output, "holds a prior")
 
 
-def test_a_prior_continues_bit_identical(make, tmp_path, interrupted):
+def test_a_prior_continues_bit_identical(make, tmp_path, interrupted, fit):
     settings = [*PRIOR, "epochs=2", "val_images=0", "memory_map=true", f"cache={tmp_path / 'cache'}", "flips=true"]
-    train(make(*settings, out="whole"), RANK, progress=False)
+    fit(*settings, out="whole")
     assert interrupted(make(*settings, out="cut"), 8)["steps_now"] == 15  # from the checkpoint of step 5
     whole, cut = (firm.load_network(tmp_path / name / "model.safetensors").state_dict() for name in ("whole", "cut"))
     assert same(whole, cut)
@@ -171,10 +171,10 @@ class Lazy(Objective):
 '''
 
 
-def test_an_objective_of_ones_own(make, tmp_path):
+def test_an_objective_of_ones_own(make, tmp_path, fit):
     (tmp_path / "mine.py").write_text(OBJECTIVE)
     config = make(f"objective={tmp_path / 'mine.py'}:Denoiser", "task=denoising", "epochs=2", "validate_every=10")
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert (result["score"], result["other"]) == (-4.0, 9.0)
     rows = read_log(tmp_path / "run")
     assert rows[-2]["loss"] < 0.8 * rows[0]["loss"]
@@ -183,11 +183,11 @@ def test_an_objective_of_ones_own(make, tmp_path):
         firm.load(tmp_path / "run" / "model.safetensors")
     lazy = make(f"objective={tmp_path / 'mine.py'}:Lazy", out="lazy")
     with pytest.raises(ConfigError, match="Lazy must define loss"):
-        train(lazy, RANK, progress=False)
+        fit(lazy)
     assert Trainer(lazy, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd"))).validate(None, None) == {}
 
 
-def test_a_prior_takes_no_noise_level(make):
+def test_a_prior_takes_no_noise_level(make, fit):
     aware = make(*PRIOR, "network={ch: 8, mult: [1, 2], blocks: 1, groups: 4, noise_level: true}")
     with pytest.raises(ConfigError, match="takes no noise_level"):
-        train(aware, RANK, progress=False)
+        fit(aware)

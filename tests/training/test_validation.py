@@ -7,7 +7,6 @@ import firm
 from firm._util.machine import Ranks
 from firm.data import Images
 from firm.training import validation
-from firm.training.loop import train
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -107,11 +106,11 @@ def test_a_range_without_the_papers_value_is_validated_at_its_nearest_end(make):
     assert seen == [(0.05, pytest.approx(0.05, rel=0.1))]
 
 
-def test_the_best_model_is_that_of_the_best_score(make, tmp_path, monkeypatch):
+def test_the_best_model_is_that_of_the_best_score(fit, tmp_path, monkeypatch):
     scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5}
     monkeypatch.setattr(Trainer, "validate", lambda self, images, picture: {"psnr N=2": scores[self.step]})
     settings = ["validate_every=2", "steps_per_epoch=4", "warm_start_epochs=0", "checkpoint_every=2"]
     for epochs in (1, 2):  # the second run goes on, and knows the best of the first
-        train(make(*settings, f"epochs={epochs}"), RANK, progress=False)
+        fit(*settings, f"epochs={epochs}")
         assert firm.load(tmp_path / "run" / "best.safetensors").card["steps"] == 4
     assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 8
