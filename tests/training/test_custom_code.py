@@ -95,9 +95,7 @@ def test_the_card_has_the_defaults_of_a_custom_task(own, fit, pictures, tmp_path
     """So that advice is given without running code that a card names."""
     fit(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_start_epochs=0")
     card = firm.load(tmp_path / "run" / "model.safetensors").card
-    assert card["trained_for"] == [
-        {"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05},
-    ]
+    assert card["trained_for"] == [{"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05}]
     elsewhere = tmp_path / "elsewhere.py"
     own.rename(elsewhere)
 
