@@ -73,61 +73,46 @@ def train(
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)
-    problems: list[TrainingError] = []  # of the main process, which alone writes; the others shall stop with it
-    log = None
-    if ranks.main:
-        with _kept_for_later(problems, out):
-            folder.write(trainer.progress >= 1)
-            if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
-                trainer.save(out / "model.safetensors")
-            log = Log(out, trainer.step)
-    _stop_together(problems, ranks, out)
-    last_save, last_log, first = time.monotonic(), (trainer.step, trainer.elapsed), trainer.step
+    writer = _Writer(trainer, folder, checkpoints, held_out)
+    writer.begin()
+    writer.stop_together()
+    first, last_log, last_save = trainer.step, (trainer.step, trainer.elapsed), time.monotonic()
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
     with (
         contextlib.closing(trainer.feed),
-        contextlib.closing(log) if log is not None else contextlib.nullcontext(),
-        _signals() as stop,
+        contextlib.closing(writer),
         contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
+        _signals() as signals,
         trainer.custom_code(),
     ):
-        done, stopping, clock, validates = trainer.progress >= 1, False, _Clock(trainer), len(held_out) > 0
-        if log is not None and validates and done and not log.has_scores(trainer.step):
-            with _kept_for_later(problems, out):  # its last validation failed, and may be mended now
-                result |= _validate(trainer, folder, held_out, log)
+        clock, done, stopping = _Clock(trainer), trainer.progress >= 1, False
+        if done and writer.lacks_scores():  # the last validation failed, and may be mended now
+            result |= writer.validate()
         while not done and not stopping:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
-            stopping = clock(bool(stop or problems))
+            stopping = clock(bool(signals or writer.problems))
             done = trainer.progress >= 1
-            row: dict[str, Any] = {}
-            if trainer.step % config.log_every == 0 or done or stopping:
+            ends = done or stopping
+            if ends or trainer.step % config.log_every == 0:
                 trainer.check_finite()
                 row = trainer.numbers(losses, norm, *last_log)
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 shown.numbers(row)
                 result |= row
+                writer.write(row)
             if not shown.bar.disable:
                 shown.advance()
-            if log is None:
-                continue
-            if row:
-                with _kept_for_later(problems, out):
-                    log.write(row)
-            if validates and (done or _due(trainer.step, config.validate_every)):
-                with _kept_for_later(problems, out):
-                    scores = _validate(trainer, folder, held_out, log)
-                    shown.scores(scores)
-                    result |= scores
+            if done or _due(trainer.step, config.validate_every):
+                scores = writer.validate()
+                shown.scores(scores)
+                result |= scores
             late = time.monotonic() - last_save > 60 * config.checkpoint_minutes > 0
-            if done or stopping or late or _due(trainer.step, config.checkpoint_every):
-                with _kept_for_later(problems, out):
-                    trainer.check_finite()  # or what is kept would be pushed out
-                    checkpoints.save(trainer.state())
-                    trainer.save(out / "model.safetensors")
+            if ends or late or _due(trainer.step, config.checkpoint_every):
+                writer.save()
                 last_save = time.monotonic()
-    _stop_together(problems, ranks, out)
+    writer.stop_together()
     return result | {"finished": done, "step": trainer.step, "steps_now": trainer.step - first}
 
 
@@ -196,46 +181,97 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
         raise TrainingError(f"not every process can read {where}")
 
 
-@contextlib.contextmanager
-def _kept_for_later(problems: list[TrainingError], out: Path) -> Iterator[None]:
-    """Keep what goes wrong in writing, a full disk most often, until the processes can stop together."""
-    try:
-        yield
-    except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
-        problems.append(TrainingError(str(error)))
-    except OSError as error:
-        about = f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: once there is room"
-        problems.append(TrainingError(f"{about}, or access, the same command goes on from the last checkpoint"))
+class _Writer:
+    """What the main process writes into the folder of a run: log, models, checkpoints. The others write nothing.
 
+    What goes wrong in writing, a full disk most often, is kept in `problems` until the processes can stop together.
+    """
 
-def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> None:
-    """Raise the first of the main process's problems, in every process."""
-    if largest(len(problems), ranks.device):
-        raise problems[0] if problems else TrainingError(f"the main process cannot go on with {out}")
+    def __init__(self, trainer: Trainer, folder: RunFolder, checkpoints: Checkpoints, held_out: Images) -> None:
+        self.trainer, self.folder, self.checkpoints = trainer, folder, checkpoints
+        self.held_out = held_out if trainer.ranks.main and len(held_out) else None
+        self.problems: list[TrainingError] = []
+        self.model = folder.path / "model.safetensors"
+        self.log: Log | None = None  # of the main process
 
+    def begin(self) -> None:
+        """Note what the run is, and write the model that belongs to its checkpoint where there is another."""
+        if self.trainer.ranks.main:
+            with self._kept():
+                self.folder.write(self.trainer.progress >= 1)
+                if self.trainer.step and not self.trainer.is_saved(self.model):  # killed between the two
+                    self.trainer.save(self.model)
+                self.log = Log(self.folder.path, self.trainer.step)
 
-def _validate(trainer: Trainer, folder: RunFolder, images: Images, log: Log) -> dict[str, Any]:
-    """Validate, and keep the model if it is the best so far. What fails here must not cost the training."""
-    try:
-        found = trainer.validate(images, folder.path / "validation" / f"step_{trainer.step:09d}.png")
-        scores = {key: float(value) for key, value in found.items()}
-    except Exception as error:
-        if isinstance(error, TrainingError | OSError):
-            raise
-        where, what, saved = "", str(error), f"The training up to here is saved in {folder.path}"
-        if isinstance(error, CustomCodeError):  # which names its place
-            saved += f". Once it is mended: {folder.ways_on()}"
-        else:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
-        raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
-    if scores:
-        log.write({"step": trainer.step, **scores})
-    main = next(iter(scores.values()), -math.inf)
-    if main > trainer.best:
-        trainer.best = main
-        trainer.save(folder.path / "best.safetensors")
-    return scores
+    def write(self, row: dict[str, Any]) -> None:
+        """Log a row."""
+        if self.log is not None:
+            with self._kept():
+                self.log.write(row)
+
+    def save(self) -> None:
+        """Write a checkpoint, and the model that belongs to it."""
+        if self.log is not None:
+            with self._kept():
+                self.trainer.check_finite()  # or what is kept would be pushed out
+                self.checkpoints.save(self.trainer.state())
+                self.trainer.save(self.model)
+
+    def lacks_scores(self) -> bool:
+        """Tell whether this step should have been validated and was not."""
+        return self.log is not None and self.held_out is not None and not self.log.has_scores(self.trainer.step)
+
+    def validate(self) -> dict[str, Any]:
+        """Validate, and keep the model if it is the best so far; return the scores. A failure costs no training."""
+        scores: dict[str, Any] = {}
+        if self.log is not None and self.held_out is not None:
+            with self._kept():
+                scores = self._scores(self.held_out)
+                if scores:
+                    self.log.write({"step": self.trainer.step, **scores})
+                main = next(iter(scores.values()), -math.inf)
+                if main > self.trainer.best:
+                    self.trainer.best = main
+                    self.trainer.save(self.folder.path / "best.safetensors")
+        return scores
+
+    def _scores(self, images: Images) -> dict[str, Any]:
+        step, path = self.trainer.step, self.folder.path
+        try:
+            found = self.trainer.validate(images, path / "validation" / f"step_{step:09d}.png")
+            return {key: float(value) for key, value in found.items()}
+        except Exception as error:
+            if isinstance(error, TrainingError | OSError):
+                raise
+            where, what, saved = "", str(error), f"The training up to here is saved in {path}"
+            if isinstance(error, CustomCodeError):  # which names its place
+                saved += f". Once it is mended: {self.folder.ways_on()}"
+            else:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
+            raise TrainingError(f"validation failed at step {step}{where}: {what}. {saved}") from error
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
+            self.problems.append(TrainingError(str(error)))
+        except OSError as error:
+            about = f"cannot write to {self.folder.path}: {error.strerror or error}. What was saved before is whole"
+            way = "once there is room, or access, the same command goes on from the last checkpoint"
+            self.problems.append(TrainingError(f"{about}: {way}"))
+
+    def stop_together(self) -> None:
+        """Raise the first of the main process's problems, in every process."""
+        if largest(len(self.problems), self.trainer.ranks.device):
+            main = TrainingError(f"the main process cannot go on with {self.folder.path}")
+            raise self.problems[0] if self.problems else main
+
+    def close(self) -> None:
+        """Close the log."""
+        if self.log is not None:
+            self.log.close()
 
 
 @contextlib.contextmanager
