@@ -113,7 +113,7 @@ def test_a_dump_loads_again(tmp_path):
         ("network={mult: 3}", "mult must be a list of 1 to 12 whole numbers"),
         ("network={ch: 7}", "ch must be even"),
         ("network={channels: 5}", "must be those of the images, channels=3"),
-        ("network={1: 2}", "has no argument 1"),
+        ("network={1: 2}", "has no argument '1'"),
         ("K=1000000000", "K must be at most 1000"),
         ("epochs=1000000000", "epochs x steps_per_epoch must be at most"),
         ("seed=1e30", "seed must be a whole number from 0"),

@@ -77,6 +77,7 @@ def train(
     writer.begin()
     writer.stop_together()
     first, last_log, last_save = trainer.step, (trainer.step, trainer.elapsed), time.monotonic()
+    validate_every, checkpoint_every = config.validate_every or math.inf, config.checkpoint_every or math.inf
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
     with (
@@ -104,20 +105,16 @@ def train(
                 writer.write(row)
             if not shown.bar.disable:
                 shown.advance()
-            if done or _due(trainer.step, config.validate_every):
+            if done or trainer.step % validate_every == 0:
                 scores = writer.validate()
                 shown.scores(scores)
                 result |= scores
             late = time.monotonic() - last_save > 60 * config.checkpoint_minutes > 0
-            if ends or late or _due(trainer.step, config.checkpoint_every):
+            if ends or late or trainer.step % checkpoint_every == 0:
                 writer.save()
                 last_save = time.monotonic()
     writer.stop_together()
     return result | {"finished": done, "step": trainer.step, "steps_now": trainer.step - first}
-
-
-def _due(step: int, every: int) -> bool:
-    return bool(every) and step % every == 0
 
 
 def _require_equal(text: str, ranks: Ranks, message: str) -> None:
