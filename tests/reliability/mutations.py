@@ -359,7 +359,7 @@ MUTATIONS = [
     Mutation("training: validation on another device", "training/validation.py",
              "Evaluation(images, tasks, device=device)", "Evaluation(images, tasks)", "training/test_validation.py"),
     Mutation("training: broken weights are saved", "training/loop.py",
-             "trainer.check_finite()  # or what", "pass  # or what",
+             "self.trainer.check_finite()  # or what", "pass  # or what",
              "training/test_resume.py::test_broken_weights_are_never_saved"),
     Mutation("training: a run goes on with other images", "training/run_folder.py", "if kept and kept != self.images:",
              "if False:", "training/test_resume.py::test_a_run_does_not_go_on_with_other_images"),
