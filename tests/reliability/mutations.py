@@ -20,7 +20,7 @@ MUTATIONS = [
              "self.objective.save(self.average,", "self.objective.save(self.net,",
              "training/test_custom_classes.py::test_the_saved_and_validated_network_is_the_average"),
     Mutation("training: the best model is always overwritten", "training/loop.py",
-             "if main > trainer.best:", "if True:",
+             "if main > self.trainer.best:", "if True:",
              "training/test_validation.py::test_the_best_model_is_that_of_the_best_score"),
     Mutation("training: no weight decay", "training/optimizer.py",
              "weight_decay=config.weight_decay, fused", "weight_decay=0.0, fused",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Watch, save_pictures
+from helpers import Watch
 
 import firm
 from bridge_helpers import Both, Wave, numpy_schedule
@@ -31,11 +31,6 @@ TINY = [
     "warmup_steps=0", "checkpoint_every=0", "log_every=1", "optimizer=adamw",
 ]  # fmt: skip
 CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (20, 20))
 
 
 @pytest.fixture
