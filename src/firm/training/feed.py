@@ -113,18 +113,9 @@ class Feed:
         self._reader: Prefetcher | None = None
 
     def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """Read the images of this process in one step of a memory-mapped set.
+        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set; else None.
 
-        Parameters
-        ----------
-        step
-            The number of the step; steps are taken in order.
-        counts
-            The samples of each task in a part of the batch.
-
-        Returns
-        -------
-        Values as they are stored, (B, C, H, W), on the device; None of a resident set.
+        `counts` are the samples of each task in a part of the batch.
         """
         if self.resident is not None:
             return None
@@ -148,13 +139,9 @@ class Feed:
         rows
             Those of every task.
         read
-            What `ahead` gave for this part, None for a resident set, which is drawn from.
+            What `ahead` gave for this part, or None.
         device
-            Where to draw.
-
-        Returns
-        -------
-        Images x_1 in [-1, 1], (B, C, size, size), ordered by task.
+            Where to draw, and where the images x_1 in [-1, 1] then are, (B, C, size, size), ordered by task.
         """
         parts, images = [None] * len(rows) if read is None else read.split([len(r) for r in rows]), []
         for r, part in zip(rows, parts, strict=True):

@@ -142,14 +142,7 @@ class Objective:
     def inputs(self, batch_size: int, device: torch.device | str) -> tuple[Any, ...]:
         """Make inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand.
 
-        Parameters
-        ----------
-        batch_size, device
-            How many images, and where; "meta" only counts.
-
-        Returns
-        -------
-        The arguments: images (B, C, size, size), then times, noise levels and iterations (B,) as the network has them.
+        They are images (B, C, size, size), then times, noise levels and iterations (B,) as the network has them.
         """
         c = self.config
         x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)

@@ -100,12 +100,7 @@ def _orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
 def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
     """Make the optimizers of a configuration; between them they hold every parameter once.
 
-    Parameters
-    ----------
-    config
-        Which optimizer, and its settings.
-    net
-        The network. Its attribute ``adamw_only`` names what Muon leaves to AdamW, by the beginning of the names.
+    The network's attribute ``adamw_only`` names what Muon leaves to AdamW, by the beginning of the names.
     """
     params = list(net.parameters())
     matrices: list[nn.Parameter] = []

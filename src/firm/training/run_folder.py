@@ -233,17 +233,7 @@ def _sealed(state: State) -> bytes:
 
 
 def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> None:
-    """Raise ValueError if a state read from a checkpoint cannot be that of this run.
-
-    Parameters
-    ----------
-    state
-        What was read.
-    now
-        The state of the run as it begins: the same keys, and tensors of the same shapes.
-    optimizers
-        Those of the run, to whose parameters the saved moments must fit.
-    """
+    """Raise ValueError if the state read from a checkpoint cannot be that of a run whose state is `now`."""
     missing = sorted(now.keys() - state.keys())
     require(not missing, f"it lacks {', '.join(missing)}")
     step, elapsed, best, saved = (state[key] for key in ("step", "elapsed", "best", "optimizers"))

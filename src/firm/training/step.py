@@ -113,10 +113,8 @@ class TimeBalance(nn.Module):
     ----------
     bins
         How many parts the times [0, 1] are divided into.
-    decay
-        How much of a bin's mean is kept from one batch to the next.
-    limit
-        See above.
+    decay, limit
+        How much of a bin's mean is kept from one batch to the next, and the limit above.
     """
 
     error: Tensor
@@ -160,15 +158,6 @@ class StepLoss(nn.Module):
 
     All random numbers of the whole batch are drawn in every process, after the same seed, and each keeps its rows:
     the loss, averaged over the parts, does not depend on their number.
-
-    Parameters
-    ----------
-    config, objective, net
-        The run, what it learns, and the network that it trains.
-    feed
-        What draws the images.
-    world
-        How many processes share the batch.
     """
 
     def __init__(self, config: TrainConfig, objective: Objective, net: nn.Module, feed: Feed, world: int) -> None:
@@ -259,17 +248,7 @@ class Gradients:
             self.wrapped = DistributedDataParallel(loss, [device.index] if device.type == "cuda" else None, **quiet)
 
     def __call__(self, t: Tensor, warm: bool, read: Tensor | None) -> Tensor:
-        """Compute the loss and its gradients.
-
-        Parameters
-        ----------
-        t, warm, read
-            As in `StepLoss.forward`; `read` has the images of all parts of this process.
-
-        Returns
-        -------
-        The loss over this process's parts, a scalar without gradient.
-        """
+        """Compute the loss at times `t` and its gradients; `warm` and `read` are those of `StepLoss`."""
         self.clear()
         seed, total = torch.initial_seed(), t.new_zeros(())
         count = self.loss.config.accumulation_steps

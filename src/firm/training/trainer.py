@@ -171,16 +171,9 @@ class Trainer:
             )
 
     def numbers(self, losses: list[Tensor], norm: Tensor, step: int, elapsed: float) -> dict[str, Any]:
-        """Collect what the log says of some steps; waits for the device. All ranks must ask together.
+        """Collect what the log says of the steps since `step`, taken at `elapsed` seconds; waits for the device.
 
-        Parameters
-        ----------
-        losses
-            Those of the steps, scalars.
-        norm
-            The norm of the last gradient.
-        step, elapsed
-            Step and seconds before them.
+        `losses` are theirs, scalars, and `norm` is the last one's norm of the gradient. All ranks must ask together.
         """
         speed = (self.step - step) * self.config.batch_size / max(1e-9, self.elapsed - elapsed)
         mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
@@ -244,13 +237,7 @@ class Trainer:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Take over a checkpoint.
-
-        Parameters
-        ----------
-        state
-            What `state` gave, read from a file; ValueError, and nothing changed, if it does not fit this run.
-        """
+        """Take over a checkpoint; ValueError, and nothing changed, if it does not fit this run."""
         check_state(state, self.state(), self.optimizers)
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
         self.net.load_state_dict(state["net"])
