@@ -7,7 +7,7 @@ import torch
 
 import firm
 from firm.data import portrait
-from firm.networks.estimator import Attention
+from firm.networks.unet import Attention
 from firm.operators import Blur, data_consistency, from_functions, gaussian_kernel
 
 # Mean and standard deviation of the restored portrait, then the values at PIXELS; seed 0, float32, on a CPU.

@@ -5,7 +5,7 @@ from helpers import stirred
 import firm
 from firm import UNet
 from firm.networks import DRUNet
-from firm.networks.estimator import Attention
+from firm.networks.unet import Attention
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
 

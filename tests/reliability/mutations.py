@@ -76,7 +76,7 @@ MUTATIONS = [
     Mutation("flow: strata are not shuffled", "_flow.py",
              "torch.rand(runs, strata, generator=generator).argsort(dim=1).flatten()[:n]",
              "torch.arange(strata).repeat(runs)[:n]", "test_flow.py"),
-    Mutation("network: attention scale", "networks/estimator.py", "scaled_dot_product_attention(q, k, v)",
+    Mutation("network: attention scale", "networks/unet.py", "scaled_dot_product_attention(q, k, v)",
              "scaled_dot_product_attention(q, k, v, scale=1.0)",
              "test_golden.py::test_attention_is_softmax_of_scaled_products"),
     Mutation("network: the time is not scaled", "networks/estimator.py", "_sinusoid(t * self.time_scale, self.ch)",
