@@ -151,15 +151,31 @@ def test_a_card_is_shown_without_brackets():
     assert "denoising, FIRM N=2: psnr 33.5" in text
 
 
-def test_a_card_cannot_command_the_terminal(tmp_path):
-    card = {"data": "\x1b[2Jcleared", "\x1b]0;key\x07": ["a\rb"], "trained_for": [{"name": "x\x1b[31m"}]}
-    firm.Firm(firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4), card=card).save(
-        tmp_path / "m.safetensors"
-    )
-    code, text = shown("info", str(tmp_path / "m.safetensors"))
-    assert code == 0
-    assert not set(text) & set("\x1b\x07\r")
-    assert "\\x1b[2Jcleared" in text
+EVIL = "\x1b[2J\x1b]0;title\x07\u202e"
+
+
+def test_no_foreign_text_commands_the_terminal(tmp_path, monkeypatch):
+    """Cards, names of files and settings of runs: their control characters are spelled out."""
+    data, folder, run = tmp_path / "data", tmp_path / f"weights{EVIL}", tmp_path / f"run{EVIL}"
+    for place in (data, folder, run):
+        place.mkdir()
+    card = {"data": f"a\rb{EVIL}", EVIL: [EVIL], "trained_for": [{"name": EVIL}], "license": EVIL, "size": 16}
+    model = folder / f"m{EVIL}.safetensors"
+    firm.Firm(firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4), card=card).save(model)
+    save_pictures(data, 1, (20, 20))
+    (data / f"{EVIL}.png").write_bytes(b"broken")
+    (run / "config.yaml").write_text(json.dumps({"objective": EVIL}))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, f"psnr{EVIL}": 2, EVIL: EVIL}))
+    monkeypatch.setattr("firm.baselines.weights.FOLDER", folder)
+    evaluate = ["evaluate", model, "--data", data, "--steps", 1, "--tasks", "denoising", "--out", tmp_path / EVIL]
+    for words, code in (
+        (["models"], 0), (["info", model], 0), (["info", run], 0), (["info", data / f"{EVIL}.png"], 2),
+        (["info", EVIL], 2), (["plot", run], 0), (["plot", folder], 2), (evaluate, 2), ([*evaluate, "--skip-broken"], 0),
+    ):  # fmt: skip
+        found, text = shown(*map(str, words))
+        text = text.replace("\r", "") if words[0] == "evaluate" else text  # of its bars
+        assert (found, [c for c in text if not c.isprintable() and c != "\n"]) == (code, []), words
+        assert "\\x1b[2J" in "".join(text.split()), words
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

@@ -104,7 +104,7 @@ MUTATIONS = [
              "(*name[:2], i) not in {(a, b, d) for a, b, _, d in done}]",
              "evaluation/test_records.py::test_only_what_is_missing_is_computed"),
     Mutation("evaluation: nothing is continued", "evaluation/run.py",
-             "open_folder(Path(out), evaluation) if r.main else []", "open_folder(Path(out), evaluation) and []",
+             "open_folder(out, evaluation) if main else []", "open_folder(out, evaluation) and []",
              "evaluation/test_records.py::test_only_what_is_missing_is_computed"),
     Mutation("evaluation: one generator for all", "evaluation/run.py",
              'generator_for(evaluation.seed, i, "method") for i in chunk',

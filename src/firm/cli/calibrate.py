@@ -56,11 +56,10 @@ def calibrate(
     device: Device = None,
 ) -> None:
     """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
-    from firm._model import channels_of
     from firm._util.checks import settings
     from firm._util.machine import choose_device
     from firm.cli.evaluate import task_classes, task_for
-    from firm.cli.models import load_plain, range_of, side_for
+    from firm.cli.models import form_of_images, load_plain
     from firm.data import load_images
     from firm.restoration.calibration import fit
 
@@ -69,11 +68,10 @@ def calibrate(
         where, given = choose_device(device), settings(custom or [])
         kinds = task_classes(tasks, given)
         chosen = load_plain(model, network).to(where)
-        side = side_for(size, dataset, chosen.card)
+        side, channels, values = form_of_images({model: chosen}, data, dataset=dataset, size=size)
         pictures = load_images(
-            dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
-            value_range=range_of(None, chosen.card, data), key=key,
-        )  # fmt: skip
+            dataset, data, "val", size=side, channels=channels, limit=limit, value_range=values, key=key
+        )
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
         found.save(out, shlex.join(["firm", *sys.argv[1:]]), where)

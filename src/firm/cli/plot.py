@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from firm._util.checks import require
+from firm._util.terminal import printable
 from firm.cli.options import user_errors
 
 
@@ -48,7 +49,7 @@ def plot(
             axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-    typer.echo(f"wrote {path}")
+    typer.echo(printable(f"wrote {path}"))
 
 
 def _can_be_drawn(value: Any) -> bool:

@@ -71,7 +71,7 @@ def comparison(
     """
     import matplotlib.pyplot as plt
 
-    shown = range(min(count, len(evaluation.files)))
+    shown = range(min(count, len(evaluation.images.names)))
     methods = [settled for row in rows if (settled := row.on(task)) is not None]
     inches = (2.1 * (len(methods) + 2), 2.35 * len(shown))
     figure, axes = plt.subplots(len(shown), len(methods) + 2, figsize=inches, squeeze=False, layout="constrained")
@@ -80,7 +80,7 @@ def comparison(
         results = [restore_chunk(evaluation, task, method, chunk, measured) for method in methods]
         for k, i in enumerate(chunk):
             truth = visible(measured.truth[k : k + 1], evaluation.images.complex)[0]
-            _show(axes[i, 0], truth, Path(evaluation.files[i]).name)
+            _show(axes[i, 0], truth, Path(evaluation.images.names[i]).name)
             for axis, method, restored in zip(axes[i, 1:-1], methods, results, strict=True):
                 score = score_image(evaluation, task, method, restored, k)
                 words = " / ".join(f"{value:.{DIGITS[key]}f}" for key, value in score.items())
