@@ -170,7 +170,8 @@ def test_no_foreign_text_commands_the_terminal(tmp_path, monkeypatch):
     evaluate = ["evaluate", model, "--data", data, "--steps", 1, "--tasks", "denoising", "--out", tmp_path / EVIL]
     for words, code in (
         (["models"], 0), (["info", model], 0), (["info", run], 0), (["info", data / f"{EVIL}.png"], 2),
-        (["info", EVIL], 2), (["plot", run], 0), (["plot", folder], 2), (evaluate, 2), ([*evaluate, "--skip-broken"], 0),
+        (["info", EVIL], 2), (["plot", run], 0), (["plot", folder], 2), (evaluate, 2),
+        ([*evaluate, "--skip-broken"], 0),
     ):  # fmt: skip
         found, text = shown(*map(str, words))
         text = text.replace("\r", "") if words[0] == "evaluate" else text  # of its bars

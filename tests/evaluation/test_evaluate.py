@@ -102,7 +102,7 @@ def test_scores_of_many_images_at_once_are_those_of_each(folder, reference):
         for method in plain_methods():
             restored = run_module.restore_chunk(evaluation, task, method, range(5))
             pieces = [slice(0, 2), slice(2, 4), slice(4, 5)]
-            found = [s for piece in pieces for s in run_module._score(evaluation, task, method, restored, piece)]
+            found = [s for piece in pieces for s in run_module.score_images(evaluation, task, method, restored, piece)]
             stored = [row for row in numbers(reference[0]) if row[:2] == (task.name, method.label)]
             assert len(found) == len(stored) == 5
             for score, row in zip(found, stored, strict=True):

@@ -18,7 +18,7 @@ from firm._util.checks import counted
 from firm._util.files import write_atomically
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import Row
-from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_image
+from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_images
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
@@ -82,7 +82,7 @@ def comparison(
             truth = visible(measured.truth[k : k + 1], evaluation.images.complex)[0]
             _show(axes[i, 0], truth, Path(evaluation.images.names[i]).name)
             for axis, method, restored in zip(axes[i, 1:-1], methods, results, strict=True):
-                score = score_image(evaluation, task, method, restored, k)
+                (score,) = score_images(evaluation, task, method, restored, slice(k, k + 1))
                 words = " / ".join(f"{value:.{DIGITS[key]}f}" for key, value in score.items())
                 _show(axis, visible(restored.x[k : k + 1], evaluation.images.complex)[0], words)
             error = (results[-1].x[k] - measured.truth[k]).abs().mean(0).cpu()  # over the channels

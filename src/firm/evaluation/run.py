@@ -193,7 +193,7 @@ def _compute(evaluation: Evaluation, work: Work, bar: tqdm[Any]) -> Iterator[lis
             # On a GPU one by one would take longer than the restoration; on the CPU batches would change the last bits.
             step = max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
             pieces = [slice(start, start + step) for start in range(0, len(x), step)]
-            every = [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
+            every = [score for piece in pieces for score in score_images(evaluation, task, method, restored, piece)]
             named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
             same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
             yield [
@@ -247,17 +247,10 @@ def restore_chunk(
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)
 
 
-def score_image(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, k: int
-) -> dict[str, float]:
-    """Return PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
-    return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
-
-
-def _score(
+def score_images(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
-    """Return PSNR, SSIM and LPIPS of some images of a batch, rounded as they are stored."""
+    """Return PSNR, SSIM and LPIPS of each image in a `piece` of a batch, rounded as they are stored."""
     x = visible(restored.x[piece], evaluation.images.complex)
     truth = visible(restored.truth[piece], evaluation.images.complex)
     strided = task.name == "super-resolution" and task.settings().get("filter") == "stride"
