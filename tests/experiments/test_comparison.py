@@ -12,7 +12,7 @@ from PIL import Image
 
 from experiments import published
 from experiments.cost import study as cost
-from experiments.shared import CELEBA, Settings, beside, differences
+from experiments.shared import beside
 from experiments.tables import markdown, read_table
 from firm._util import files
 from firm.evaluation import NamedMethod
@@ -77,13 +77,6 @@ def test_the_rows_of_the_efficiency_table():
         "|  | paper | - | *299.25* | *6124* | - | - | - |",
         "| PnP-HQS, plain | ours | plain | *1.0000* | **1** | 24 | - | - |",
     ]
-
-
-def test_the_notes_name_the_model_given():
-    """The bundled ones' size would say nothing of another."""
-    bundled, other = (differences(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
-    assert ("8 M parameters" in bundled, "34.5 M" in bundled) == (True, True)
-    assert ("mine.safetensors" in other, "34.5 M" in other, "8 M" in other) == (True, True, False)
 
 
 def test_celeba_writes_the_table(root, table):

@@ -197,21 +197,6 @@ def test_times_that_are_called_measured_have_been():
         assert bool(study.measured) == any(f"`{study.name}` " in line for line in measured)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("mismatch", "about 2 min on one H200"), ("toy", "about 3 min on two cores of an AMD EPYC"),
-        ("steps", "estimated at 5 min on one H200"),
-        ("qualitative", "estimated at 1 min on one H200, and D-Flow, which nobody has timed there"),
-    ],
-)  # fmt: skip
-def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    for quick, words in ((False, said), (True, f"about {minutes(BY_NAME[name].quick)} on two cores of an AMD EPYC")):
-        catalog.announce([BY_NAME[name]], Settings(tmp_path, quick=quick))
-        assert capsys.readouterr().out.strip().endswith(f"; {words}")
-
-
 def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):
     for name, change in zip(NAMES[:3], ({"quick": True}, {"seconds": 7200}, {"quick": "damaged"}), strict=True):
         record(Settings(tmp_path), name)
