@@ -112,7 +112,7 @@ def test_settings_that_no_task_takes(change, message, pictures, tmp_path):
 
 
 def test_more_tasks_extend_a_run_but_other_data_do_not(pictures, tmp_path):
-    for tasks in ("denoising", "denoising,fourier"):
+    for tasks in ("denoising", "denoising, fourier"):
         assert command(pictures, tmp_path, "degraded", tasks=tasks).exit_code == 0
     for change in ({"seed": 1}, {"convention": "text"}, {"limit": 2}):
         told = command(pictures, tmp_path, "degraded", **change)

@@ -155,6 +155,8 @@ def test_cost_may_be_quick_and_times_no_more_images_than_there_are(root):
     assert any("peak MB on a CPU is that of the whole process" in note for note in found["notes"])
     told = call("reproduce", "cost", "--data", root / "celeba", "--methods", "none", "--batches", "0")
     assert (told.exit_code, says(told.output, "--batches takes different whole numbers")) == (2, True)
+    told = call("reproduce", "cost", "--data", root / "celeba", "--modes", "slow", "--out", root / "no")
+    assert says(told.output, "no mode slow; there are plain, fast")
 
 
 def test_pareto_draws_both(root, table, times, tmp_path):

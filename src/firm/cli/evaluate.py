@@ -26,6 +26,21 @@ STEPS = "1,2,4,10,25"  # the paper's
 
 
 # fmt: off
+Tasks = Annotated[str, typer.Option(
+    help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
+)]
+Assignments = Annotated[list[str] | None, typer.Option(
+    "--set", help="A setting, key=value, of every task that has it; may be repeated."
+)]
+Side = Annotated[int | None, typer.Option(
+    min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."
+)]
+Network = Annotated[str | None, typer.Option(
+    help="The network class, file.py:Class, if the model was trained with your own."
+)]
+Seed = Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)]
+
+
 @user_errors()
 def evaluate(
     names: Annotated[list[str], typer.Argument(metavar="METHOD...", help=(
@@ -35,12 +50,8 @@ def evaluate(
     ))],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
     dataset: Annotated[ImageSet, typer.Option(help="Layout of the data set.")] = "folder",
-    tasks: Annotated[str, typer.Option(
-        help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
-    )] = "all",
-    assignments: Annotated[list[str] | None, typer.Option(
-        "--set", help="A setting, key=value, of every task that has it; may be repeated."
-    )] = None,
+    tasks: Tasks = "all",
+    assignments: Assignments = None,
     steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
     integrator: Annotated[Integrator, typer.Option(
         help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
@@ -52,9 +63,7 @@ def evaluate(
         help="Folder of the baselines' networks (default: weights of the checkout)."
     )] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate only the first images; 0 means all.")] = 100,
-    size: Annotated[int | None, typer.Option(
-        min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."
-    )] = None,
+    size: Side = None,
     split: Annotated[Split, typer.Option(help="Which part of celeba or afhq.")] = "test",
     convention: Annotated[Convention, typer.Option(help="How metrics are computed: docs/evaluation.md.")] = "tables",
     out: Annotated[Path | None, typer.Option(
@@ -66,13 +75,11 @@ def evaluate(
         help="Arrays: the values low,high that become -1 and 1 (default: as in training)."
     )] = None,
     key: Key = None,
-    network: Annotated[str | None, typer.Option(
-        help="The network class, file.py:Class, if the model was trained with your own."
-    )] = None,
+    network: Network = None,
     precision: Annotated[Precision, typer.Option(
         help="Precision of the network; auto is bf16 where the machine supports it."
     )] = "float32",
-    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
+    seed: Seed = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Skip pictures that cannot be read.")] = False,
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,
