@@ -102,7 +102,7 @@ def evaluate(
 
     start = time.perf_counter()
     with ranks(device) as r:
-        given, counts, main = settings(assignments or []), numbers(steps), r.main
+        main, given, counts = r.main, settings(assignments or []), numbers(steps)
         classes = task_classes(tasks, given)  # before anything is read
         words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
         chosen = methods_for(
