@@ -12,10 +12,8 @@ from PIL import Image
 
 from experiments import published
 from experiments.cost import study as cost
-from experiments.shared import beside
 from experiments.tables import markdown, read_table
 from firm._util import files
-from firm.evaluation import NamedMethod
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -44,23 +42,6 @@ def table(root):
 def times(root):
     more = ("--methods", "pnp-hqs", "--steps", "1,2", "--images", 1, "--batches", "2", "--skip", "flower,pnp-hqs")
     return reproduce(root, "cost", *more)
-
-
-def test_a_comparison_has_ours_beside_the_papers():
-    rows = [NamedMethod(label, None) for label in ("degraded", "FIRM N=2", "FIRM N=3")]
-    numbers = dict(psnr=1.0, psnr_std=0.1, ssim=2.0, ssim_std=0.2, lpips=3.0, lpips_std=0.3)
-    summary = {DENOISING: {"degraded": numbers, "FIRM N=2": numbers, "FIRM N=3": numbers}, BOX: {"FIRM N=2": numbers}}
-    table = beside("title", summary, rows, published.CELEBA)
-    assert [line.label for line in table.lines] == ["Degraded", "FIRM N=2", "FIRM N=3"]
-    assert table.lines[0].ours == {"denoising psnr": 1.0, "denoising ssim": 2.0, "denoising lpips": 3.0}
-    assert table.lines[1].ours["box-inpainting psnr"] == 1.0
-    assert table.lines[1].paper["box-inpainting psnr"] == 33.25
-    assert table.lines[0].paper["denoising lpips"] == 0.371
-    assert table.lines[2].paper == {}
-    assert [column.group for column in table.columns] == [DENOISING] * 3 + [BOX] * 3
-    large = beside("title", summary, rows, published.CELEBA_1000, deviations=True)
-    assert large.lines[1].ours["denoising lpips"] == (3.0, 0.3)
-    assert large.lines[1].paper["denoising lpips"] == (0.034, 0.013)
 
 
 def test_the_rows_of_the_efficiency_table():

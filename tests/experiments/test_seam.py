@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from experiments import catalog
 from experiments.catalog import LAYOUTS, STUDIES, Study, minutes, overview, read_record
-from experiments.shared import AFHQ, CELEBA, Figure, Settings, record
+from experiments.shared import Figure, Settings, record
 from experiments.tables import Column, Line, Table, markdown, read_table
 from firm.cli import reproduce as command
 
@@ -98,16 +98,6 @@ def test_options_become_settings(small, tmp_path, monkeypatch):
     assert settings.extra == {"batches": [1, 2], "modes": ["plain", "fast"], "seed": 7}
     assert read_record(tmp_path / "first")["command"] == " ".join(["firm", "reproduce", *words])
     assert says(result.output, "first (Table 9): the first; about 1 min on two cores")
-
-
-def test_settings():
-    assert [Settings().images(100), Settings(quick=True).images(100), Settings(quick=True).images(3)] == [100, 10, 3]
-    assert Settings(quick=True, limit=25).images(100) == 25
-    given = Settings(celeba=Path("a"), afhq=Path("b"))
-    for subject, option, folder in ((CELEBA, "--data", Path("a")), (AFHQ, "--afhq", Path("b"))):
-        assert given.data(subject) == folder
-        with pytest.raises(ValueError, match=f"this needs .*{option} DIR"):
-            Settings().data(subject)
 
 
 def test_a_record_has_everything(tmp_path, capsys):

@@ -21,6 +21,7 @@ class _Commands(TyperGroup):
     """The commands by their names; the file of a command is loaded when the command is asked for."""
 
     def __init__(self, **settings: Any) -> None:
+        """Know all names, and no command yet; `settings` are those of a Typer group."""
         super().__init__(**settings)
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
@@ -65,6 +66,7 @@ app = typer.Typer(name="firm", cls=_Commands, no_args_is_help=True, pretty_excep
 
 
 def _print_version(wanted: bool) -> None:
+    """Print the version and end, if `wanted`."""
     if wanted:
         from firm import __version__
 

@@ -172,7 +172,10 @@ def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:
 def _load(
     dataset: ImageSet, data: Path, split: Split, *, broken: Any, size: int | None, limit: int, **reading: Any
 ) -> tuple[Images, list[str]]:
-    """Return the images, and notes for readers of the scores: that there are more of them, or that some are small."""
+    """Return the images, and notes for readers of the scores: that there are more of them, or that some are small.
+
+    The arguments are those of `firm.data.load_images`.
+    """
     from firm._util.checks import counted
     from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
@@ -209,7 +212,15 @@ def _require_memory(side: int) -> None:
 
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
-    """Return the classes of the tasks that --tasks names; every setting must belong to one of them."""
+    """Return the classes of the tasks that --tasks names.
+
+    Parameters
+    ----------
+    text
+        Names, separated by commas; "all" stands for the paper's five.
+    settings
+        Those of --set: each must belong to one of the tasks at least.
+    """
     from firm._util.checks import did_you_mean
     from firm.tasks import tables, task_class
 
@@ -225,7 +236,17 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
 
 
 def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
-    """Return the task for images of this height and width, with those of the settings that it has."""
+    """Return a task for images.
+
+    Parameters
+    ----------
+    kind
+        The class of the task.
+    shape
+        Height and width of the images.
+    settings
+        Those of --set, of which the task takes the ones that it has; a range is refused.
+    """
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
     task = kind(side, **chosen)

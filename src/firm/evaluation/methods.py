@@ -81,9 +81,16 @@ def plain_methods() -> list[NamedMethod]:
 def firm_method(
     model: Firm, steps: int, name: str = "FIRM", integrator: Integrator = "euler", fingerprint: str = ""
 ) -> NamedMethod:
-    """Return FIRM with N = `steps` of an `integrator` as a row.
+    """Return FIRM with N steps as a row of the tables.
 
-    Of several models in a table, `name` tells which it is. `fingerprint` is the model's, where it is known already.
+    Parameters
+    ----------
+    model, steps, integrator
+        What samples: N = `steps` of the integrator.
+    name
+        The beginning of the label; of several models in a table, it tells which one it is.
+    fingerprint
+        The model's, where it is known already.
     """
     network = network_class(model)
 
@@ -197,6 +204,7 @@ def methods_for(
 
 
 def _refuse_copies(names: Sequence[str], prints: Sequence[str], what: str) -> None:
+    """Raise ValueError where two of the `names` have one fingerprint; `what` they are is said in the message."""
     first: dict[str, str] = {}
     for name, print_ in zip(names, prints, strict=True):
         if first.setdefault(print_, name) != name:

@@ -65,9 +65,18 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
 def comparison(
     evaluation: Evaluation, task: BaseTask, rows: Sequence[NamedMethod], count: int, path: Path, *, batch_size: int = 8
 ) -> None:
-    """Draw the first `count` images to a file: truth, each method, and the error of the last; metrics below.
+    """Draw the first images to a file: truth, each method, and the error of the last; metrics below.
 
-    As in `evaluate`, `batch_size` images are restored at once on a GPU, and one on the CPU.
+    Parameters
+    ----------
+    evaluation, task
+        Where the images are from, and what measures them.
+    rows
+        The methods, of which those that do not do the task are left out.
+    count, path
+        How many images, and the PNG file.
+    batch_size
+        As in `evaluate`: images restored at once on a GPU; on the CPU it is one.
     """
     import matplotlib.pyplot as plt
 
@@ -102,6 +111,7 @@ def comparison(
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:
+    """Draw an image (C, H, W) in [-1, 1] into a panel, with a label below it."""
     image = image if len(image) in (1, 3) else image[:1]  # of many channels, the first
     pixels = ((image.clamp(-1, 1) + 1) / 2).permute(1, 2, 0).cpu()
     axis.imshow(pixels.expand(-1, -1, 3).numpy())
