@@ -186,7 +186,7 @@ MUTATIONS = [
              "data/test_limits.py::test_the_limit_is_a_choice"),
     Mutation("reproduce: the worst is marked as best", "experiments/tables.py",
              'reverse=column.better == "high"', 'reverse=column.better == "low"',
-             "experiments/test_tables.py::test_places_are_those_of_the_printed_numbers"),
+             "experiments/test_tables.py::test_markdown"),
     Mutation("reproduce: a stopped training is taken for finished", "experiments/ablations/study.py",
              'if not result["finished"]:', "if False:",
              "experiments/test_ablation.py::test_a_training_that_was_stopped_is_not_taken_for_finished"),
