@@ -82,14 +82,8 @@ def test_every_setting_is_measured_and_drawn(found, root, tmp_path):
 
 
 def test_it_says_what_it_saw():
-    psnr = {
-        (0.5, 0.01): 38.0,
-        (0.6, 0.01): 36.0,
-        (0.7, 0.01): 34.0,
-        (0.8, 0.01): 31.0,
-        (0.7, 0.005): 34.25,
-        (0.7, 0.02): 33.5,
-    }
+    psnr = {(0.5, 0.01): 38.0, (0.6, 0.01): 36.0, (0.7, 0.01): 34.0, (0.8, 0.01): 31.0}
+    psnr |= {(0.7, 0.005): 34.25, (0.7, 0.02): 33.5}
     for value, falls in ((36.0, "falls"), (38.5, "does not fall")):
         values = psnr | {(0.6, 0.01): value}
         order, noise = mismatch.observed({at: {"mine": {"psnr": v}} for at, v in values.items()}, "mine")
