@@ -87,7 +87,7 @@ def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
 
     with jobs.start("visitor") as canceled, jobs.start("somebody else") as other:
         with pytest.raises(CanceledError):
-            restorer.restore(ask(steps=20), Progress(report, canceled), tmp_path)
+            restorer.restore(ask(steps=20), Progress(report, canceled.is_set), tmp_path)
         assert calls == [0, 1, 2, 3]
         assert not other.is_set()
     assert jobs.cancel("visitor") == 0
@@ -97,7 +97,7 @@ def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
         threading.Timer(0.2, stop.set).start()
         start = time.monotonic()
         with pytest.raises(CanceledError):
-            restorer.restore(ask(), Progress(canceled=stop), tmp_path)
+            restorer.restore(ask(), Progress(stopped=stop.is_set), tmp_path)
     assert time.monotonic() - start < 1.5
     with pytest.raises(RequestError, match="there is no model '/etc/passwd' here: tiny"):
         restorer.restore(ask(model="/etc/passwd"), Progress(), tmp_path)

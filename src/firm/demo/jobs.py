@@ -1,15 +1,21 @@
-"""The jobs of the page while they run: progress by network calls, and the flag with which visitors cancel theirs."""
+"""The jobs of the page while they run: progress by network calls, and when they end before they are done."""
 
+import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
+
+from firm.demo.request import RequestError
 
 Report = Callable[[int, int, str], None]
+PATIENCE = 5.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
 
 
 class CanceledError(RuntimeError):
-    """The visitor has canceled the job."""
+    """The visitor has canceled the job, or has gone."""
 
 
 class Progress:
@@ -19,12 +25,17 @@ class Progress:
     ----------
     report
         Called with the network calls that are done, their total, and a line on where the job stands.
-    canceled
-        When this is set, the job ends at the next network call, or while it waits for its turn.
+    stopped
+        Says whether the job must end; asked at every network call, and while the job waits for its turn.
     """
 
-    def __init__(self, report: Report = lambda *_: None, canceled: threading.Event | None = None) -> None:
-        self.report, self.canceled = report, canceled or threading.Event()
+    def __init__(self, report: Report = lambda *_: None, stopped: Callable[[], bool] = lambda: False) -> None:
+        self.report, self.stopped = report, stopped
+        self.minutes = self.end = math.inf
+
+    def limit(self, minutes: float) -> None:
+        """Give the job this many minutes from now."""
+        self.minutes, self.end = minutes, time.monotonic() + 60 * minutes
 
     def begin(self, calls: int, steps: int, tiles: int, label: str = "") -> None:
         """Start to count.
@@ -52,9 +63,14 @@ class Progress:
         self.report(self.calls * self.tiles_done // self.tiles, self.calls, self.line())
 
     def check(self) -> None:
-        """Raise `CanceledError` if the visitor has canceled."""
-        if self.canceled.is_set():
+        """Raise `CanceledError` if the job must end, and `RequestError` if its time is over."""
+        if self.stopped():
             raise CanceledError
+        if time.monotonic() > self.end:
+            raise RequestError(
+                f"stopped after {self.minutes:g} minutes, the most that one request may take here: choose fewer steps "
+                "or samples, or a smaller picture"
+            )
 
     def line(self) -> str:
         """Say which step it is, and how much time is left once that can be told."""
@@ -89,3 +105,25 @@ class RunningJobs:
         for canceled in found:
             canceled.set()
         return len(found)
+
+
+def client_has_gone(event: Any, streams: Counter[str]) -> Callable[[], bool]:
+    """Return a function that says whether nobody has listened to an event of gradio's queue for `PATIENCE` seconds.
+
+    Parameters
+    ----------
+    event
+        Clients listen to it by its session or by its own number. One that nobody ever listened to has waited since it
+        came into the queue.
+    streams
+        How many streams are open, for every session and event.
+    """
+    heard = event.enqueue_time
+
+    def has_gone() -> bool:
+        nonlocal heard
+        if streams[event.session_hash] or streams[event._id]:
+            heard = time.monotonic()
+        return time.monotonic() - heard > PATIENCE
+
+    return has_gone

@@ -1,13 +1,15 @@
-"""The page: its layout, what happens when a button is pressed or a visitor leaves, and its endpoint for programs."""
+"""The page: its layout, what happens when a button is pressed, and its endpoint for programs."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from firm.demo.inputs import build_inputs, request_from
-from firm.demo.jobs import CanceledError, Progress, RunningJobs
+from firm.demo.jobs import CanceledError, Progress, RunningJobs, client_has_gone
 from firm.demo.request import Request
 from firm.demo.restorer import Restorer
 from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
@@ -26,8 +28,8 @@ QUIET: dict[str, Any] = {**PRIVATE, "queue": False, "show_progress": "hidden"}
 ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "restore", "concurrency_limit": 1}
 
 
-def build_page(restorer: Restorer, workspace: Workspace) -> Any:
-    """Build the page, ready to be launched; its files go to `workspace`.
+def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) -> Any:
+    """Build the page, ready to be launched; its files go to `workspace`, and `streams` says who listens.
 
     Errors are told in the status of the tab that was to show the result, and the rest of the tab stays as it was.
     """
@@ -61,7 +63,8 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
                         if request is None:
                             yield {tab.status: NO_PICTURE}
                         else:  # the folder of the files goes when gradio has taken them and comes back
-                            progress = Progress(_report_to(bar), canceled)
+                            gone = _client_has_gone(page, streams)
+                            progress = Progress(_report_to(bar), lambda: canceled.is_set() or gone())
                             yield tab.show(work(request, progress, folder, *values[len(inputs) :]))
                 except CanceledError:
                     yield {tab.status: CANCELED}
@@ -83,22 +86,27 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
             jobs.cancel(str(visitor.session_hash))
             return {cancel: gr.update(interactive=False), result.status: CANCELED}
 
-        def leave(visitor: gr.Request) -> None:
-            jobs.cancel(str(visitor.session_hash))
-
         runs = [
             run(start, result, restorer.restore),
             run(comparison.button, comparison, restorer.compare_steps),
             run(trajectory.button, trajectory, restorer.trajectory, trajectory.step),
         ]
         cancel.click(cancel_jobs, None, [cancel, result.status], cancels=runs, **QUIET)
-        page.unload(leave)
-        _add_api(restorer, workspace)
+        _add_api(restorer, workspace, lambda: _client_has_gone(page, streams))
+    workspace.keep_what_is_there()
     return page
 
 
-def _add_api(restorer: Restorer, workspace: Workspace) -> None:
-    """Add the one endpoint for programs, ``/restore``, to the page that is being built; nothing of it is shown."""
+def _client_has_gone(page: Any, streams: Counter[str]) -> Callable[[], bool]:
+    """Return a function that says whether the client of the event that is being handled has gone."""
+    return client_has_gone(page._queue.event_ids_to_events[LocalContext.event_id.get()], streams)
+
+
+def _add_api(restorer: Restorer, workspace: Workspace, watch: Callable[[], Callable[[], bool]]) -> None:
+    """Add the one endpoint for programs, ``/restore``, to the page that is being built; nothing of it is shown.
+
+    `watch` returns, for the event that is being handled, what says that its client has gone.
+    """
     with gr.Row(visible=False):
         defaults = {
             "trouble": gr.Textbox("noise"), "clean": gr.Checkbox(False), "noise": gr.Number(None),
@@ -123,7 +131,9 @@ def _add_api(restorer: Restorer, workspace: Workspace) -> None:
         request = Request.from_controls(upload, given | {"mask": mask and mask.path})
         with workspace.results() as folder:
             try:
-                outcome = restorer.restore(request, Progress(_report_to(bar)), folder)
+                outcome = restorer.restore(request, Progress(_report_to(bar), watch()), folder)
+            except CanceledError as error:
+                raise gr.Error("stopped: the client has gone", print_exception=False) from error
             except Exception as error:
                 raise gr.Error(request.explain(error), print_exception=False) from error
             files = outcome.files

@@ -18,7 +18,7 @@ from PIL import Image
 
 from firm._util.checks import require, require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
+from firm.data.picture import PictureError, read_picture
 from firm.demo.previews import GRAY_LEVELS
 from firm.restoration import Problem, ProblemError, estimate_blur, estimate_noise
 
@@ -53,8 +53,11 @@ class Upload(NamedTuple):
 class Limits:
     """How much one request may ask for, and how many requests may wait."""
 
-    megapixels: float = MAX_MEGAPIXELS  # of the picture, and of the result
+    megapixels: float = 2.1  # of the picture, and of the result, 1920 x 1080: each takes up to 0.23 GB of memory
     megabytes: int = 30  # of a file
+    uploads: int = 1000  # megabytes of all files that visitors bring and get; the uploads of one, a fifth of that
+    calls: int = 5000  # of the network, each for one tile of the picture
+    minutes: float = 15.0  # of computing
     waiting: int = 64  # requests in the queue
     steps: int = 50
     samples: int = 16
@@ -120,7 +123,8 @@ class Request:
         need = partial(require, error=RequestError)
         arrays = is_array_file(self.picture) or is_array_file(Path(self.name))
         need(not arrays, f"{self.name}: the page takes pictures; arrays go through the command line")
-        size = self.picture.stat().st_size if self.picture.is_file() else 0
+        need(self.picture.is_file(), f"{self.name} has been removed, to make room or after an hour: choose it again")
+        size = self.picture.stat().st_size
         need(size <= limits.megabytes * 1e6, f"{self.name}: the file has more than {limits.megabytes} MB")
         need(self.trouble in TROUBLES, f"what is wrong must be {', '.join(TROUBLES)}, not {self.trouble!r}")
         painted = self.trouble != "holes" or self.clean or self.mask is not None
