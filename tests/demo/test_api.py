@@ -131,15 +131,3 @@ def test_the_library_does_not_import_gradio():
     program = "import sys, firm, firm.cli, firm.demo.app; print('gradio' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-
-
-def test_a_name_and_a_password_are_asked_for(gradio_client, tmp_path):
-    import httpx
-    from demo.served import demo
-
-    with demo(tmp_path, "--auth", "me:secret") as locked:
-        assert httpx.get(f"{locked.url}config").status_code == 401
-        login = httpx.post(f"{locked.url}login", data={"username": "me", "password": "wrong"})
-        assert login.status_code == 400
-        login = httpx.post(f"{locked.url}login", data={"username": "me", "password": "secret"})
-        assert httpx.get(f"{locked.url}config", cookies=login.cookies).status_code == 200

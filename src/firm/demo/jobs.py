@@ -11,7 +11,7 @@ from typing import Any
 from firm.demo.request import RequestError
 
 Report = Callable[[int, int, str], None]
-PATIENCE = 5.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
+PATIENCE = 3.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
 
 
 class CanceledError(RuntimeError):
