@@ -290,7 +290,8 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
     """
     check_size(path, picture.width, picture.height, max_megapixels)
     if isinstance(picture, TiffImageFile):
-        check_size(path, *(int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH)), max_megapixels)
+        width, height = (int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH))
+        check_size(path, width, height, max_megapixels)
     picture.load()
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
     return ImageOps.exif_transpose(picture), tags.get(SAMPLE_FORMAT, (1,))[0] == 1

@@ -9,6 +9,9 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+
 from firm.demo.request import Limits
 from firm.demo.workspace import Workspace
 
@@ -62,15 +65,13 @@ class Gate:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        path, client = unquote(scope["path"]).rstrip("/"), (scope.get("client") or ("unknown",))[0]
-        refusal = self._refusal(scope, headers, path, client)
+        headers, path = Headers(scope=scope), unquote(scope["path"]).rstrip("/")
+        client, size = (scope.get("client") or ("unknown",))[0], int(headers.get("content-length", 0))
+        refusal = self._refusal(scope, headers, path, client, size)
         if refusal is not None:
             while (await receive()).get("more_body"):
                 pass  # who is still sending would not see the answer
-            text = [(b"content-type", b"text/plain; charset=utf-8")]
-            await send({"type": "http.response.start", "status": refusal[0], "headers": text})
-            await send({"type": "http.response.body", "body": refusal[1].encode()})
+            await PlainTextResponse(refusal[1], refusal[0])(scope, receive, send)
             return
 
         async def send_with_policy(message: dict[str, Any]) -> None:
@@ -82,12 +83,12 @@ class Gate:
         if scope["method"] != "POST":
             await self._listen(scope, path, receive, send_with_policy)
         elif path.endswith("/upload"):
-            await self._upload(scope, client, int(headers.get("content-length", 0)), receive, send_with_policy)
+            await self._upload(scope, client, size, receive, send_with_policy)
         else:
-            await self._handle(scope, path, client, int(headers.get("content-length", 0)), receive, send_with_policy)
+            await self._handle(scope, path, client, size, receive, send_with_policy)
 
     def _refusal(
-        self, scope: dict[str, Any], headers: dict[str, str], path: str, client: str
+        self, scope: dict[str, Any], headers: Headers, path: str, client: str, size: int
     ) -> tuple[int, str] | None:
         """Return the status and the words with which a request is refused; None for one that is not."""
         host, origin = headers.get("host", ""), headers.get("origin")
@@ -99,7 +100,6 @@ class Gate:
             return 403, "the page fetches nothing from elsewhere"
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return None
-        size = int(headers.get("content-length", 0))
         if "transfer-encoding" in headers:
             return 411, "the length of the request is missing"
         if path.endswith("/upload"):

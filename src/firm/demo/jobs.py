@@ -1,17 +1,12 @@
-"""The jobs of the page while they run: progress by network calls, and when they end before they are done."""
+"""A job of the page while it runs: its progress by network calls, and what ends it before it is done."""
 
 import math
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
 
 from firm.demo.request import RequestError
 
 Report = Callable[[int, int, str], None]
-PATIENCE = 3.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
 
 
 class CanceledError(RuntimeError):
@@ -81,49 +76,3 @@ class Progress:
             left = (time.monotonic() - self.started) / (self.tiles_done - 1) * (self.tiles - self.tiles_done)
             parts.append(f"about {max(1, round(left))} s left" if left < 90 else f"about {round(left / 60)} min left")
         return ", ".join(parts)
-
-
-class RunningJobs:
-    """The jobs of each visitor, so that visitors can cancel their own."""
-
-    def __init__(self) -> None:
-        self._jobs: list[tuple[str, threading.Event]] = []
-
-    @contextmanager
-    def start(self, visitor: str) -> Iterator[threading.Event]:
-        """Note a visitor's job while it runs; the event that comes back is set to cancel it."""
-        job = (visitor, threading.Event())
-        self._jobs.append(job)  # a list's append, remove and copy cannot be interrupted by other threads
-        try:
-            yield job[1]
-        finally:
-            self._jobs.remove(job)
-
-    def cancel(self, visitor: str) -> int:
-        """Cancel all jobs of a visitor, and return how many there were."""
-        found = [canceled for name, canceled in self._jobs.copy() if name == visitor]
-        for canceled in found:
-            canceled.set()
-        return len(found)
-
-
-def client_has_gone(event: Any, streams: Counter[str]) -> Callable[[], bool]:
-    """Return a function that says whether nobody has listened to an event of gradio's queue for `PATIENCE` seconds.
-
-    Parameters
-    ----------
-    event
-        Clients listen to it by its session or by its own number. One that nobody ever listened to has waited since it
-        came into the queue.
-    streams
-        How many streams are open, for every session and event.
-    """
-    heard = event.enqueue_time
-
-    def has_gone() -> bool:
-        nonlocal heard
-        if streams[event.session_hash] or streams[event._id]:
-            heard = time.monotonic()
-        return time.monotonic() - heard > PATIENCE
-
-    return has_gone

@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -58,20 +57,19 @@ class Models:
         for name in custom:
             require(_for_pictures(name), f"{name} is no model for pictures: the page needs one of 1 or 3 channels")
         pictures = sorted(filter(_for_pictures, bundled()), key=lambda name: (name != "photo", name))
-        self.names, self.device = [*custom, *pictures], device
+        self.names, self.device, self.precision = [*custom, *pictures], device, precision
         self._lock = threading.Lock()
-        self._load = lru_cache(1)(lambda name: fast(load(name).to(device), precision))
-        self._last: str | None = None
+        self._loaded: tuple[str, Firm] | None = None
 
     def get(self, name: str) -> Firm:
         """Return a model by its name; names that are not offered are refused, since they might be any file."""
         offered = ", ".join(map(model_label, self.names))
         require(name in self.names, f"there is no model {name!r} here: {offered}", RequestError)
         with self._lock:
-            if name != self._last:
-                self._load.cache_clear()  # two are never in memory together
-            self._last = name
-            return self._load(name)
+            if self._loaded is None or self._loaded[0] != name:
+                self._loaded = None  # two are never in memory together
+                self._loaded = name, fast(load(name).to(self.device), self.precision)
+            return self._loaded[1]
 
 
 def model_label(name: str) -> str:
