@@ -16,7 +16,7 @@ from firm.demo.request import Limits
 from firm.demo.workspace import Workspace
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-MAX_MESSAGE = 64_000  # bytes of a request that is no picture: the page's own have less than 5,000
+MAX_MESSAGE = 16_000  # bytes of a request that is no picture: those of the page have less than 5,000
 MAX_PAINTING = 1_000_000  # bytes of a painted layer, which is mostly empty
 MAX_HELD = 32_000_000  # bytes of such requests in memory, all visitors together
 MAX_CLIENTS = 10_000  # whose wrong passwords are remembered
