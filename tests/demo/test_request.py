@@ -14,7 +14,7 @@ from firm.data import portrait
 from firm.data.picture import PictureError
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
-from firm.demo.request import Limits, Request, RequestError, Upload, describe, for_visitors
+from firm.demo.request import Limits, Request, RequestError, Upload, for_visitors
 from firm.operators import Blur, gaussian_kernel
 from firm.restoration import ProblemError
 
@@ -122,13 +122,12 @@ def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
     save_preview(tmp_path / "noise.png", torch.rand(1, 3, 64, 64) * 2 - 1)
     (tmp_path / "broken.png").write_bytes(b"no picture")
     (soft, width), (noise, none), (broken, _) = (
-        describe(Upload(tmp_path / name, name), LIMITS) for name in ("soft.png", "noise.png", "broken.png")
+        Upload(tmp_path / name, name).describe(LIMITS) for name in ("soft.png", "noise.png", "broken.png")
     )
     assert soft.startswith("256 x 256 pixels. Noise: about ")
     assert width == pytest.approx(3.0, rel=0.3)
     assert f"Blur: about {width:.1f}" in soft
     assert ("Blur" in noise, none, broken.startswith("**broken.png")) == (False, None, True)
-    assert describe(None, LIMITS) == ("", None)
 
 
 def test_messages_speak_of_the_page_and_not_of_options(ask, restorer, tmp_path):

@@ -14,7 +14,7 @@ from PIL import Image
 
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
-from firm.demo.previews import painted, save_heat_map, shrunk
+from firm.demo.previews import painted, save_heat_map, save_preview
 from firm.demo.request import RequestError
 from firm.demo.restorer import STEPS_COMPARED, score_table, summary
 from firm.demo.workspace import PREFIX, Workspace
@@ -129,7 +129,8 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
 
 def test_large_pictures_are_shown_smaller_and_deviations_in_gray_levels(tmp_path):
     assert save_heat_map(tmp_path / "map.png", torch.full((1, 3, 20, 30), 2 / 255)) == pytest.approx(1.0)
-    assert shrunk(torch.zeros(1, 3, 4000, 1000)).shape == (1, 3, 1600, 400)
+    large = save_preview(tmp_path / "large.png", torch.zeros(1, 3, 4000, 1000))
+    assert read_picture(large).shape == (3, 1600, 400)
 
 
 def test_what_is_painted_is_where_a_layer_is_not_clear(tmp_path):

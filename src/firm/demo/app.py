@@ -105,8 +105,8 @@ def serve(
 def _return_freed_memory() -> None:
     """Have glibc give the memory of pictures back to the system as soon as they are freed.
 
-    Else its heaps, one or more for each thread, keep all pictures of less than 32 MB that they ever held: 40 requests of
-    two megapixels took 3 GB, and take 1.2 GB.
+    Else its heaps, one or more for each thread, keep pictures of less than 32 MB that they held: 40 requests of two
+    megapixels took 3 GB, and take 1.2 GB.
     """
     with suppress(OSError, TypeError, AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt

@@ -16,7 +16,7 @@ from firm.demo.request import Request
 from firm.demo.restorer import Restorer
 from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
 from firm.demo.security import PictureFile, fetch_nothing
-from firm.demo.workspace import Workspace, make_examples
+from firm.demo.workspace import Workspace
 
 HEADER = (
     "# FIRM: restore a picture\n"
@@ -38,7 +38,7 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
     """
     fetch_nothing()
     running: list[tuple[str, threading.Event]] = []  # the jobs of each visitor, with the flag that cancels them
-    examples = make_examples(workspace.root / "examples")
+    examples = workspace.examples()
     with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, FILES_STAY)) as page:
         gr.Markdown(HEADER, elem_id="header")
         with gr.Row(equal_height=False):

@@ -21,7 +21,7 @@ CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush
 GRAY_LEVELS = 127.5  # gray levels of 255 in a unit of images in [-1, 1]
 
 
-def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
+def _shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
     """Shrink an image (1, C, H, W) until its longer side has at most `largest` pixels."""
     factor = largest / max(x.shape[-2:])
     if factor >= 1:
@@ -31,7 +31,7 @@ def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
 
 def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
     """Write an image (1, C, H, W) as a PNG of at most `largest` pixels a side, and return the file's name."""
-    write_picture(path, shrunk(x, largest)[0])
+    write_picture(path, _shrunk(x, largest)[0])
     return str(path)
 
 
@@ -60,7 +60,7 @@ def save_heat_map(path: Path, std: Tensor) -> float:
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps figures and is made for one thread
 
-    values = (shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
+    values = (_shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
     H, W = values.shape
     figure = Figure(figsize=(6.4, max(2.4, min(9.0, 5.2 * H / W + 0.4))), layout="constrained")
     axes = figure.subplots()

@@ -48,6 +48,23 @@ class Upload(NamedTuple):
     path: Path
     name: str
 
+    def describe(self, limits: Limits) -> tuple[str, float | None]:
+        """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
+
+        Also returns the width of the blur in pixels, None where it cannot be estimated.
+        """
+        try:
+            image = read_picture(self.path, max_megapixels=limits.megapixels)
+        except PictureError as error:
+            return f"**{for_visitors(str(error).replace(str(self.path), self.name))}**", None
+        line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
+        with suppress(ValueError):  # too few pixels to tell
+            line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
+        with suppress(ValueError):
+            blur = estimate_blur(image[None])
+            return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
+        return line, None
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -231,23 +248,3 @@ def for_visitors(text: str) -> str:
 def _gray_levels(sigma: str) -> str:
     level = float(sigma) * GRAY_LEVELS
     return f"{level:.0f}" if level > 10 else f"{level:.2g}"
-
-
-def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
-    """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
-
-    Also returns the width of the blur in pixels, None where it cannot be estimated.
-    """
-    if upload is None:
-        return "", None
-    try:
-        image = read_picture(upload.path, max_megapixels=limits.megapixels)
-    except PictureError as error:
-        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
-    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
-    with suppress(ValueError):  # too few pixels to tell
-        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
-    with suppress(ValueError):
-        blur = estimate_blur(image[None])
-        return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
-    return line, None

@@ -63,7 +63,7 @@ class Models:
 
     def get(self, name: str) -> Firm:
         """Return a model by its name; names that are not offered are refused, since they might be any file."""
-        offered = ", ".join(map(model_label, self.names))
+        offered = ", ".join(map(self.label, self.names))
         require(name in self.names, f"there is no model {name!r} here: {offered}", RequestError)
         with self._lock:
             if self._loaded is None or self._loaded[0] != name:
@@ -71,10 +71,10 @@ class Models:
                 self._loaded = name, fast(load(name).to(self.device), self.precision)
             return self._loaded[1]
 
-
-def model_label(name: str) -> str:
-    """Return what the page calls a model: a file by its name alone."""
-    return Path(name).stem if name.endswith(".safetensors") else name
+    @staticmethod
+    def label(name: str) -> str:
+        """Return what the page calls a model: a file by its name alone."""
+        return Path(name).stem if name.endswith(".safetensors") else name
 
 
 def _for_pictures(name: str) -> bool:

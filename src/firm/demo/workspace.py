@@ -90,6 +90,28 @@ class Workspace:
                     path.parent.rmdir()
         return kept
 
+    def examples(self) -> list[Example]:
+        """Write the bundled portrait, clean and with each kind of trouble; the same pictures every time."""
+        x = portrait()
+        noisy = Task("denoising").measure(x, seed=1)[1]
+        blurred = Task("deblurring", sigma=0.01).measure(x, seed=1)[1]
+        small = Task("super-resolution", sigma=0.01, filter="bicubic").measure(x, seed=1)[1]
+        op, _ = Task("random-inpainting", missing=0.5).measure(x, seed=1)
+        seen = op.A(torch.ones_like(x)) > 0
+        pixels = torch.where(seen, x.clamp(min=-0.98), -1.0)  # only missing pixels may be black
+        made: dict[str, tuple[torch.Tensor, str, bool, Trouble]] = {
+            "portrait": (x, "Clean", True, "noise"), "portrait-noisy": (noisy, "Noisy", False, "noise"),
+            "portrait-blurred": (blurred, "Blurred", False, "blur"), "portrait-small": (small, "Small", False, "small"),
+            "portrait-scratched": (x, "To paint on", False, "holes"),
+            "portrait-pixels": (pixels, "Pixels lost", False, "pixels"),
+        }  # fmt: skip
+        folder = self.root / "examples"
+        folder.mkdir(exist_ok=True)
+        return [
+            (save_preview(folder / f"{name}.png", image), label, clean, trouble)
+            for name, (image, label, clean, trouble) in made.items()
+        ]
+
     def remove(self) -> None:
         """Remove the folder and everything in it."""
         shutil.rmtree(self.root, ignore_errors=True)
@@ -104,25 +126,3 @@ def _has_ended(process: int) -> bool:
     except OSError as error:
         return isinstance(error, ProcessLookupError)  # a process that this user may not ask does run
     return False
-
-
-def make_examples(folder: Path) -> list[Example]:
-    """Write the bundled portrait, clean and with each kind of trouble, to `folder`; the same pictures every time."""
-    x = portrait()
-    noisy = Task("denoising").measure(x, seed=1)[1]
-    blurred = Task("deblurring", sigma=0.01).measure(x, seed=1)[1]
-    small = Task("super-resolution", sigma=0.01, filter="bicubic").measure(x, seed=1)[1]
-    op, _ = Task("random-inpainting", missing=0.5).measure(x, seed=1)
-    seen = op.A(torch.ones_like(x)) > 0
-    pixels = torch.where(seen, x.clamp(min=-0.98), -1.0)  # only missing pixels may be black
-    made: dict[str, tuple[torch.Tensor, str, bool, Trouble]] = {
-        "portrait": (x, "Clean", True, "noise"), "portrait-noisy": (noisy, "Noisy", False, "noise"),
-        "portrait-blurred": (blurred, "Blurred", False, "blur"), "portrait-small": (small, "Small", False, "small"),
-        "portrait-scratched": (x, "To paint on", False, "holes"),
-        "portrait-pixels": (pixels, "Pixels lost", False, "pixels"),
-    }  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    return [
-        (save_preview(folder / f"{name}.png", image), label, clean, trouble)
-        for name, (image, label, clean, trouble) in made.items()
-    ]
