@@ -146,16 +146,19 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
         if upload is None:
             raise gr.Error("a picture is needed")
         request = Request.from_controls(upload, given | {"mask": mask and mask.path})
+        problem = ""
         with workspace.results() as folder:
             try:
                 outcome = restorer.restore(request, Progress(_report_to(bar), _client_has_gone(page, streams)), folder)
-            except CanceledError as error:
-                raise gr.Error("stopped: the client has gone", print_exception=False) from error
+                files = outcome.files
+                more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
+                yield files["png8"], files["png16"], more, outcome.settings
+            except CanceledError:
+                problem = "stopped: the client has gone"
             except Exception as error:
-                raise gr.Error(request.explain(error), print_exception=False) from error
-            files = outcome.files
-            more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
-            yield files["png8"], files["png16"], more, outcome.settings
+                problem = request.explain(error)
+        if problem:  # raised here, it does not keep the pictures in the frames that failed
+            raise gr.Error(problem, print_exception=False)
 
     # gradio's clients take the names of the parameters from the signature, and their defaults from the components
     parameters = [Parameter("bar", Parameter.POSITIONAL_OR_KEYWORD, default=gr.Progress())]
