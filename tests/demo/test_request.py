@@ -65,7 +65,10 @@ def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
     with pytest.raises(PictureError) as error:
         request.problem(3, Limits(megapixels=0.001), None)
     said = request.explain(error.value)
-    assert said == "holiday.png: 48x40 pixels are 0.0 megapixels, more than the limit of 0.001"
+    assert (
+        said
+        == "holiday.png: 48x40 pixels are 0.0 megapixels, more than the limit of 0.001, which the page's host can raise"
+    )
     assert request.explain(RuntimeError(f"{request.picture}")) == "the picture could not be restored (RuntimeError)"
     assert str(request.picture) in caplog.text  # the log of who runs the page has it all
 

@@ -241,6 +241,7 @@ def for_visitors(text: str) -> str:
         text = re.sub(r"\d[\d.]*(e-\d+)?", lambda n: _gray_levels(n[0]), text.replace("sigma", "a noise level of", 1))
     text = re.sub(r"--sigma ([\d.]+)", lambda found: f"a noise level of {_gray_levels(found[1])}", text)
     text = text.replace("--sigma", "*Noise level*")  # the slider
+    text = text.replace(" (max_megapixels; --max-megapixels on the command line)", ", which the page's host can raise")
     text = re.sub(r" \([^()]*--[^()]*\)|[:;] [^:;]*--[^;]*", "", text)
     return text.partition(" by its mask")[0]  # the mask is painted, or made from a color: it is the right way round
 
