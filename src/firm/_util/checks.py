@@ -143,10 +143,9 @@ def require_seed(seed: object, error: type[Exception] = ValueError) -> int:
 
     torch's CPU generator keeps 32 bits of a seed: 2^32 would give the samples of 0, and -1 those of 2^32 - 1.
     """
-    value = seed.__index__() if hasattr(seed, "__index__") else -1
-    require(
-        0 <= value < 2**32, f"the seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {seed!r}", error
-    )
+    value = seed.__index__() if hasattr(seed, "__index__") and not isinstance(seed, bool) else -1
+    if not 0 <= value < 2**32:
+        raise error(f"the seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {short(seed)}")
     return int(value)
 
 
