@@ -1,4 +1,4 @@
-"""Hostile files: small on disk, with headers that lie; each one is read or refused by name, quickly, in little memory."""
+"""Hostile files: small on disk, with headers that lie; each is read or refused by name, quickly, in little memory."""
 
 import io
 import os
@@ -52,6 +52,10 @@ def h5(fill):
     return file.getvalue()
 
 
+def dataset(shape, dtype="f4", **options):
+    return h5(lambda file: file.create_dataset("x", shape, dtype, **options))
+
+
 def swollen(file):
     x = file.create_dataset("x", (8, 8), "f4", chunks=(8, 8), compression="gzip")
     x.id.write_direct_chunk((0, 0), zlib.compress(bytes(50_000_000)))
@@ -100,18 +104,19 @@ ARRAYS = {  # contents, and what is said of them
     "list.pt": (pt([torch.zeros(8, 8)]), "holds a list; save a tensor"),
     "strides.pt": (pt(torch.zeros(1).expand(3, 20_000, 20_000)), "larger than 64 megapixels"),
     "names.pt": (pt({f"tensor {i}": torch.zeros(1) for i in range(300)}), "several arrays .* and 290 more"),
-    "external.h5": (h5(lambda f: f.create_dataset("x", (8, 8), "f4", external=[("secret", 0, 256)])), "in other files"),
+    "external.h5": (dataset((8, 8), external=[("secret", 0, 256)]), "in other files"),
     "virtual.h5": (h5(elsewhere), "in other files"),
     "link.h5": (h5(lambda f: f.update(x=h5py.ExternalLink("other.h5", "group/x"))), "no arrays"),
     "loop.h5": (h5(lambda f: f.update(a=h5py.SoftLink("/b"), b=h5py.SoftLink("/a"))), "no arrays"),
     "type.h5": (h5(lambda f: f.update(x=np.dtype("f4"))), "no arrays"),
     "deep.h5": (h5(deep), "more than 100 deep"),
     "names.h5": (h5(lambda f: f.update({f"{i}": 0 for i in range(300)})), "several arrays .* and 290 more"),
-    "bytes.h5": (h5(lambda f: [f.create_dataset(name, (8, 8), "f4") for name in (b"\xff", "\x1b[2J")]), r"several .*\?\[2J"),
-    "empty.h5": (h5(lambda f: f.create_dataset("x", data=h5py.Empty("f4"))), "not numbers"),
-    "text.h5": (h5(lambda f: f.create_dataset("x", data="hello")), "not numbers"),
+    "bytes.h5": (h5(lambda f: f.update({b"\xff": floats(8, 8), "\x1b[2J": floats(8, 8)})), r"several .*\?\[2J"),
+    "empty.h5": (h5(lambda f: f.update(x=h5py.Empty("f4"))), "not numbers"),
+    "text.h5": (h5(lambda f: f.update(x="hello")), "not numbers"),
     "swollen.h5": (h5(swollen), "blocks of 256 bytes hold more"),
-    "blocks.h5": (h5(lambda f: f.create_dataset("x", (8, 8), "f4", None, chunks=(20_000,) * 2, maxshape=(None,) * 2)), "in blocks"),
+    "blocks.h5": (dataset((8, 8), chunks=(20_000,) * 2, maxshape=(None,) * 2), "in blocks"),
+    "large.h5": (dataset((3, 20_000, 20_000), chunks=(1, 99, 99)), "larger than 64 megapixels"),
     "damaged names.h5": (h5(packed).replace(b"SNOD", b"SN0D"), "damaged"),
     "damaged values.h5": (h5(packed).replace(b"\x78\x5e", b"\0\0"), "damaged"),
 }  # fmt: skip
@@ -148,7 +153,9 @@ def chunk(kind, data):
 
 def png(*before, pixels=bytes(200)):
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + header + b"".join(before) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n" + header + b"".join(before) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
+    )
 
 
 def directory(entries, after=0):

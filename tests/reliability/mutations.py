@@ -182,7 +182,7 @@ MUTATIONS = [
              "data/test_images.py::test_gray_pictures_of_more_than_8_bits_keep_them"),
     Mutation("files: HDF5 reads other files", "data/array_file.py",
              "require(not found.external and not found.is_virtual,", "require(True,",
-             "data/test_array_file.py::test_hdf5_that_points_to_other_files"),
+             "data/test_hostile.py"),
     Mutation("files: the newest good checkpoint is pruned", "training/run_folder.py",
              "good = [p for p in older if p not in self._bad]", "good = older",
              "training/test_resume.py::test_pruning_spares_the_last_good_ones"),

@@ -130,14 +130,19 @@ def test_wrong_settings(arguments, message):
         firm.Task(**arguments)
 
 
-def test_images_as_a_numpy_array_are_refused():
-    with pytest.raises(ValueError, match=r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"):
-        firm.Task("denoising", 32).measure(images().numpy())
-
-
-def test_images_of_another_size():
-    with pytest.raises(ValueError, match=r"images of shape \(3, 3, 32, 32\), expected \(B, C, 64, 64\)"):
-        firm.Task("denoising", 64).measure(images())
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x.numpy(), r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"),
+        (lambda x: x.to_sparse(), "must be dense floats with values, got torch.float32 torch.sparse_coo"),
+        (lambda x: x.to("meta"), "must be dense floats with values, .* on meta"),
+        (lambda x: x.int(), "must be dense floats with values, got torch.int32"),
+        (lambda x: x[..., :16], r"images of shape \(3, 3, 32, 16\), expected \(B, C, 32, 32\)"),
+    ],
+)
+def test_what_cannot_be_measured(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        firm.Task("denoising", 32).measure(wrong(images()))
 
 
 def test_names_of_classes_and_what_is_no_name():

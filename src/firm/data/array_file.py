@@ -205,7 +205,9 @@ def _dataset(path: Path, file: Any, key: str | None) -> _Dataset:
             stored = [0]
             found.id.chunk_iter(lambda block: stored.append(block.size))
             whole = math.prod(found.chunks) * found.dtype.itemsize
-            require(max(stored) <= 2 * whole + 1024, f"{path}: damaged: blocks of {whole:,} bytes hold more", ArrayError)
+            require(
+                max(stored) <= 2 * whole + 1024, f"{path}: damaged: blocks of {whole:,} bytes hold more", ArrayError
+            )
         return _Dataset(path, found)
 
 

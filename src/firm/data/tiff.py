@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Literal
 
 import numpy as np
 
@@ -25,7 +25,8 @@ def directories(file: IO[bytes]) -> Iterator[float]:
     held = file.seek(0, io.SEEK_END)
     file.seek(0)
     head = file.read(16).ljust(16, b"\0")
-    order, big = "<" if head[:2] == b"II" else ">", head[2:4] in (b"+\0", b"\0+")  # big: BigTIFF
+    order: Literal["<", ">"] = "<" if head[:2] == b"II" else ">"
+    big = head[2:4] in (b"+\0", b"\0+")  # BigTIFF
     (number, n), (offset, k) = (("Q", 8), ("Q", 8)) if big else (("H", 2), ("I", 4))
     entry = np.dtype([("tag", "u2"), ("type", "u2"), ("count", f"u{k}"), ("place", f"u{k}")]).newbyteorder(order)
     (place,) = struct.unpack_from(order + offset, head, k)
