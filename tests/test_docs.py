@@ -30,7 +30,6 @@ ELSEWHERE = {  # whose code another test runs
     "own-operator.md": "tests/test_examples.py",
     "demo.md": "tests/demo/test_api.py",
     "deepinv.md": "tests/operators/test_deepinv.py",
-    "data.md": "tests/data/test_images.py",
     "operators.md": "tests/test_readme.py",
     "evaluation.md": "tests/test_readme.py",
     "baselines.md": "tests/test_readme.py",

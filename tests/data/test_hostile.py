@@ -178,6 +178,12 @@ def exif(count, size):
     return b"II*\0" + struct.pack("<I", 8 + size) + bytes(size) + directory(same)
 
 
+def saved(kind):
+    file = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(file, kind)
+    return file.getvalue()
+
+
 PAGES = tiff(b"".join(page(after=24 + (i + 1) * len(page())) for i in range(160_000)))
 CROWDED = tiff(page([(1000 + i, 7, 10**6, 24) for i in range(2000)]) + bytes(10**6))
 PICTURES = {
@@ -189,6 +195,8 @@ PICTURES = {
     "header.ppm": (b"P6 " + b"1" * 10**5, "damaged"),
     "raw.qoi": (b"qoif" + struct.pack(">IIBB", 30_000, 30_000, 3, 0) + bytes(99), "megapixels"),
     "side.bmp": (b"BM" + struct.pack("<IHHIIiiHHI", 9, 0, 0, 54, 40, -(2**31), 9, 1, 24, 0) + bytes(20), "pixels"),
+    "starts Ghostscript.png": (saved("EPS"), "no picture in a format"),
+    "holds other pictures.png": (saved("ICO"), "no picture in a format"),
     "pages.tif": (PAGES, None),
     "circle.tif": (tiff(page(after=24)), None),
     "one broken entry.tif": (tiff(page([(1000, 7, 2**32 - 1, 8)])), None),
