@@ -151,8 +151,8 @@ def chunk(kind, data):
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def png(*before, pixels=bytes(200)):
-    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 8, 8, 8, 2, 0, 0, 0))
+def png(*before, pixels=bytes(200), side=8):
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
     return (
         b"\x89PNG\r\n\x1a\n" + header + b"".join(before) + chunk(b"IDAT", zlib.compress(pixels)) + chunk(b"IEND", b"")
     )
@@ -191,6 +191,8 @@ PICTURES = {
     "exif.png": (png(chunk(b"eXIf", exif(2000, 10**6))), "EXIF data would fill the memory"),
     "profile.png": (png(chunk(b"iCCP", b"x\0\0" + zlib.compress(bytes(10**8)))), "damaged"),
     "texts.png": (png(*[chunk(b"zTXt", b"k\0\0" + zlib.compress(bytes(900_000)))] * 100), "damaged"),
+    "huge.png": (png(side=30_000), "30000x30000 .* megapixels.*--max-megapixels"),
+    "huge.gif": (saved("GIF")[:6] + struct.pack("<HH", 30_000, 30_000) + saved("GIF")[10:], "megapixels"),
     "huge.tif": (tiff(page(side=60_000)), "megapixels"),
     "header.ppm": (b"P6 " + b"1" * 10**5, "damaged"),
     "raw.qoi": (b"qoif" + struct.pack(">IIBB", 30_000, 30_000, 3, 0) + bytes(99), "megapixels"),

@@ -6,8 +6,9 @@ import functools
 import importlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -83,7 +84,7 @@ def open_array(
             zipped = isinstance(arrays, np.lib.npyio.NpzFile)
             require(zipped, f"{path}: a .npy file under the name of a .npz: rename it", ArrayError)
             name = _chosen(path, {name: name for name in arrays.files}, key)
-            yield _numbers(path, _Member(path, arrays, name))
+            yield _numbers(path, _member(path, arrays, name))
     else:
         found = _load_npy(path) if suffix == ".npy" else _load_pt(path, mapped, max_bytes)
         several = isinstance(found, Mapping)
@@ -138,24 +139,13 @@ def _header(path: Path, file: IO[bytes], held: int) -> tuple[tuple[int, ...], np
     return shape, dtype
 
 
-class _Member:
-    """An array of a .npz file: its header, and, when first sliced, its values."""
-
-    def __init__(self, path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> None:
-        self.path, self.arrays, self.name = path, arrays, name
-        with _damaged(path):
-            member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
-            with arrays.zip.open(member) as file:
-                self.shape, self.dtype = _header(path, file, member.file_size)
-
-    @functools.cached_property
-    def values(self) -> NDArray[Any]:
-        """All values, read once."""
-        with _damaged(self.path):
-            return self.arrays[self.name]
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.values[place]
+def _member(path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> _Slices:
+    """Return an array of a .npz file, of which only the header is read until it is sliced."""
+    with _damaged(path):
+        member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
+        with arrays.zip.open(member) as file:
+            shape, dtype = _header(path, file, member.file_size)
+    return _Slices(path, shape, dtype, functools.cache(lambda: arrays[name]))
 
 
 # .pt
@@ -186,7 +176,7 @@ def _open_hdf5(path: Path) -> Any:
         return importlib.import_module("h5py").File(path, "r")
 
 
-def _dataset(path: Path, file: Any, key: str | None) -> _Dataset:
+def _dataset(path: Path, file: Any, key: str | None) -> _Slices:
     """Return the data set called `key`, or the only one, if its values are in this very file."""
     h5o, names = importlib.import_module("h5py").h5o, list[bytes]()
 
@@ -208,22 +198,26 @@ def _dataset(path: Path, file: Any, key: str | None) -> _Dataset:
             require(
                 max(stored) <= 2 * whole + 1024, f"{path}: damaged: blocks of {whole:,} bytes hold more", ArrayError
             )
-        return _Dataset(path, found)
-
-
-class _Dataset:
-    """A data set of an HDF5 file, read as it is sliced; what is damaged is named."""
-
-    def __init__(self, path: Path, found: Any) -> None:
-        self.path, self.found = path, found
-        self.shape, self.dtype, self.chunks = found.shape, found.dtype, found.chunks
-
-    def __getitem__(self, place: Any) -> Any:
-        with _damaged(self.path):
-            return self.found[place]
+        return _Slices(path, found.shape, found.dtype, lambda: found, found.chunks)
 
 
 # What is inside
+
+
+@dataclass
+class _Slices:
+    """An array that is read when it is sliced; damage that shows only then is named."""
+
+    path: Path
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any]
+    values: Callable[[], Any]
+    chunks: tuple[int, ...] | None = None  # of HDF5: the blocks that it is stored in
+
+    def __getitem__(self, place: Any) -> NDArray[Any]:
+        with _damaged(self.path):
+            found: NDArray[Any] = self.values()[place]
+        return found
 
 
 def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:

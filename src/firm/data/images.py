@@ -19,8 +19,11 @@ from firm.data.picture import to_tensor
 
 def to_float(data: Tensor) -> Tensor:
     """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
-    require(data.dtype in (torch.uint8, torch.float32), f"images are uint8 or float32, not {data.dtype}", TypeError)
-    return to_tensor(data) if data.dtype == torch.uint8 else data
+    if data.dtype == torch.uint8:
+        return to_tensor(data)
+    if data.dtype == torch.float32:
+        return data
+    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,12 @@ class Images:
 
     def __post_init__(self) -> None:
         shape, dtype, n = tuple(self.data.shape), self.data.dtype, len(self.names)
-        fits = len(shape) == 4 and dtype in (torch.uint8, torch.float32)
-        require(fits, f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
-        require(n == shape[0], f"{shape[0]} images need as many names, got {n}")
-        pairs = not self.complex or (shape[1] % 2 == 0 and dtype == torch.float32)
-        require(pairs, f"complex images have an even number of float32 channels, got {shape} {dtype}")
+        if len(shape) != 4 or dtype not in (torch.uint8, torch.float32):
+            raise ValueError(f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
+        if n != shape[0]:
+            raise ValueError(f"{shape[0]} images need as many names, got {n}")
+        if self.complex and (shape[1] % 2 or dtype != torch.float32):
+            raise ValueError(f"complex images have an even number of float32 channels, got {shape} {dtype}")
 
     def __len__(self) -> int:
         return len(self.names)
