@@ -8,12 +8,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
 from firm.data.picture import to_tensor
 
 
@@ -107,7 +105,8 @@ class Prefetcher:
     """
 
     def __init__(self, images: Images, indices: Callable[[int], Tensor], first_step: int = 0, depth: int = 3) -> None:
-        require(depth >= 1, f"depth must be at least 1, got {depth}")
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, got {depth}")
         self._next, self._closed = first_step, False
         # A thread starts on the first GPU. It knows nothing of the prefetcher, so that one can be forgotten.
         on_gpu = (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_available() else ()
@@ -119,9 +118,10 @@ class Prefetcher:
 
     def get(self, step: int) -> Tensor:
         """Return the batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
-        require(not self._closed, "the prefetcher is closed", RuntimeError)
-        order = f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
-        require(step == self._next, order)
+        if self._closed:
+            raise RuntimeError("the prefetcher is closed")
+        if step != self._next:
+            raise ValueError(f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher")
         batch = self._ahead[0].result()
         self._ahead.popleft()
         self._ahead.append(self._pool.submit(self._gather, step + len(self._ahead) + 1))
@@ -137,9 +137,7 @@ class Prefetcher:
     def __enter__(self) -> Prefetcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

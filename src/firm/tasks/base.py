@@ -329,6 +329,7 @@ class BaseTask:
             raise ValueError(
                 f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
             )
+        self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
         with custom_code(task=type(self)):
@@ -342,7 +343,20 @@ class BaseTask:
             return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
-        """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
+        """Draw operators and noise levels for a batch in training, and measure it.
+
+        Parameters
+        ----------
+        x
+            Images (B, C, H, W), the `rows` of the batch.
+        rows
+            Draws all random numbers.
+
+        Returns
+        -------
+        The operator, the measurements, and the noise levels (B,).
+        """
+        self._require_color(x)
         with custom_code(task=type(self)):
             op = self.draw_operator(rows, x.device)
             require_operator(self, op, "draw_operator")
@@ -350,6 +364,10 @@ class BaseTask:
             clean = op.A(x)
         noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
         return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
+
+    def _require_color(self, x: Tensor) -> None:
+        if self.color and x.shape[1] != 3:
+            raise ValueError(f"{self.name}: images have three channels, red, green and blue; these have {x.shape[1]}")
 
     # Degraded pictures
 
