@@ -26,7 +26,7 @@ Range = tuple[float, float]
 
 MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
 MAX_SIDE = 65_535  # the most that a JPEG can have
-MAX_PAGES = 1000  # of a TIFF are counted: each one takes longer than the one before
+MAX_PAGES = 1000  # of a TIFF are counted
 STRIP = 2**17  # pixels that are converted at a time
 # What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
 # and ICO, ICNS and the like, which hold whole pictures of other sizes.

@@ -31,7 +31,7 @@ def directories(file: IO[bytes]) -> Iterator[float]:
     entry = np.dtype([("tag", "u2"), ("type", "u2"), ("count", f"u{k}"), ("place", f"u{k}")]).newbyteorder(order)
     (place,) = struct.unpack_from(order + offset, head, k)
     met = {0}
-    while place not in met:
+    while place not in met and place < held:
         met.add(place)
         file.seek(place)
         start = file.read(n)
