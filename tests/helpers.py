@@ -122,8 +122,9 @@ def says(output: str, message: str) -> bool:
     return "".join(message.split()) in "".join(output.replace("│", " ").split())
 
 
-def save_pictures(root: Path, count: int, size: tuple[int, int]) -> Path:
+def save_pictures(root: Path, count: int, size: tuple[int, int] = (16, 16)) -> Path:
     """Smooth random color pictures 000.png, 001.png, ..."""
+    root.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(0)
     for i in range(count):
         coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))

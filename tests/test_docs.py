@@ -29,7 +29,6 @@ DOCUMENTS = [
 ELSEWHERE = {  # whose code another test runs
     "own-operator.md": "tests/test_examples.py",
     "demo.md": "tests/demo/test_api.py",
-    "data.md": "tests/data/test_images.py",
 }
 FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 GALLERY = {path.stem: path.read_text() for path in sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))}

@@ -19,8 +19,19 @@ _waiting = False
 
 
 def progress_bar(work: Any = None, *, shown: bool = True, **options: Any) -> tqdm[Any]:
-    """Return tqdm's bar, over `work` or moved by hand; hidden unless `shown`. In a log it moves every two minutes.
+    """Return tqdm's bar; in a log it moves every two minutes.
 
+    Parameters
+    ----------
+    work
+        What it counts while this is iterated over; None where the caller moves it with ``update``.
+    shown
+        False hides it.
+    options
+        Of tqdm, such as ``total`` and ``desc``.
+
+    Notes
+    -----
     Where it may be seen ``disable`` is not passed on: what the caller says would overrule TQDM_DISABLE=1.
     """
     from tqdm import tqdm

@@ -96,7 +96,7 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     `key` names the array in a file that holds several.
     """
     from firm.data.array_file import is_array_file
-    from firm.data.picture import has_alpha, is_deep, open_picture, top
+    from firm.data.picture import frames, has_alpha, is_deep, open_picture, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 
@@ -109,7 +109,7 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     with warnings.catch_warnings(), open(path, "rb") as file:
         warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
         picture = open_picture(file)
-        facts |= {"format": picture.format, "mode": picture.mode, "frames": getattr(picture, "n_frames", 1)}
+        facts |= {"format": picture.format, "mode": picture.mode, "frames": frames(path)[0]}
         if is_deep(picture):
             white = top(picture.mode)
             low, high = (white * (float(end) + 1) / 2 for end in (image.min(), image.max()))

@@ -189,7 +189,10 @@ def fingerprint(settings: Mapping[str, Any], inputs: Sequence[Path]) -> str:
     total = hashlib.sha256(hashlib.sha256(text).hexdigest()[:16].encode())
     for path in inputs:
         total.update(str(path.suffix).encode(errors="surrogatepass"))  # parts the files, and tells their kinds
-        with suppress(OSError), open(path, "rb") as file:
+        with (
+            suppress(OSError),
+            open(path if path.is_file() else os.devnull, "rb") as file,
+        ):  # a pipe would be waited for
             while block := file.read(2**20):
                 total.update(block)
     return total.hexdigest()[:16]
