@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
 from firm._util.files import folder_lock
-from firm.operators.compose import repeated
+from firm.operators.compose import Repeated
 from firm.tasks.deblurring import valid_blur
 
 
@@ -145,12 +145,12 @@ def save_celeba(root: Path) -> Path:
     return root
 
 
-def run_two_processes(config_file: Path) -> None:
-    """``firm train`` in two processes that share the batch."""
+def run_two_processes(*command) -> None:
+    """Run a program, or ``-m firm train FILE``, in two processes that share their work."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "firm", "train", str(config_file)]
+    words = [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *map(str, command)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([*torchrun, *local], env=environment, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it
 
@@ -210,8 +210,8 @@ def recordable(seed):
         "subsample": firm.operators.Subsample(2),
         "downsample": firm.operators.Downsample(2, "bicubic"),
         "fourier": firm.operators.Fourier(spectrum),
-        "repeated": repeated(firm.operators.Mask(masks), 2),
-        "in another batch": repeated(firm.operators.Mask(masks[:1]), 1),
+        "repeated": Repeated(firm.operators.Mask(masks), 2),
+        "in another batch": Repeated(firm.operators.Mask(masks[:1]), 1),
     }
     return {key: (op, op.A(x) + 0.01) for key, op in ops.items()}
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -16,8 +18,8 @@ from torch import Tensor, nn
 
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, flow_only, posterior_mean
-from firm._sampling import Integrator, evaluations
-from firm._util.checks import is_number, is_whole, require, short
+from firm._sampling import Integrator
+from firm._util.checks import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
 MOST_ITERATIONS = 1000  # the paper has 5; a file that asks for many more is not what it seems
@@ -35,11 +37,12 @@ class Solver:
     def __post_init__(self) -> None:
         # They may come from a file of unknown origin.
         numbers = is_whole(self.K, 0, MOST_ITERATIONS) and is_number(self.rho) and is_number(self.beta)
-        require(
-            numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1 and self.output in ("direct", "correction"),
-            'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
-            f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}",
-        )
+        fits = numbers and 1e-12 <= self.rho <= 1e12 and 0 <= self.beta <= 1
+        if not (fits and self.output in ("direct", "correction")):
+            raise ValueError(
+                'need K >= 0, rho > 0, beta in [0, 1] and output "direct" or "correction", K whole and at most '
+                f"{MOST_ITERATIONS}, rho from 1e-12 to 1e12, got {short(self)}"
+            )
 
 
 class Firm(nn.Module):
@@ -81,12 +84,37 @@ class Firm(nn.Module):
             output=s.output, sigma=sigma, extra=extra, callback=callback, depths=depths,
         )  # fmt: skip
 
+    def with_iterations(self, K: int) -> Firm:
+        """The same model with K iterations of Algorithm 3 in every evaluation; the weights are shared.
+
+        A network estimates well after the numbers of iterations that it was trained for. Its card names them as
+        ``depths``; without that entry it is the K of the model alone. A warning says so where K is another one.
+        """
+        if K == self.solver.K:
+            return self
+        if not is_whole(K, 1, MOST_ITERATIONS):
+            raise ValueError(f"iterations must be a whole number from 1 to {MOST_ITERATIONS}, got {short(K)}")
+        trained = self.card.get("depths") or [self.solver.K]
+        if K not in trained:
+            known = " or ".join(map(str, trained))
+            warnings.warn(
+                f"{self.card.get('name', 'this model')} was trained for {known} iterations, not for {K}: expect a "
+                "worse image, unless it was trained with iterate_weights",
+                stacklevel=3,
+            )
+        other = copy.copy(self)
+        other.solver = dataclasses.replace(self.solver, K=int(K))
+        return other
+
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""
-        return evaluations(steps, integrator) * max(self.solver.K, 1)
+        velocities = {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[
+            integrator
+        ]  # that `sample` evaluates
+        return velocities * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
-        """A hash of the weights, the network's and the solver's settings: what the results depend on."""
+        """Return a hash of all that results depend on: the weights, the network's settings and the solver's."""
         return fingerprint(self.estimator, repr(self.solver))
 
     def save(self, path: str | Path, dtype: torch.dtype = torch.float32) -> None:
@@ -99,7 +127,7 @@ class Firm(nn.Module):
 
 
 def fingerprint(net: nn.Module | None, about: str) -> str:
-    """A hash of a network's weights and settings, and of `about`, what else results depend on."""
+    """Return a hash of a network's weights and settings, and of `about`, what else results depend on."""
     settings = json.dumps(getattr(net, "config", None), sort_keys=True, default=str)
     digest = hashlib.sha256(f"{about} {settings}".encode())
     for key, value in sorted(net.state_dict().items() if net is not None else ()):
@@ -136,8 +164,8 @@ def load(
     if about.get("kind", "firm") != "firm" or "solver" not in about:
         raise ValueError(f"{path} holds a {about['kind']}, not a FIRM model: read it with firm.load_network")
     settings = about["solver"]
-    known = {field.name for field in dataclasses.fields(Solver)}
-    require(settings.keys() == known, f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
+    if settings.keys() != {field.name for field in dataclasses.fields(Solver)}:
+        raise ValueError(f"{path}: its FIRM metadata is incomplete: solver {sorted(settings)}")
     try:
         solver = Solver(**settings)
     except ValueError as error:
@@ -159,20 +187,20 @@ def load_network(
 
 
 def bundled() -> list[str]:
-    """Names of the models that come with the package."""
+    """Return the names of the models that come with the package."""
     folder = resources.files("firm") / "assets"
     return sorted(Path(f.name).stem for f in folder.iterdir() if f.name.endswith(".safetensors"))
 
 
 def bundled_for_images() -> list[str]:
-    """Those of them that restore images: not the toy, which knows points in the plane."""
+    """Return the names of the bundled models that restore images: all but the toy, which knows points in the plane."""
     return [name for name in bundled() if name != "toy"]
 
 
 def find(name_or_path: str | Path) -> Path:
-    """The file of a bundled model, the path itself, or model.safetensors in it; an error if there is none.
+    """Find the file of a bundled model, of a path, or of a run's folder, where it is model.safetensors.
 
-    See `load` on names.
+    Raises FileNotFoundError, with the names that are known, if there is none. See `load` on names.
     """
     path, name = Path(name_or_path), str(name_or_path)
     saved = next((p for p in (path, path / "model.safetensors") if p.is_file()), None)  # the folder of a run has one

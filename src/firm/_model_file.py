@@ -14,7 +14,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import finite, is_number, is_whole, require, short
+from firm._util.checks import finite, is_number, is_whole, short
 from firm._util.files import write_atomically
 from firm.networks import NETWORKS, build
 
@@ -34,7 +34,7 @@ def write(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.
 
 
 def underlying(net: nn.Module) -> nn.Module:
-    """The network that a file can hold: itself, or the one inside a wrapper such as that of `fast` or `tiled`.
+    """Return the network that a file can hold: itself, or the one inside a wrapper such as that of `fast` or `tiled`.
 
     A wrapper says so by a method ``underlying``, which raises ValueError where the weights are no longer the original.
     """
@@ -43,12 +43,12 @@ def underlying(net: nn.Module) -> nn.Module:
 
 
 def signed(text: str, weights: Mapping[str, Tensor]) -> str:
-    """The settings, a JSON object, with the digest as the last entry."""
+    """Return the settings, a JSON object, with the digest as the last entry."""
     return f'{text.removesuffix("}")}, "digest": "{digest(text, weights)}"}}'
 
 
 def digest(text: str, weights: Mapping[str, Tensor]) -> str:
-    """A hash of the settings as written, and of every tensor: name, dtype, shape, bytes."""
+    """Return a hash of the settings as written, and of every tensor: name, dtype, shape, bytes."""
     found = hashlib.sha256(text.encode())
     for key, value in sorted(weights.items()):
         found.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
@@ -57,28 +57,29 @@ def digest(text: str, weights: Mapping[str, Tensor]) -> str:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What is saved about a network, checked, and its weights as saved."""
+    """Read a saved network: what its file says about it, checked, and its weights as they were saved."""
     text, about, _ = _header(path)
     weights = safetensors.torch.load_file(path)
-    require(
-        text == signed(text.rpartition(', "digest": "')[0] + "}", weights),
-        f"{path} is damaged or was changed after it was saved: its digest does not fit; copy or download it again",
-    )
+    if text != signed(text.rpartition(', "digest": "')[0] + "}", weights):
+        raise ValueError(
+            f"{path} is damaged or was changed after it was saved: its digest does not fit; copy or download it again"
+        )
     kinds = {"estimator": str, "config": dict | None, "card": dict, "kind": str, "solver": dict}
     wanted = {"estimator", "config", "card", "kind" if "kind" in about else "solver"}
     for key in kinds.keys() & (wanted | about.keys()):
-        valid = key in about and isinstance(about[key], kinds[key])
-        require(valid, f"{path}: its FIRM metadata is incomplete or not valid: {key!r} is {short(about.get(key))}")
+        if key not in about or not isinstance(about[key], kinds[key]):
+            wrong = f"{key!r} is {short(about.get(key))}"
+            raise ValueError(f"{path}: its FIRM metadata is incomplete or not valid: {wrong}")
     card, valid_card = about["card"], {  # what restoring uses of it; all other entries are free
         "size": lambda v: is_whole(v, 1, 65536),
         "channels": lambda v: is_whole(v, 1, 4096),
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
+        "depths": lambda v: isinstance(v, list) and all(is_whole(k, 0, 1000) for k in v),
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }  # fmt: skip
     for key in valid_card.keys() & card.keys():
-        require(
-            valid_card[key](card[key]), f"{path}: the card of the model is not valid: {key!r} is {short(card[key])}"
-        )
+        if not valid_card[key](card[key]):
+            raise ValueError(f"{path}: the card of the model is not valid: {key!r} is {short(card[key])}")
     return about, weights
 
 
@@ -94,8 +95,8 @@ def _header(path: Path) -> tuple[str, dict[str, Any], list[list[int]]]:
         raise ValueError(
             f"{path} cannot be read as safetensors of a FIRM model: damaged, cut short or another format ({error})"
         ) from error
-    readable = is_whole(version, 1, FORMAT)
-    require(readable, f"{path} has format {short(version)}, newer than this library reads ({FORMAT}): update firm")
+    if not is_whole(version, 1, FORMAT):
+        raise ValueError(f"{path} has format {short(version)}, newer than this library reads ({FORMAT}): update firm")
     return text, about, shapes
 
 
@@ -106,12 +107,12 @@ def _is_task(entry: Any) -> bool:
 def network(
     path: Path, about: dict[str, Any], weights: Mapping[str, Tensor], estimator: nn.Module | type[nn.Module] | None
 ) -> nn.Module:
-    """The saved network with its weights, finite, as float32; of the user's own class or instance where given."""
+    """Build the saved network with its weights, finite, as float32; of the user's class or instance where given."""
     name, config = about["estimator"], about["config"] or {}
     custom = estimator if isinstance(estimator, type) else None
     how = f"load(path, estimator={name}), or --network file.py:{name} on the command line"
-    known = estimator is not None or name in NETWORKS
-    require(known, f"{path} was saved with the network class {name!r}: name it, {how}")
+    if estimator is None and name not in NETWORKS:
+        raise ValueError(f"{path} was saved with the network class {name!r}: name it, {how}")
     if custom is not None and custom.__name__ != name:  # its file may be another: it may have been moved
         wanted = "leave estimator= or --network out" if name in NETWORKS else f"name that one, {how}"
         raise ValueError(f"{path} was saved with the network class {name!r}, not with {custom.__name__!r}: {wanted}")
@@ -120,8 +121,9 @@ def network(
         for key, value in weights.items()
     }
     for key, value in state.items():
-        bad = 0 if finite(value) else int((~value.isfinite()).sum())
-        require(bad == 0, f"{path}: {bad} of the {value.numel()} weights {key!r} are NaN or infinite")
+        if not finite(value):
+            bad = int((~value.isfinite()).sum())
+            raise ValueError(f"{path}: {bad} of the {value.numel()} weights {key!r} are NaN or infinite")
     try:
         if isinstance(estimator, nn.Module):
             net = estimator
@@ -131,8 +133,8 @@ def network(
             with torch.device("meta"):  # without memory for its weights yet
                 net = build(NETWORKS[name], config)
         for key, value in net.state_dict().items():
-            fits = key not in state or value.is_floating_point() == state[key].is_floating_point()
-            require(fits, f"{key} is {state.get(key, value).dtype}")
+            if key in state and value.is_floating_point() != state[key].is_floating_point():
+                raise ValueError(f"{key} is {state[key].dtype}")
         net.load_state_dict(state, assign=True)
     except Exception as error:  # whatever a class makes of settings it was not written for
         raise ValueError(
@@ -150,7 +152,8 @@ def read_facts(path: Path) -> dict[str, Any]:
     """
     _, about, shapes = _header(path)
     card = about.get("card", {})
-    require(isinstance(card, dict), f"{path}: its FIRM metadata is not valid: 'card' is {short(card)}")
+    if not isinstance(card, dict):
+        raise ValueError(f"{path}: its FIRM metadata is not valid: 'card' is {short(card)}")
     return {
         "file": str(path),
         "kind": about.get("kind", "firm"),

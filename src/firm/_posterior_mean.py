@@ -102,7 +102,7 @@ def flow_only(
 
 
 def _context(op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor) -> tuple[Tensor, Tensor]:
-    """What was measured, and where: (A'A + rho I)^-1 A'y and the answer to a constant image, with A 1 in place of y."""
+    """Two images that tell the network what was measured, (A'A + rho I)^-1 A'y, and where: the same with A 1 for y."""
     zero, one = torch.zeros_like(like), torch.ones_like(like)
     with torch.autocast(y.device.type, enabled=False):  # a user's A would be rounded to bfloat16
         Aone = op.A(one)

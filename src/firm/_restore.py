@@ -12,11 +12,10 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
-from firm._sampling import Integrator, Prepared, integrate, noise_like, prepare
-from firm._util.checks import counted, is_whole, require, require_seed
-from firm.operators.base import LinearOperator
-from firm.operators.compose import repeated
-from firm.operators.testing import norm_number
+from firm._sampling import Integrator, Prepared, at_depth, integrate, noise_like, prepare
+from firm._util.checks import counted, is_whole, require_seed
+from firm.operators.base import LinearOperator, norm
+from firm.operators.compose import Repeated
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
 SMALLEST_NORM, LARGEST_NORM = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
@@ -25,7 +24,7 @@ AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this s
 
 @dataclass(frozen=True)
 class Restoration:
-    """What `restore` returns."""
+    """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
 
     image: Tensor  # (B, C, H, W), the first sample
     mean: Tensor  # (B, C, H, W), mean of the samples
@@ -35,7 +34,7 @@ class Restoration:
     seconds: float
 
     def __repr__(self) -> str:
-        """Shapes, not pixels."""
+        """Show shapes, not pixels."""
         drawn = counted(len(self.samples), "sample") if len(self.samples) else "samples not kept"
         calls = counted(self.nfe, "network call")
         return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s)"
@@ -43,8 +42,8 @@ class Restoration:
 
 def restore(
     model: Firm, op: LinearOperator, y: Tensor, steps: int = 2, samples: int = 1, seed: int = 0, *,
-    sigma: float | Tensor | None = None, integrator: Integrator = "euler", keep: bool = True,
-    on_sample: Callable[[int, Tensor], None] | None = None,
+    iterations: int | None = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
+    keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
@@ -55,7 +54,7 @@ def restore(
 
     Parameters
     ----------
-    model, op, y, steps, sigma, integrator
+    model, op, y, steps, iterations, sigma, integrator
         As in `sample`.
     samples, seed
         How many to draw, and from which starting noise: a whole number from 0 to 2^32 - 1.
@@ -65,13 +64,15 @@ def restore(
     on_sample
         Called with (i, x) for every sample, i = 0, 1, ...: x (B, C, H, W). Its time does not count.
     """
-    require(is_whole(samples, 1), f"restore: samples must be a whole number of at least 1, got {samples!r}")
+    if not is_whole(samples, 1):
+        raise ValueError(f"restore: samples must be a whole number of at least 1, got {samples!r}")
     generator = Generator().manual_seed(require_seed(seed))
+    model = at_depth(model, iterations)
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
     _check_scale(given)
     y, Aty = given.y, given.Aty
-    many = repeated(op, len(Aty))
+    many = op if len(Aty) == 1 else Repeated(op, len(Aty))  # that of a single image serves any number of runs
     drawn: list[Tensor] = []
     spread, first = _Spread(), 0
     for n in batches(Aty, samples):
@@ -107,21 +108,21 @@ def _check_scale(given: Prepared) -> None:
     """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
     sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
 
-    def judge(norm: float, level: float) -> None:
-        if norm > 0 and level > 2 * norm:
+    def judge(size: float, level: float) -> None:
+        if size > 0 and level > 2 * size:
             warnings.warn(
                 f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such "
                 "images (25 of 255 is 2 * 25 / 255)",
                 stacklevel=4,
             )
-        if 0 < norm < SMALLEST_NORM or norm > LARGEST_NORM:
+        if 0 < size < SMALLEST_NORM or size > LARGEST_NORM:
             warnings.warn(
-                f"the norm of A is about {norm:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
-                f"levels of training are scaled): divide A, y and sigma by {norm:.3g}",
+                f"the norm of A is about {size:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
+                f"levels of training are scaled): divide A, y and sigma by {size:.3g}",
                 stacklevel=4,
             )
 
-    given.check(lambda: torch.stack([norm_number(given.op, given.Aty), sigma.max()]), judge)
+    given.check(lambda: torch.stack([norm(given.op, given.Aty), sigma.max()]), judge)
 
 
 def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
@@ -146,7 +147,10 @@ def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
 
 
 def batches(like: Tensor, samples: int) -> list[int]:
-    """How many samples of images `like` (B, C, H, W) go through the network together, one number a batch."""
+    """Split a number of samples of images `like` (B, C, H, W) into batches that go through the network together.
+
+    Returns the number of samples of each batch.
+    """
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     return [min(size, samples - first) for first in range(0, samples, size)]
 
@@ -158,7 +162,7 @@ class _Spread:
         self.n = 0
 
     def add(self, x: Tensor) -> None:
-        """One more sample."""
+        """Take in one more sample, (B, C, H, W)."""
         self.n += 1
         if self.n == 1:  # copies: x is a part of a batch; `squares` sums the squared distances from the mean
             self.first, self.mean, self.squares = x.clone(), x.clone(), torch.zeros_like(x)
@@ -168,5 +172,5 @@ class _Spread:
         self.squares.addcmul_(before, x - self.mean)
 
     def std(self) -> Tensor | None:
-        """With n - 1, as torch's; None for a single sample."""
+        """Return the standard deviation, with n - 1 as torch's; None for a single sample."""
         return None if self.n < 2 else (self.squares / (self.n - 1)).sqrt_()

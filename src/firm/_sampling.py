@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean, vector
-from firm._util.checks import is_number, is_whole, require
+from firm._util.checks import is_number, is_whole
 from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, require_tensor, shape
 from firm.operators.testing import dot_test
 
@@ -22,9 +22,9 @@ Generators = Generator | Sequence[Generator] | None  # a sequence holds one gene
 
 @torch.no_grad()
 def sample(
-    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, generator: Generators = None,
-    sigma: float | Tensor | None = None, integrator: Integrator = "euler", x_0: Tensor | None = None,
-    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, iterations: int | None = None,
+    generator: Generators = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
+    x_0: Tensor | None = None, callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Integrate dx/dt = (E[x_1 | x_t, y] - x_t) / (1 - t) from noise at t = 0 to t = 1 (Algorithm 2).
 
@@ -39,6 +39,8 @@ def sample(
         converted to the precision of the model's weights, float32 at least.
     steps
         N >= 1, on the uniform grid t_i = i / N.
+    iterations
+        K of Algorithm 3 in every step, for a `Firm`; None is the model's own. See `Firm.with_iterations`.
     generator
         Source of the starting noise, which is drawn on the generator's device (the CPU by default) and moved to y's:
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
@@ -57,9 +59,11 @@ def sample(
     -------
     Images in the shape of A'y, such as (B, C, H, W).
     """
+    model = at_depth(model, iterations)
     given = prepare(model, op, y, sigma)
     x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
-    require(x_0.shape == given.Aty.shape, f"x_0 has shape {shape(x_0)}, the images have {shape(given.Aty)}")
+    if x_0.shape != given.Aty.shape:
+        raise ValueError(f"x_0 has shape {shape(x_0)}, the images have {shape(given.Aty)}")
     x = integrate(
         model, op, given.y, x_0.to(given.Aty.dtype), steps, sigma=given.sigma, integrator=integrator, callback=callback
     )
@@ -74,11 +78,11 @@ def integrate(
     integrator: Integrator = "euler", callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device."""
-    require(
-        is_whole(steps, 1) and integrator in get_args(Integrator),
-        'steps must be a whole number of at least 1 and integrator "euler", "midpoint" or "heun", '
-        f"got {steps!r} and {integrator!r}",
-    )
+    if not (is_whole(steps, 1) and integrator in get_args(Integrator)):
+        raise ValueError(
+            'steps must be a whole number of at least 1 and integrator "euler", "midpoint" or "heun", '
+            f"got {steps!r} and {integrator!r}"
+        )
 
     def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
         z = model.posterior_mean(op, x, t, y, sigma=sigma)
@@ -100,7 +104,7 @@ def integrate(
 
 
 class Prepared:
-    """What `prepare` returns: the measurements as a model takes them, and the checks whose numbers are still unread.
+    """Measurements as a model takes them, and the checks whose numbers are still unread; `prepare` makes one.
 
     Reading a number waits for the device. On a GPU the checks of values are therefore held back until `settle`, which
     a caller calls after its work is queued: it computes their numbers and reads all of them at once. On the CPU there
@@ -136,11 +140,12 @@ class Prepared:
         """Have the restored images `x` looked at: a network or a solver may fail where its input is fine."""
 
         def judge(bad: float) -> None:
-            require(
-                bad == 0,
-                f"sample: {bad:.0f} of the {x.numel()} values of the restored images {shape(x)} are NaN or infinite: "
-                f"the network, or the data-consistency step of {name(self.op)}, does not cope with these measurements",
-            )
+            if bad:
+                raise ValueError(
+                    f"sample: {bad:.0f} of the {x.numel()} values of the restored images {shape(x)} are NaN or "
+                    f"infinite: the network, or the data-consistency step of {name(self.op)}, does not cope with these "
+                    "measurements"
+                )
 
         self.check(lambda: (~x.isfinite()).sum()[None], judge)
 
@@ -169,51 +174,62 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
     op, y, sigma
         As in `sample`.
     """
-    require(
-        callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None)),
-        f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
-        "firm.operators.from_functions(A, A_adjoint) makes one of functions",
-    )
+    if not (callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None))):
+        raise ValueError(
+            f"op must be an operator, with A(x) and A_adjoint(y), but is of type {type(op).__name__}: "
+            "firm.operators.from_functions(A, A_adjoint) makes one of functions"
+        )
     y = _as_measurement(model, y)
-    try:
-        Aty = op.A_adjoint(y)
-        require_tensor(f"{name(op)}: what A_adjoint returns", Aty)
-        AAty = op.A(Aty)
-        require_tensor(f"{name(op)}: what A returns", AAty)
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise ValueError(f"{name(op)} does not take y of shape {shape(y)}: {error}") from error
-    require(len(y) == len(Aty), f"{name(op)}: {len(y)} measurements {shape(y)} for {len(Aty)} images {shape(Aty)}")
-    images = f"{name(op)}: y has shape {shape(y)}, but images of {shape(Aty)} are measured as {shape(AAty)}"
-    require(AAty.shape == y.shape, images)
-    require(
-        not Aty.is_complex(),
-        f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
-        "firm.operators.as_real(op)",
-    )
+    Aty, AAty = _measured_again(op, y)
     on_device = isinstance(sigma, Tensor) and sigma.is_cuda
     if sigma is not None and not on_device:
-        _require_level(sigma)
+        _check_level(sigma)
     given = Prepared(op, y, Aty, sigma)
     if on_device:
-        given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _require_level(values))
+        given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _check_level(values))
 
     def judge_values(bad: float) -> None:
-        require(bad == 0, f"{name(op)}: {bad:.0f} values of y, shape {shape(y)}, are NaN or infinite")
+        if bad:
+            raise ValueError(f"{name(op)}: {bad:.0f} values of y, shape {shape(y)}, are NaN or infinite")
 
     def judge_scale(finite: float, largest: float, size: float, beside_noise: float) -> None:
         wanted = "y must be a torch tensor of floats with images in [-1, 1] (for values x of 0 to 255: x / 127.5 - 1)"
-        about = f"for y of shape {shape(y)} up to {largest:.3g}"
-        require(finite, f"{name(op)}: A(A'y) is NaN or infinite {about}: {wanted}")
-        images = f"y of shape {shape(y)} belongs to images of a size of {size:.3g}"
-        require(beside_noise <= LARGEST, f"{name(op)}: {images}: {wanted}")
+        if not finite:
+            about = f"for y of shape {shape(y)} up to {largest:.3g}"
+            raise ValueError(f"{name(op)}: A(A'y) is NaN or infinite {about}: {wanted}")
+        if not beside_noise <= LARGEST:
+            images = f"y of shape {shape(y)} belongs to images of a size of {size:.3g}"
+            raise ValueError(f"{name(op)}: {images}: {wanted}")
 
     given.check(lambda: (~y.isfinite()).sum()[None], judge_values)
     given.check(lambda: _scale_numbers(given, AAty), judge_scale)
     if not has_closed_form(op):
         dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
     return given
+
+
+def _measured_again(op: LinearOperator, y: Tensor) -> tuple[Tensor, Tensor]:
+    """A'y and A(A'y), whose shapes say whether the operator takes these measurements; ValueError where it does not."""
+    try:
+        Aty = op.A_adjoint(y)
+        AAty = op.A(Aty) if isinstance(Aty, Tensor) else Aty
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise ValueError(f"{name(op)} does not take y of shape {shape(y)}: {error}") from error
+    for what, value in (("A_adjoint", Aty), ("A", AAty)):
+        require_tensor(f"{name(op)}: what {what} returns", value)
+    if len(y) != len(Aty):
+        raise ValueError(f"{name(op)}: {len(y)} measurements {shape(y)} for {len(Aty)} images {shape(Aty)}")
+    if AAty.shape != y.shape:
+        images = f"images of {shape(Aty)} are measured as {shape(AAty)}"
+        raise ValueError(f"{name(op)}: y has shape {shape(y)}, but {images}")
+    if Aty.is_complex():
+        raise ValueError(
+            f"{name(op)}: A'y is complex, and networks take real images: give real measurements, or for complex images "
+            "firm.operators.as_real(op)"
+        )
+    return Aty, AAty
 
 
 def _scale_numbers(given: Prepared, AAty: Tensor) -> Tensor:
@@ -233,11 +249,12 @@ def _scale_numbers(given: Prepared, AAty: Tensor) -> Tensor:
 
 
 def _as_measurement(model: object, y: Tensor) -> Tensor:
-    """Measurements in the precision of the model's weights, float32 at least; as they are for one without weights."""
+    """Return the measurements in the precision of the model's weights, float32 at least."""
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
-    require(y.numel() > 0, f"y holds no measurements: its shape is {tuple(y.shape)}")
+    if y.numel() == 0:
+        raise ValueError(f"y holds no measurements: its shape is {tuple(y.shape)}")
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
     if weight is not None and weight.device != y.device:
         raise ValueError(
@@ -251,24 +268,30 @@ def _as_measurement(model: object, y: Tensor) -> Tensor:
     return y.to(torch.float64 if double else torch.float32)
 
 
-def _require_level(sigma: object) -> None:
+def _check_level(sigma: object) -> None:
     """Raise ValueError unless `sigma`, a number or several, is finite and at least 0."""
     valid = isinstance(sigma, Tensor | tuple) or is_number(sigma)
     if valid:
         values = torch.as_tensor(sigma, dtype=torch.float64)
         valid = bool(((values >= 0) & values.isfinite()).all())
-    require(valid, f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
+    if not valid:
+        raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
 
 
-def evaluations(steps: int, integrator: Integrator = "euler") -> int:
-    """How many velocities `sample` evaluates; each costs K network calls."""
-    return {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[integrator]
+def at_depth(model: Any, iterations: int | None) -> Any:
+    """The model with `iterations` of Algorithm 3, see `Firm.with_iterations`; as it is for None."""
+    if iterations is None:
+        return model
+    if not hasattr(model, "with_iterations"):
+        raise ValueError(f"iterations= is for a firm.Firm: {type(model).__name__} has no with_iterations(K)")
+    return model.with_iterations(iterations)
 
 
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
-    """Standard Gaussian noise in the shape of `x`, drawn on the generator's device, or the CPU, and moved to x's."""
+    """Draw Gaussian noise in the shape of `x`, on the generator's device, or the CPU, and move it to x's."""
     if isinstance(generator, Sequence):
-        require(len(generator) == len(x), f"{len(generator)} generators for {len(x)} samples")
+        if len(generator) != len(x):
+            raise ValueError(f"{len(generator)} generators for {len(x)} samples")
         return torch.cat([noise_like(sample[None], g) for sample, g in zip(x, generator, strict=True)])
     device = generator.device if generator is not None else "cpu"
     return torch.randn(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)

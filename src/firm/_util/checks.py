@@ -46,41 +46,6 @@ def finite(tensor: Tensor) -> bool:
     return bool(low.isfinite() & high.isfinite())
 
 
-class RepeatedKeyError(ValueError):
-    """YAML that gives a key twice; the message says which one, and in which lines."""
-
-
-def read_yaml(text: str) -> Any:
-    """Read YAML as `yaml.safe_load` does, and refuse a key that is given twice.
-
-    Of such a key `yaml.safe_load` takes the last value without a word.
-    """
-    left, seen = [yaml.compose(text, Loader=yaml.SafeLoader)], set()
-    while left:
-        node = left.pop()
-        if id(node) in seen:
-            continue  # an alias
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            left += node.value
-        elif isinstance(node, yaml.MappingNode):
-            _refuse_repeated([key for key, _ in node.value])
-            left += [value for _, value in node.value]
-    return yaml.safe_load(text)
-
-
-def _refuse_repeated(keys: Sequence[yaml.Node]) -> None:
-    lines: dict[tuple[str, str], int] = {}
-    for key in keys:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-            continue
-        name, line = (key.tag, key.value), key.start_mark.line + 1
-        if name in lines:
-            where = f"in line {line}" if line == lines[name] else f"in lines {lines[name]} and {line}"
-            raise RepeatedKeyError(f"{key.value!r} is given twice, {where}: keep one of them")
-        lines[name] = line
-
-
 def numbers(text: str, option: str = "--steps") -> list[int]:
     """Return the values of an option that takes several whole numbers.
 

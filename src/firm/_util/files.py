@@ -71,8 +71,8 @@ def make_folder(path: str | Path) -> Path:
     """Make a folder and those above it; where a file is in the way, the error says so."""
     path = Path(path)
     there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
-    message = f"{there} is a file, not a folder: choose another place for the results"
-    require(there.is_dir(), message, NotADirectoryError)
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file, not a folder: choose another place for the results")
     path.mkdir(parents=True, exist_ok=True)
     return path
 

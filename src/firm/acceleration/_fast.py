@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from firm._model import Firm, Solver
+from firm._model import Firm
 from firm._posterior_mean import vector
 from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
@@ -72,7 +72,7 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
 
 
 def _has_bf16(device: torch.device) -> bool:
-    """Whether the device computes in bfloat16 faster than in float32."""
+    """Tell whether the device computes in bfloat16 faster than in float32."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
@@ -80,7 +80,7 @@ def _has_bf16(device: torch.device) -> bool:
 
 @functools.cache
 def _has_fused(device: torch.device) -> bool:
-    """Whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
+    """Tell whether the device runs the fused kernels: those of `NormSwish`, and those between the blocks of `ResUNet`.
 
     They need a GPU, Triton (with torch for CUDA on Linux) and a C compiler.
     """
@@ -107,7 +107,11 @@ class FastNetwork(nn.Module):
         self.net, self.graphs = net, graphs
         self.config: dict[str, Any] = net.config
         self.stride, self.images = net.stride, net.images
-        self.recordings = Recordings()
+
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """The CUDA graphs of this module, made at the first use on a GPU."""
+        return Recordings()
 
     def underlying(self) -> nn.Module:
         """Return the network to save, with the model's own weights; refuse where they were rounded."""
@@ -120,7 +124,7 @@ class FastNetwork(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Precision of the features."""
+        """The precision of the features: float32 or bfloat16."""
         return self.net.stem.conv.weight.dtype
 
     @torch.no_grad()
@@ -149,9 +153,10 @@ class _FastFirm(Firm):
     none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph.
     """
 
-    def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
-        super().__init__(estimator, solver, card)
-        self.recordings = Recordings()
+    @functools.cached_property
+    def recordings(self) -> Recordings:
+        """The CUDA graphs of this module, made at the first use on a GPU."""
+        return Recordings()
 
     @torch.no_grad()
     def posterior_mean(

@@ -28,7 +28,7 @@ _done: dict[torch.device, torch.cuda.Event] = {}  # the last replay of all `Reco
 
 
 def recorded(device: torch.device) -> bool:
-    """Whether work on a device is recorded: on a GPU, and not within `eagerly`."""
+    """Tell whether work on a device is recorded: it is on a GPU, but not within `eagerly`."""
     return device.type == DEVICE and not _eager.get()
 
 
@@ -73,7 +73,7 @@ class Recording(Generic[Result]):
             self.graph, self.result = _record(work, trials, before)
 
     def __call__(self, *inputs: Tensor) -> Result:
-        """Replay with these inputs."""
+        """Copy the inputs to their places, replay, and return the result, which the next call overwrites."""
         for place, given in zip(self.places, inputs, strict=True):
             place.copy_(given)
         self.graph.replay()

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firm.cli.options import SEED, Device, Key, Precision, user_errors, whole_number
-from firm.cli.task_options import task_names
+from firm.cli.options import SEED, Device, Key, Precision, task_names, user_errors, whole_number
 from firm.data.load import ImageSet
 
 if TYPE_CHECKING:

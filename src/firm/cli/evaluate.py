@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm._sampling import Integrator
-from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, user_errors
-from firm.cli.task_options import task_names
+from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, task_names, user_errors
 from firm.data.load import ImageSet
 from firm.data.sets import Split
 from firm.metrics import Convention

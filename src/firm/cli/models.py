@@ -19,7 +19,7 @@ def load_model(
 
     Unless `strict`, as for one of several models, those that were saved with another class do without it.
     """
-    from firm import fast
+    from firm.acceleration import fast
 
     if network is not None and not strict:
         with suppress(ValueError):
@@ -31,7 +31,7 @@ def load_plain(name: str, network: str | None = None) -> Firm:
     """Load a model as it was saved."""
     from torch import nn
 
-    from firm import load
+    from firm._model import load
     from firm._util.custom import load_class
 
     return load(listed(name), None if network is None else load_class(network, nn.Module, "network"))

@@ -59,11 +59,11 @@ class Step(OneImage):
 
 
 class GradientStep(Step, PriorUNet):
-    """The gradient step of a `PriorUNet`."""
+    """A gradient step whose network is the paper's U-Net on one image, as in `PriorUNet`."""
 
 
 class GradientResStep(Step, PriorResUNet):
-    """The gradient step of a `PriorResUNet`."""
+    """A gradient step whose network is our leaner U-Net on one image, as in `PriorResUNet`."""
 
 
 class DRUNet(nn.Module):
@@ -114,7 +114,7 @@ class DRUNet(nn.Module):
 
 
 class _ResidualBlock(nn.Module):
-    """x + conv(ReLU(conv(x)))."""
+    """A residual block without biases: x + conv(ReLU(conv(x)))."""
 
     compiled_alone = True
 

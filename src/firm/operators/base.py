@@ -14,8 +14,6 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from firm._util.checks import require
-
 MAX_ITERATIONS = 500
 LARGEST = 8  # root mean square of images; those of FIRM are in [-1, 1]
 
@@ -65,15 +63,19 @@ class Operator(nn.Module, ABC):
 
     @property
     def closed_form(self) -> bool:
-        """Whether ``prox_l2`` is a formula of this operator; where it is not, conjugate gradients solve."""
+        """Tell whether ``prox_l2`` is a formula of this operator; where it is not, conjugate gradients solve."""
         return getattr(self.prox_l2, "__func__", None) is not Operator.prox_l2
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
         return data_consistency(self, z, y, 1 / gamma)
 
+    def known_norm(self, like: Tensor) -> Tensor | None:
+        """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
+        return None
+
     def forward(self, x: Tensor) -> Tensor:
-        """Same as ``A(x)``."""
+        """Measure images `x`, as ``A(x)`` does."""
         return self.A(x)
 
 
@@ -113,12 +115,12 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
 
 
 def has_closed_form(op: LinearOperator) -> bool:
-    """Whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
+    """Tell whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
     return bool(getattr(op, "closed_form", hasattr(op, "prox_l2")))
 
 
 def synchronizes(op: LinearOperator) -> bool:
-    """Whether solving with the operator reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
+    """Tell whether solving reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
     return not has_closed_form(op) and getattr(op, "cg_tol", None) != 0
 
 
@@ -235,39 +237,57 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def name(op: object) -> str:
-    """How messages call an operator: its repr where that is short, else its class."""
+    """Return what messages call an operator: its repr where that is one line, else its class."""
     return repr(op) if isinstance(op, nn.Module) and "\n" not in repr(op) else type(op).__name__
 
 
 def shape(x: Tensor) -> tuple[int, ...]:
-    """The shape of `x` as a plain tuple."""
+    """Return the shape of `x` as a plain tuple, which prints well."""
     return tuple(x.shape)
 
 
 def dimensions(x: Tensor) -> str:
-    """The shape of `x` as the operators' reprs show it, such as 3x5."""
+    """Return the shape of `x` as the operators' reprs show it, such as 3x5."""
     return "x".join(map(str, x.shape))
 
 
 def require_tensor(what: str, value: object) -> None:
-    """Raise ValueError unless `value` is a tensor."""
-    numpy = type(value).__module__ == "numpy"
-    kind = "a NumPy array: torch.from_numpy makes one of it" if numpy else type(value).__name__
-    require(isinstance(value, Tensor), f"{what} must be a torch tensor, got {kind}")
+    """Raise ValueError unless `value` is a tensor; of a NumPy array it says how it becomes one."""
+    if not isinstance(value, Tensor):
+        numpy = type(value).__module__ == "numpy"
+        kind = "a NumPy array: torch.from_numpy makes one of it" if numpy else type(value).__name__
+        raise ValueError(f"{what} must be a torch tensor, got {kind}")
 
 
 def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tensor:
-    """A copy of a mask or kernel in float32 or better, after a look at its values.
+    """Copy a mask or kernel in float32 or better, after a look at its values.
 
     With `check`, ValueError says if it is complex, not finite, or zero throughout (in any sample).
     """
     if check:
         the = f"{type(op).__name__}: the {what}"
         require_tensor(the, pattern)
-        require(not pattern.is_complex(), f"{the} must be a real tensor, got {pattern.dtype}")
-        whole = pattern.numel() > 0 and bool(pattern.isfinite().all())
-        require(whole, f"{the} of shape {shape(pattern)} must be non-empty and finite")
+        if pattern.is_complex():
+            raise ValueError(f"{the} must be a real tensor, got {pattern.dtype}")
+        if pattern.numel() == 0 or not pattern.isfinite().all():
+            raise ValueError(f"{the} of shape {shape(pattern)} must be non-empty and finite")
         samples = pattern.flatten(1) if pattern.ndim == 4 else pattern.reshape(1, -1)
-        seen = bool(samples.any(dim=1).all())
-        require(seen, f"{the} of shape {shape(pattern)} is empty: A would measure nothing")
+        if not samples.any(dim=1).all():
+            raise ValueError(f"{the} of shape {shape(pattern)} is empty: A would measure nothing")
     return pattern.to(torch.promote_types(pattern.dtype, torch.float32), copy=True)
+
+
+def norm(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
+    """Find the largest singular value of A on images like `like` (B, ...), as a tensor that stays on their device.
+
+    Operators of this package that know it say it exactly, see `Operator.known_norm`. For all others `iterations` power
+    iterations of A'A on fixed noise underestimate it slightly.
+    """
+    known = op.known_norm(like) if isinstance(op, Operator) else None
+    if known is not None:
+        return known
+    generator = torch.Generator(like.device).manual_seed(0)
+    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
+    for _ in range(iterations):
+        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
+    return x.norm().sqrt()

@@ -44,7 +44,7 @@ class Blur(Operator):
         self.register_buffer("kernel", checked_kernel(self, kernel, check))
 
     def A(self, x: Tensor) -> Tensor:
-        """Blur."""
+        """Blur images (B, C, H, W); with "valid", cut off the rim that depends on what lies outside."""
         blurred = filtered(x, self.transfer(x))
         if self.boundary == "circular":
             return blurred
@@ -62,7 +62,7 @@ class Blur(Operator):
 
     @property
     def closed_form(self) -> bool:
-        """With circular boundaries, where the Fourier transform makes A'A diagonal."""
+        """True with circular boundaries: the Fourier transform then makes A'A diagonal."""
         return self.boundary == "circular"
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
@@ -73,8 +73,12 @@ class Blur(Operator):
         spectrum = gamma * transfer.conj() * torch.fft.rfft2(y) + torch.fft.rfft2(z)
         return torch.fft.irfft2(spectrum / (gamma * transfer.abs().square() + 1), s=(z.shape[-2], z.shape[-1]))
 
+    def known_norm(self, like: Tensor) -> Tensor | None:
+        """With circular boundaries the norm is the largest of |Lambda|; else it is not known."""
+        return self.transfer(like).abs().max() if self.closed_form else None
+
     def transfer(self, x: Tensor) -> Tensor:
-        """Fourier coefficients Lambda of the kernel at the size of the images `x`, (..., H, W // 2 + 1)."""
+        """Return the Fourier coefficients Lambda of the kernel at the size of the images `x`, (..., H, W // 2 + 1)."""
         return transfer(self.kernel, x)
 
     def extra_repr(self) -> str:
@@ -92,7 +96,7 @@ def checked_kernel(op: Operator, kernel: Tensor, check: bool) -> Tensor:
 
 
 def transfer(kernel: Tensor, x: Tensor) -> Tensor:
-    """Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1); its center is (h//2, w//2)."""
+    """Return the Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1)."""
     (H, W), (h, w) = x.shape[-2:], kernel.shape[-2:]
     kernel = F.pad(kernel.to(x.dtype), (0, -w % W, 0, -h % H))  # to multiples of W and H, then fold
     kernel = kernel.unflatten(-1, (-1, W)).unflatten(-3, (-1, H)).sum((-4, -2))
@@ -100,5 +104,5 @@ def transfer(kernel: Tensor, x: Tensor) -> Tensor:
 
 
 def filtered(x: Tensor, transfer: Tensor) -> Tensor:
-    """The circular convolution of `x` with the kernel that has these Fourier coefficients."""
+    """Return the circular convolution of `x` with the kernel that has these Fourier coefficients."""
     return torch.fft.irfft2(transfer * torch.fft.rfft2(x), s=(x.shape[-2], x.shape[-1]))

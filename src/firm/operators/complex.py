@@ -11,7 +11,7 @@ from firm.operators.base import LinearOperator, Operator, has_closed_form, name,
 
 
 def as_real(op: LinearOperator) -> Operator:
-    """An operator on complex images (B, C, H, W) as one on real images (B, 2C, H, W): see `to_real`.
+    """Make an operator on complex images (B, C, H, W) one on real images (B, 2C, H, W), see `to_real`.
 
     Its adjoint is the one of the real inner product Re<., .>. It has a closed form where `op` has one; where not,
     conjugate gradients work on the real images, and keep the limits of `op`.
@@ -20,19 +20,19 @@ def as_real(op: LinearOperator) -> Operator:
 
 
 def to_complex(x: Tensor) -> Tensor:
-    """Real images (B, 2C, ...), all real parts first, then all imaginary parts, as complex ones (B, C, ...)."""
+    """Turn real images (B, 2C, ...), all real parts first, then all imaginary parts, into complex ones (B, C, ...)."""
     if x.is_complex() or x.ndim < 2 or x.shape[1] % 2:
         raise ValueError(f"to_complex takes real images with an even number of channels, got {x.dtype} of {shape(x)}")
     return torch.complex(*x.chunk(2, dim=1))
 
 
 def to_real(x: Tensor) -> Tensor:
-    """The inverse of `to_complex`."""
+    """Turn complex images (B, C, ...) into real ones (B, 2C, ...), real parts first: the inverse of `to_complex`."""
     return torch.cat([x.real, x.imag], dim=1)
 
 
 class AsReal(Operator):
-    """What `as_real` returns."""
+    """An operator on complex images that is given real ones, as `as_real` makes it."""
 
     def __init__(self, op: LinearOperator) -> None:
         super().__init__(like=op)
@@ -49,7 +49,7 @@ class AsReal(Operator):
 
     @property
     def closed_form(self) -> bool:
-        """Where the wrapped operator has one."""
+        """True where the wrapped operator has one."""
         return has_closed_form(self.op)
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:

@@ -49,14 +49,14 @@ class Compose(_Joined):
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """(B A)' = A' B'."""
+        """Apply the adjoint of the first operator first: (B A)' = A' B'."""
         for op in self.ops:
             y = op.A_adjoint(y)
         return y
 
     @property
     def closed_form(self) -> bool:
-        """Where the product is one operator that has one."""
+        """True where the product is one operator that has one."""
         return len(self.ops) == 1 and has_closed_form(self.ops[0])
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
@@ -88,19 +88,19 @@ class Stack(_Joined):
         self._like: list[Tensor] = []  # what each part measures of an image; known once a measurement is taken apart
 
     def A(self, x: Tensor) -> Tensor:
-        """Measure with each operator."""
+        """Measure with each operator; (B, C, H, W) to (B, M)."""
         if x.shape[1:] != self.image_shape:
             raise ValueError(f"{self}: x has shape {shape(x)}, expected {(len(x), *self.image_shape)}")
         return self.pack([op.A(x) for op in self.ops])
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """The sum of the adjoints."""
+        """Sum the adjoints of all parts; (B, M) to (B, C, H, W)."""
         parts = zip(self.ops, self.unpack(y), strict=True)
         return torch.stack([op.A_adjoint(part) for op, part in parts]).sum(0)
 
     @property
     def closed_form(self) -> bool:
-        """Where A'A is diagonal in the pixels or in the Fourier domain."""
+        """True where A'A is diagonal in the pixels or in the Fourier domain."""
         kinds = {type(op) for op in self.ops}
         return kinds <= {Identity, Mask} or (kinds <= {Identity, Blur} and all(map(has_closed_form, self.ops)))
 
@@ -115,11 +115,11 @@ class Stack(_Joined):
         return torch.fft.irfft2(torch.fft.rfft2(b) / (gamma * power + 1), s=(z.shape[-2], z.shape[-1]))
 
     def pack(self, measurements: list[Tensor]) -> Tensor:
-        """Measurements of the operators, (B, ...), as one tensor (B, M)."""
+        """Join the measurements of the operators, (B, ...), into one tensor (B, M)."""
         return torch.cat([_flatten(y) for y in measurements], dim=1)
 
     def unpack(self, y: Tensor) -> list[Tensor]:
-        """The inverse of `pack`."""
+        """Take one tensor (B, M) apart again: the inverse of `pack`."""
         if not self._like:
             x = torch.zeros(len(y), *self.image_shape, dtype=y.dtype, device=y.device)
             self._like = [_like(op.A(x)) for op in self.ops]
@@ -166,11 +166,11 @@ class _Grouped(_Joined):
         return torch.cat([_prox(*group) for group in groups])
 
     def pack(self, measurements: Sequence[Tensor]) -> Tensor:
-        """Measurements of the groups, (B_i, ...), as one tensor (B, M)."""
+        """Join the measurements of the groups, (B_i, ...), into one tensor (B, M)."""
         return torch.cat([F.pad(y, (0, self.length - y.shape[1])) for y in map(_flatten, measurements)])
 
     def unpack(self, y: Tensor) -> list[Tensor]:
-        """The inverse of `pack`."""
+        """Take one tensor (B, M) apart again: the inverse of `pack`."""
         parts = zip(self._split(y), self.like, strict=True)
         return [_unflatten(part[:, : _length(like)], like) for part, like in parts]
 
@@ -178,12 +178,7 @@ class _Grouped(_Joined):
         return list(x.split(self.sizes))
 
 
-def repeated(op: LinearOperator, batch: int) -> LinearOperator:
-    """The operator of `batch` images for several runs of them; one for a single image serves any number as it is."""
-    return op if batch == 1 else _Repeated(op, batch)
-
-
-class _Repeated(Operator):
+class Repeated(Operator):
     """The operator of B images, applied to n B of them, run by run, so that masks of single samples fit."""
 
     def __init__(self, op: LinearOperator, batch: int) -> None:
@@ -196,12 +191,12 @@ class _Repeated(Operator):
         return torch.cat([self.op.A(part) for part in x.split(self.batch)])
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """The adjoint of every run of measurements."""
+        """Apply the adjoint to every run of measurements."""
         return torch.cat([self.op.A_adjoint(part) for part in y.split(self.batch)])
 
     @property
     def closed_form(self) -> bool:
-        """Where the operator of one run has one; if not, conjugate gradients solve all runs together."""
+        """True where the operator of one run has one; if not, conjugate gradients solve all runs together."""
         return has_closed_form(self.op)
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
@@ -228,7 +223,7 @@ def _like(y: Tensor) -> Tensor:
 
 
 def _length(like: Tensor) -> int:
-    """How many real numbers such a measurement has."""
+    """Count the real numbers of such a measurement."""
     return like.numel() * (2 if like.is_complex() else 1)
 
 

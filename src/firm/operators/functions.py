@@ -50,7 +50,7 @@ def from_functions(
 
 
 class FunctionOperator(Operator):
-    """What `from_functions` returns."""
+    """An operator that calls the user's functions, as `from_functions` makes it."""
 
     def __init__(
         self,

@@ -52,7 +52,7 @@ def from_deepinv(
 
 
 class DeepinvOperator(Operator):
-    """What `from_deepinv` returns; computes in float32 whatever it is given, and moves between devices only.
+    """A physics of deepinv as an operator; computes in float32 whatever it is given, and moves between devices only.
 
     ``closed_form`` says whether ``prox_l2`` is the physics' own formula or our conjugate gradients.
     """
@@ -206,7 +206,7 @@ def _find_image_shape(op: DeepinvOperator) -> tuple[int, ...]:
 
 
 def _solves(op: DeepinvOperator, x_shape: tuple[int, ...]) -> bool:
-    """Whether the physics has a formula of its own for ``prox_l2``, and it holds, for one gamma per sample too.
+    """Tell whether the physics has a formula of its own for ``prox_l2`` that holds, for one gamma per sample too.
 
     Not all do: that of ``Downsampling(filter=None)`` fails because there is no filter.
     """

@@ -12,16 +12,20 @@ class Identity(Operator):
     """A = I, for arrays of any shape (B, ...): denoising, y = x + noise."""
 
     def A(self, x: Tensor) -> Tensor:
-        """Return `x`."""
+        """Return the images as they are."""
         return x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
-        """Return `y`."""
+        """Return the measurements as they are."""
         return y
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (equation (81), Appendix B.4)."""
         return (gamma * y + z) / (gamma + 1)
+
+    def known_norm(self, like: Tensor) -> Tensor:
+        """The norm of the identity is 1."""
+        return torch.ones((), device=like.device)
 
 
 class Mask(Operator):
@@ -43,7 +47,7 @@ class Mask(Operator):
         self.register_buffer("mask", checked_pattern(self, "mask", mask, check))
 
     def A(self, x: Tensor) -> Tensor:
-        """Multiply by the mask."""
+        """Multiply images (B, C, H, W) by the mask."""
         return self.mask * x
 
     def A_adjoint(self, y: Tensor) -> Tensor:
@@ -54,6 +58,10 @@ class Mask(Operator):
         """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (equation (82), Appendix B.4)."""
         share = 1 / (gamma * self.mask.square() + 1)  # of z; small where one mask serves all channels
         return torch.addcmul(gamma * self.mask * share * y, share.to(z.dtype), z)
+
+    def known_norm(self, like: Tensor) -> Tensor:
+        """The norm is the largest weight."""
+        return self.mask.abs().max()
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""

@@ -13,7 +13,15 @@ CENTER = 0.08  # share of k-space columns around zero frequency that Cartesian m
 
 
 def gaussian_kernel(size: int, sigma: float) -> Tensor:
-    """Gaussian kernel (size, size), entries exp(-(i^2 + j^2) / 2 sigma^2), summing to 1; the paper's is 61 wide."""
+    """Make a Gaussian kernel (size, size), entries exp(-(i^2 + j^2) / 2 sigma^2), summing to 1; the paper's is 61 wide.
+
+    Parameters
+    ----------
+    size
+        Its sides, in pixels.
+    sigma
+        Standard deviation, in pixels.
+    """
     valid = size >= 1 and sigma > 0
     require(valid, f"gaussian_kernel: size must be at least 1 and sigma positive, got {size} and {sigma}")
     offsets = torch.arange(size, dtype=torch.float64) - size // 2
@@ -22,7 +30,7 @@ def gaussian_kernel(size: int, sigma: float) -> Tensor:
 
 
 def motion_kernel(size: int, length: float, angle: float) -> Tensor:
-    """Straight motion blur (size, size): `length` pixels long, `angle` degrees counter-clockwise from horizontal.
+    """Make the kernel (size, size) of a straight motion, `length` pixels long, `angle` degrees counter-clockwise.
 
     As in MATLAB's fspecial("motion"), a pixel weighs 1 minus its distance to a segment of ``length - 1`` through the
     center, if positive; the weights sum to 1. A horizontal streak of an odd length is the mean of so many pixels.
@@ -38,7 +46,7 @@ def motion_kernel(size: int, length: float, angle: float) -> Tensor:
 
 
 def motion_kernels(size: int, length: Tensor, angle: Tensor) -> Tensor:
-    """One `motion_kernel` per sample, (B, 1, size, size), of lengths (B,) and angles (B,), on their device.
+    """Make one `motion_kernel` per sample, (B, 1, size, size), of lengths (B,) and angles (B,), on their device.
 
     Values are not looked at: what does not fit is cut off, and a length below 1 counts as 1.
     """
@@ -88,13 +96,31 @@ _FILTERS = {  # half of the support, and the filter at a distance t >= 0
 
 
 def random_mask(shape: tuple[int, ...], keep: float, generator: Generator | None = None) -> Tensor:
-    """Binary mask of the given shape, (H, W) or (B, 1, H, W), each entry seen with probability `keep`."""
+    """Draw a binary mask in which each pixel is seen with probability `keep`.
+
+    Parameters
+    ----------
+    shape
+        Of the mask: (H, W) for all images, or (B, 1, H, W) for one per sample.
+    keep
+        The share of pixels that are seen, in (0, 1]; the paper's random inpainting sees 0.3.
+    generator
+        Source of the random numbers; None is torch's global one.
+    """
     require(0 < keep <= 1, f"random_mask: keep is the share of pixels seen, in (0, 1], got {keep}")
     return (torch.rand(shape, generator=generator) < keep).float()
 
 
 def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
-    """Mask (..., H, W) of ones with a centered hole of `side` (or height, width) pixels."""
+    """Make a mask (..., H, W) of ones with a centered hole of zeros.
+
+    Parameters
+    ----------
+    shape
+        Of the mask; its last two entries are H and W.
+    side
+        Of the hole in pixels: one number for a square, or its height and width.
+    """
     height, width = (side, side) if isinstance(side, int) else side
     H, W = shape[-2:]
     inside = 0 < height < H and 0 < width < W
@@ -106,14 +132,24 @@ def box_mask(shape: tuple[int, ...], side: int | tuple[int, int]) -> Tensor:
 
 
 def stroke_mask(shape: tuple[int, int], strokes: int, width: float, generator: Generator | None = None) -> Tensor:
-    """Mask (H, W) of ones with straight strokes of `width` pixels missing, between random points: scratches, text."""
+    """Draw a mask (H, W) of ones with straight strokes missing, between random points: scratches, text.
+
+    Parameters
+    ----------
+    shape
+        H and W.
+    strokes, width
+        How many there are, and how many pixels wide each is.
+    generator
+        Source of the random numbers; None is torch's global one.
+    """
     valid = strokes >= 1 and width > 0
     require(valid, f"stroke_mask: need at least one stroke and a positive width, got {strokes} and {width}")
     return draw_strokes(torch.rand(1, strokes, 2, 2, generator=generator), torch.tensor([width]), shape)[0, 0]
 
 
 def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Masks (B, 1, H, W): 0 within half of `width` (B,) pixels of a segment, 1 elsewhere.
+    """Make masks (B, 1, H, W): 0 within half of `width` (B,) pixels of a segment, 1 elsewhere.
 
     `ends` (B, strokes, 2, 2) holds the ends of each segment as (row, column), in [0, 1] of the image.
     """
@@ -133,11 +169,11 @@ def draw_strokes(ends: Tensor, width: Tensor, shape: tuple[int, int]) -> Tensor:
 def cartesian_mask(
     shape: tuple[int, int], lines: int, generator: Generator | None = None, center: float = CENTER
 ) -> Tensor:
-    """Conjugate-symmetric k-space mask (H, W) that keeps `lines` of the W columns, in the order of ``torch.fft.fft2``.
+    """Draw a conjugate-symmetric k-space mask (H, W) that keeps `lines` of the W columns.
 
-    The lowest frequencies, a share `center` of all columns, are always kept; the others are pairs (k, -k) drawn at
-    random. An even number of lines takes the Nyquist column along, which needs an even W. The paper keeps 56 of 256
-    lines and does not say which.
+    Columns are in the order of ``torch.fft.fft2``. The lowest frequencies, a share `center` of all columns, are always
+    kept; the others are pairs (k, -k) drawn at random. An even number of lines takes the Nyquist column along, which
+    needs an even W. The paper keeps 56 of 256 lines and does not say which.
     """
     H, W = shape
     require(1 <= lines <= W, f"cartesian_mask: lines must be between 1 and the width {W}, got {lines}")

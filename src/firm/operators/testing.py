@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
-from firm._util.checks import require
-from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, per_sample, shape
+from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, norm, per_sample, shape
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
 
@@ -32,12 +31,12 @@ def dot_test(
     tol = tol if tol is not None else _tolerance(dtype)
     a = _randn(x_shape, dtype, device, seed)
     Aa = op.A(a)
-    one_each = shape(Aa)[:1] == tuple(x_shape)[:1]
-    require(one_each, f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement per image")
+    if shape(Aa)[:1] != tuple(x_shape)[:1]:
+        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(Aa)}: not one measurement per image")
     y = _randn(shape(Aa), Aa.dtype, device, seed + 1)
     AtAa, b = op.A_adjoint(Aa), op.A_adjoint(y)
-    back = f"{name(op)}: A_adjoint(y) has shape {shape(b)}, expected {tuple(x_shape)}"
-    require(shape(AtAa) == shape(b) == tuple(x_shape), back)
+    if not shape(AtAa) == shape(b) == tuple(x_shape):
+        raise ValueError(f"{name(op)}: A_adjoint(y) has shape {shape(b)}, expected {tuple(x_shape)}")
     Ab = op.A(b)
     _test_linear(op, a, Aa, b, Ab, tol)
     allowed = 10 * torch.finfo(Aa.dtype).eps / max(tol, 1e-12)  # rounding, where a sum happens to cancel
@@ -50,11 +49,11 @@ def dot_test(
     larger = torch.maximum(_norm(Aa) * _norm(y), _norm(a) * _norm(b)).clamp(min=TINY)
     gaps.append((_inner(Aa, y) - _inner(a, b)).abs() / larger)
     error = float(torch.stack(gaps).max())  # NaN where one is
-    require(
-        error <= tol,
-        f"{name(op)}: A_adjoint is not the adjoint of A: <A x, y> and <x, A'y> differ by {error:.1e} of their size "
-        f"for x of shape {tuple(x_shape)} and y of shape {shape(y)}",
-    )
+    if not error <= tol:
+        raise ValueError(
+            f"{name(op)}: A_adjoint is not the adjoint of A: <A x, y> and <x, A'y> differ by {error:.1e} of their size "
+            f"for x of shape {tuple(x_shape)} and y of shape {shape(y)}"
+        )
     return error
 
 
@@ -62,20 +61,20 @@ def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tenso
     """Raise ValueError unless A(0) = 0 and A(s b - 2 a) = s A b - 2 A a, with s b as large as a."""
     size = _norm(Aa)
     nothing = float((_norm(op.A(torch.zeros_like(a))) / size.clamp(min=TINY)).max())
-    require(
-        nothing <= tol / 100,  # exactly 0 in all that multiplies, sums and transforms
-        f"{name(op)}: A is not linear: A(0) is not 0 but {nothing:.1e} of |A x| for images of shape {shape(a)}; "
-        "take the offset out of A, and subtract it from y",
-    )
+    if not nothing <= tol / 100:  # exactly 0 in all that multiplies, sums and transforms
+        raise ValueError(
+            f"{name(op)}: A is not linear: A(0) is not 0 but {nothing:.1e} of |A x| for images of shape {shape(a)}; "
+            "take the offset out of A, and subtract it from y"
+        )
     s = (_norm(a) / _norm(b).clamp(min=TINY)).clamp(max=MOST).to(a.real.dtype)
     of_a, of_b = (s.reshape(-1, *[1] * (v.ndim - 1)) for v in (a, Ab))
     gap = _norm(op.A(of_a * b - 2 * a) - (of_b * Ab - 2 * Aa))
     error = float((gap / (2 * size + s * _norm(Ab)).clamp(min=TINY)).max())
-    require(
-        error <= tol,
-        f"{name(op)}: A is not linear: A(x - 2 z) and A x - 2 A z differ by {error:.1e} of their size for images of "
-        f"shape {shape(a)}; an offset, noise, clipping or rounding inside A?",
-    )
+    if not error <= tol:
+        raise ValueError(
+            f"{name(op)}: A is not linear: A(x - 2 z) and A x - 2 A z differ by {error:.1e} of their size for images "
+            f"of shape {shape(a)}; an offset, noise, clipping or rounding inside A?"
+        )
 
 
 def prox_test(
@@ -93,35 +92,34 @@ def prox_test(
     column = per_sample(rho, z)
     b = op.A_adjoint(y) + column * z
     residual = float((op.A_adjoint(op.A(x)) + column * x - b).norm() / b.norm())
-    few = ""
-    if not has_closed_form(op) and getattr(op, "cg_tol", None) == 0:
-        made = getattr(op, "cg_iterations", 0)
-        few = f"; it makes only {made} iterations of conjugate gradients (cg_iterations, cg_tol)"
-    require(
-        residual <= (tol if tol is not None else _tolerance(dtype)),
-        f"{name(op)}: the data-consistency step misses (A'A + rho I) x = A'y + rho z by {residual:.1e} for z of shape "
-        f"{shape(z)} and y of shape {shape(y)}{few}",
-    )
+    if not residual <= (tol if tol is not None else _tolerance(dtype)):
+        few = ""
+        if not has_closed_form(op) and getattr(op, "cg_tol", None) == 0:
+            made = getattr(op, "cg_iterations", 0)
+            few = f"; it makes only {made} iterations of conjugate gradients (cg_iterations, cg_tol)"
+        raise ValueError(
+            f"{name(op)}: the data-consistency step misses (A'A + rho I) x = A'y + rho z by {residual:.1e} for z of "
+            f"shape {shape(z)} and y of shape {shape(y)}{few}"
+        )
     return residual
 
 
 @torch.no_grad()
 def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations: int = 5) -> float:
-    """The largest singular value of A, slightly underestimated: power iterations of A'A on fixed noise.
+    """Find the largest singular value of A, exactly where the operator knows it, else slightly underestimated.
 
-    FIRM is made for a norm of about 1: neither rho nor the noise levels of training are scaled. `images` is their
-    shape, (B, ...), or images on the device where A works.
+    FIRM is made for a norm of about 1: neither rho nor the noise levels of training are scaled.
+
+    Parameters
+    ----------
+    op
+        Any operator.
+    images
+        The shape of images, (B, ...), or images on the device where A works.
+    iterations
+        Power iterations of A'A on fixed noise, for operators that do not know their norm.
     """
-    return float(norm_number(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
-
-
-def norm_number(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """What `operator_norm` returns, as a tensor that stays on the device of the images `like` (B, ...)."""
-    generator = Generator(like.device).manual_seed(0)
-    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-    for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
-    return x.norm().sqrt()
+    return float(norm(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
 
 
 def _tolerance(dtype: torch.dtype) -> float:
