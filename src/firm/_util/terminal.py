@@ -47,6 +47,15 @@ def on_terminal() -> bool:
     return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
+def printable(text: str) -> str:
+    """Spell out what could command a terminal in text of unknown origin, such as names of files: ``\\x1b[2J``.
+
+    Lines stay lines. Bytes that are no text, and signs that turn the direction of writing, are spelled out too.
+    """
+    spelled = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "".join(spelled)
+
+
 def loaded() -> None:
     """Make SIGINT a KeyboardInterrupt again, so that what a command has begun is put in order."""
     global _waiting

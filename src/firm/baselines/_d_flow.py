@@ -131,7 +131,6 @@ def _integrate(prior: Prior, x: Tensor, start: float, end: float, tolerance: flo
     the root mean square of error / (tolerance + tolerance |x|) over the image is at most 1.
     """
 
-    @torch.no_grad()
     def attempt(x: Tensor, slope: Tensor, t: Tensor, h: Tensor) -> Tensor:
         """One step of length h (B,): the new x, its slope, and its error relative to the tolerance."""
         wide = h.reshape(-1, *[1] * (x.ndim - 1))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm._util.checks import require
+from firm._util.terminal import printable
 from firm.cli.options import Key, MaxMegapixels, model_names, user_errors
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 
+@user_errors()
 def models() -> None:
     """List the bundled models and, in a checkout, the baselines' networks: tasks, parameters, data."""
     from rich import box
@@ -41,12 +43,12 @@ def models() -> None:
         facts = read_facts(path)
         card = facts["card"]
         trained = card.get("trained_for", [])
-        tasks = [trained] if isinstance(trained, str) else dict.fromkeys(_text(e.get("name")) for e in trained)
+        tasks = [_text(trained)] if isinstance(trained, str) else dict.fromkeys(_text(e.get("name")) for e in trained)
         data = re.split(r",| \(", _text(card.get("data", "")))[0]
-        shown = "\n".join(tasks) or _text(card.get("objective", ""))
-        table.add_row(*map(escape, (path.stem, shown, f"{facts['parameters'] / 1e6:.2f} M", data)))
+        purpose = "\n".join(tasks) or _text(card.get("objective", ""))
+        table.add_row(*map(escape, (_text(path.stem), purpose, f"{facts['parameters'] / 1e6:.2f} M", data)))
         for said in (_text(card[key]) for key in ("notice", "license") if card.get(key)):
-            terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(path.stem)
+            terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(_text(path.stem))
     console = Console()
     console.print(table, "")
     for said, names in terms.items():
@@ -241,15 +243,13 @@ def _table(facts: Facts) -> Table:
 
 def _text(value: Any) -> str:
     """Return a value as a person reads it: numbers short, and no characters of a file that command a terminal."""
-    from firm.restoration.output import shown
-
     if isinstance(value, dict):
         return "\n".join(_lines(value))
     if isinstance(value, list) and any(isinstance(v, dict | str) for v in value):
         return "\n".join(_text(v) for v in value)
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(str(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
 
 
 def _lines(nested: Facts, above: str = "") -> Iterator[str]:

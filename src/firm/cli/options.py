@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from firm._util.files import folder_lock, is_full
+from firm._util.terminal import printable
 
 # The library's, spelled out because it loads torch, which `firm reproduce list` and `firm bench` do without.
 Precision = Literal["auto", "bf16", "float32"]
@@ -110,9 +111,12 @@ def task_names() -> str:
 
 
 def sentence(error: BaseException) -> str:
-    """Return an error as a sentence for the user, who also needs to know what to do about a full disk."""
+    """Return an error as a sentence for the user, who also needs to know what to do about a full disk.
+
+    It may quote names and contents of files, whose control characters must not reach the terminal.
+    """
     if not is_full(error):
-        return str(error)
+        return printable(str(error))
     return (
         "there is no room left on the disk for the results. What was written before is whole: "
         "make room, then give the same command again"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from firm._util.terminal import progress_bar
+from firm._util.terminal import printable, progress_bar
 from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
@@ -280,7 +280,7 @@ def _decode_ahead(
                     readable += 1
                     yield [i], decoding.result()[None].numpy()
                 elif skip and isinstance(error, PictureError):
-                    bar.write(f"skipped {error}")
+                    bar.write(printable(f"skipped {error}"))
                 else:
                     raise error
         finally:

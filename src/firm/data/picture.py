@@ -32,6 +32,7 @@ STRIP = 2**17  # pixels that are converted at a time
 # and ICO, ICNS and the like, which hold whole pictures of other sizes.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
 BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339  # tags of a TIFF; the second is 1 for numbers without a sign
+TILE_WIDTH, TILE_LENGTH = 322, 323  # Pillow decodes a whole tile, however small the picture is
 
 
 class PictureError(ValueError):
@@ -298,6 +299,9 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
     Pillow reads these from a TIFF as if they had one.
     """
     check_size(path, picture.width, picture.height, max_megapixels)
+    if isinstance(picture, TiffImageFile):
+        width, height = (int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH))
+        check_size(path, width, height, max_megapixels)
     picture.load()
     exif, text = picture.info.get("exif", b""), picture.info.get("Raw profile type exif", "")  # text in some PNGs
     exif = exif.removeprefix(b"Exif\0\0")
