@@ -305,7 +305,7 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
     picture.load()
     exif, text = picture.info.get("exif", b""), picture.info.get("Raw profile type exif", "")  # text in some PNGs
     exif = exif.removeprefix(b"Exif\0\0")
-    if len(text) > 2**18 or fills_memory(io.BytesIO(exif)):
+    if len(text) > 2**18 or (exif and fills_memory(io.BytesIO(exif))):
         raise PictureError(f"{path}: its EXIF data would fill the memory: save the picture without them")
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
     return ImageOps.exif_transpose(picture), tags.get(SAMPLE_FORMAT, (1,))[0] == 1

@@ -287,10 +287,9 @@ class BaseTask:
         return self._built({key: self.sample(key, rows, device) for key in self._numbers()})
 
     def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """Call `build`, and let its errors name the user's file and line."""
-        with custom_code(task=type(self)):
-            op = self.build(values)
-            require_operator(self, op, "build")
+        """Call `build`, and see that it makes an operator."""
+        op = self.build(values)
+        require_operator(self, op, "build")
         return op
 
     def _numbers(self) -> list[str]:
@@ -300,9 +299,7 @@ class BaseTask:
     def constant(self, device: torch.device) -> LinearOperator:
         """`operator` where it draws nothing, made once for each device."""
         if device not in self._constants:
-            op = self.operator()
-            require_operator(self, op, "operator")
-            self._constants[device] = on_device(op, device)
+            self._constants[device] = on_device(self.operator(), device)
         return self._constants[device]
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
@@ -357,11 +354,8 @@ class BaseTask:
         The operator, the measurements, and the noise levels (B,).
         """
         self._require_color(x)
-        with custom_code(task=type(self)):
-            op = self.draw_operator(rows, x.device)
-            require_operator(self, op, "draw_operator")
-            sigma = self.sample("sigma", rows, x.device)
-            clean = op.A(x)
+        op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
+        clean = op.A(x)
         noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
         return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
 
