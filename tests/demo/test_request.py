@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import call
+from helpers import call, says
 from PIL import Image
 
 from firm.data import portrait
@@ -169,3 +169,19 @@ def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
     assert "0 was taken for black and 65535 for white" in notes("dark.tif")[0]
     for trouble in ("blur", "small"):
         assert "a noise level of" in notes("a.jpg", trouble=trouble)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "megapixels"),
+    [([], 64), (["--host", "0.0.0.0"], 2.1), (["--name", "firm.example"], 2.1), (["--max-megapixels", "5"], 5)],
+)
+def test_pictures_may_be_large_where_nobody_else_is_let_in(monkeypatch, words, megapixels):
+    app, asked = pytest.importorskip("firm.demo.app"), {}
+
+    def serve(*address, limits, **settings):
+        asked["megapixels"] = limits.megapixels
+        raise ValueError("served")
+
+    monkeypatch.setattr(app, "serve", serve)
+    assert says(call("demo", *words).output, "served")
+    assert asked == {"megapixels": megapixels}
