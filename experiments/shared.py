@@ -20,8 +20,8 @@ from firm import Firm, fast, load
 from firm._util.checks import counted, numbers, require
 from firm._util.files import write_atomically
 from firm._util.machine import choose_device, default_device, describe_machine
-from firm.baselines.catalog import baseline_names
-from firm.baselines.weights import Networks, available
+from firm.baselines.catalog import BASELINES, baseline_names
+from firm.baselines.weights import Networks
 from firm.data import cat, load_images, portrait
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, methods_for
@@ -131,10 +131,11 @@ def baselines(
     if asked is not None and must:
         return asked.split(","), []
     names = baseline_names(asked or (quick if settings.quick else usual))
-    there = available(names, Networks(settings.device, settings.precision, settings.weights, subject.networks))
+    networks = Networks(settings.device, settings.precision, settings.weights, subject.networks)
+    there = [name for name in names if networks.serve(BASELINES[name])]
     absent = [name for name in names if name not in there]
     note = f"no networks for {subject.title} here, so left out: {', '.join(absent)} (docs/baselines.md trains them)"
-    return list(there), [note] if absent else []
+    return there, [note] if absent else []
 
 
 def methods(

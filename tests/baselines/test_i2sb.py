@@ -151,7 +151,7 @@ def test_the_network_says_whether_it_is_conditioned():
 )
 def test_the_degraded_image(op, mode, start):
     y = op.A(torch.rand(2, 3, 16, 16) * 2 - 1)
-    image, known = degraded_image(op, y, torch.randn(2, 3, 16, 16))
+    image, known, _ = degraded_image(op, y, torch.randn(2, 3, 16, 16), ode=True)
     assert torch.equal(image, start(op, y))
     assert known is None
     assert mode_of(op) == mode
@@ -160,7 +160,7 @@ def test_the_degraded_image(op, mode, start):
 def test_holes_hold_noise_at_first_and_weights_are_divided_out():
     x, noise = torch.rand(2, 3, 16, 16) * 2 - 1, torch.randn(2, 3, 16, 16)
     op = Mask(box_mask((16, 16), 6) * 0.5)
-    image, known = degraded_image(op, op.A(x), noise)
+    image, known, _ = degraded_image(op, op.A(x), noise, ode=True)
     assert torch.equal(known, op.mask > 0)
     assert torch.equal(image, torch.where(known, x, noise))
     assert mode_of(op) == (1.0, True)

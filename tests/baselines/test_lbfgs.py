@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from firm.baselines._lbfgs import minimize, start
+from firm.baselines._lbfgs import LBFGS
 
 N = 12
 
@@ -75,10 +75,10 @@ def points_of(seed, batch):
 def test_every_problem_is_solved_as_by_torch_alone(seed):
     z, rounds = points_of(seed, len(PROBLEMS)), 3
     evaluate, _ = batched(list(PROBLEMS.values()))
-    state = start(z)
+    state = LBFGS(z)
     expected = [by_torch(f, row, rounds, 6, 100) for f, row in zip(PROBLEMS.values(), z, strict=True)]
     for k in range(rounds):
-        minimize(evaluate, state, 6)
+        state.minimize(evaluate, 6)
         for b, (points, counts) in enumerate(expected):
             torch.testing.assert_close(state.z[b], points[k], rtol=1e-7, atol=1e-9)
             assert int(state.evaluations[b]) == counts[k]
@@ -89,9 +89,9 @@ def test_the_history_is_a_ring(history):
     z = points_of(7, 3)
     functions = [PROBLEMS[name] for name in ("mild Rosenbrock", "quadratic", "wavy")]
     evaluate, _ = batched(functions)
-    state = start(z, history)
+    state = LBFGS(z, history)
     for _ in range(3):
-        minimize(evaluate, state, 5)
+        state.minimize(evaluate, 5)
     assert state.s.shape == (history, 3, N)
     for b, function in enumerate(functions):
         points, counts = by_torch(function, z[b], 3, 5, history)
@@ -102,24 +102,24 @@ def test_the_history_is_a_ring(history):
 def test_it_converges_and_then_rests():
     z = points_of(1, 2)
     evaluate, asked = batched([quadratic, lambda row: (row - 2).square().sum()])
-    state = start(z)
+    state = LBFGS(z)
     for _ in range(8):
-        minimize(evaluate, state, 20)
+        state.minimize(evaluate, 20)
     torch.testing.assert_close(state.z, torch.tensor([[1.0], [2.0]], dtype=z.dtype).expand(2, N), atol=1e-4, rtol=0)
     state.z = torch.tensor([[1.0], [2.0]], dtype=z.dtype).repeat(1, N)  # the minimum itself
     before, count = state.z.clone(), len(asked)
-    minimize(evaluate, state, 20)
+    state.minimize(evaluate, 20)
     assert torch.equal(state.z, before)
     assert len(asked) == count + 1  # to see that there is nothing to do
 
 
 def test_a_problem_does_not_see_its_batch():
     z, functions = points_of(2, 3), [PROBLEMS[name] for name in ("wavy", "Rosenbrock", "quadratic")]
-    together = start(z)
-    minimize(batched(functions)[0], together, 12)
+    together = LBFGS(z)
+    together.minimize(batched(functions)[0], 12)
     for b in range(3):
-        alone = start(z[b : b + 1])
-        minimize(batched(functions[b : b + 1])[0], alone, 12)
+        alone = LBFGS(z[b : b + 1])
+        alone.minimize(batched(functions[b : b + 1])[0], 12)
         torch.testing.assert_close(together.z[b], alone.z[0], rtol=1e-9, atol=1e-12)
         assert (together.evaluations[b], together.pairs[b]) == (alone.evaluations[0], alone.pairs[0])
 
@@ -127,8 +127,8 @@ def test_a_problem_does_not_see_its_batch():
 def test_the_point_given_is_not_changed_and_no_gradients_are_kept():
     z = points_of(3, 2)
     given = z.clone()
-    state = start(z)
-    minimize(batched([quadratic, wavy])[0], state, 4)
+    state = LBFGS(z)
+    state.minimize(batched([quadratic, wavy])[0], 4)
     assert torch.equal(z, given)
     assert not torch.equal(state.z, given)
     assert not state.z.requires_grad
@@ -144,9 +144,9 @@ def test_values_that_are_not_finite_are_stepped_back_from():
     functions = [lambda z: wall(z, float("nan")), lambda z: wall(z, float("inf")), quadratic]
     z = torch.zeros(3, N, dtype=torch.float64)
     evaluate, _ = batched(functions)
-    state = start(z)
+    state = LBFGS(z)
     for _ in range(3):
-        minimize(evaluate, state, 10)
+        state.minimize(evaluate, 10)
     f, _ = evaluate(state.z)
     assert state.z.isfinite().all()
     assert (f < evaluate(z)[0]).all()
@@ -154,8 +154,8 @@ def test_values_that_are_not_finite_are_stepped_back_from():
 
 def test_single_precision():
     z = points_of(5, 2).float()
-    state = start(z)
+    state = LBFGS(z)
     for _ in range(6):
-        minimize(batched([quadratic, lambda row: rosenbrock(row, 5)])[0], state, 20)
+        state.minimize(batched([quadratic, lambda row: rosenbrock(row, 5)])[0], 20)
     assert state.z.dtype == torch.float32
     torch.testing.assert_close(state.z[0], torch.ones(N), atol=1e-3, rtol=0)

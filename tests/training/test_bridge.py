@@ -169,7 +169,7 @@ def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings, fit):
     op, y = Task("random-inpainting", 16).measure(x)
     g = torch.Generator().manual_seed(0)
     restored = i2sb(net, op, y, 0.01, steps=5, generator=g)
-    start, _ = degraded_image(op, y, torch.randn(x.shape, generator=g))
+    start, *_ = degraded_image(op, y, torch.randn(x.shape, generator=g), ode=True)
     assert float((psnr(restored, x) - psnr(start, x)).mean()) > 1
     trainer = Trainer(config, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd")))
     assert trainer.objective.weights == "uniform"

@@ -99,6 +99,14 @@ def _has_fused(device: torch.device) -> bool:
     return True
 
 
+def network_class(model: Firm) -> type[nn.Module]:
+    """Return the class of a model's network, which may be a custom one, inside what makes it fast or any size."""
+    net: nn.Module = model.estimator
+    while isinstance(net, Tiled | FastNetwork):
+        net = net.estimator if isinstance(net, Tiled) else net.net
+    return type(net)
+
+
 class FastNetwork(nn.Module):
     """Calls a network in its own precision; on a GPU, replays a graph recorded for the shape of the images."""
 

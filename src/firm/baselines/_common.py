@@ -20,29 +20,18 @@ Progress = Callable[[int, int, Tensor], None]  # (steps done, steps in all, the 
 def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
     """Check what every baseline is given, before any work: `prepare`, and that the images fit the network.
 
-    Parameters
-    ----------
-    net
-        A network of any kind. If it has a ``config`` with ``channels``, or a ``stride``, the images have to fit.
-    op, y, sigma
-        The forward operator, its measurements of B images, and their noise level.
-
-    Returns
-    -------
-    A'y, which has the shape of the images, (B, C, H, W).
+    They have to fit a network's ``config["channels"]`` and its ``stride``, if it has them. Returns A'y, which has the
+    shape of the images, (B, C, H, W).
     """
     given = prepare(net, op, y, sigma)
     given.settle()
-    like = given.Aty
-    channels = (getattr(net, "config", None) or {}).get("channels")
-    fits = channels is None or (like.ndim == 4 and like.shape[1] == channels)
-    require(fits, f"the network is for images (B, {channels}, H, W), these are {tuple(like.shape)}")
-    stride = getattr(net, "stride", 1)
-    require(
-        like.ndim != 4 or not any(side % stride for side in like.shape[2:]),
-        f"the network needs sides that are multiples of {stride}, the images have {'x'.join(map(str, like.shape[2:]))}",
-    )
-    return like
+    shape, channels = given.Aty.shape, (getattr(net, "config", None) or {}).get("channels")
+    fits = channels is None or (len(shape) == 4 and shape[1] == channels)
+    require(fits, f"the network is for images (B, {channels}, H, W), these are {tuple(shape)}")
+    stride, sides = getattr(net, "stride", 1), shape[2:] if len(shape) == 4 else ()
+    whole, found = not any(side % stride for side in sides), "x".join(map(str, sides))
+    require(whole, f"the network needs sides that are multiples of {stride}, the images have {found}")
+    return given.Aty
 
 
 def at_time(prior: Prior, x: Tensor, t: float | Tensor) -> Tensor:

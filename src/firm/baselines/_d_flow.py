@@ -11,7 +11,7 @@ from firm._sampling import Generators
 from firm._util.checks import require
 from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
-from firm.baselines._lbfgs import minimize, start
+from firm.baselines._lbfgs import LBFGS
 from firm.operators.base import LinearOperator
 
 Sign = Literal["published", "corrected"]
@@ -92,9 +92,9 @@ def d_flow(
         return out[:, 0].clone(), out[:, 1:].clone()  # the next evaluation overwrites it
 
     z = blend**0.5 * _integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
-    state = start(z.flatten(1), history=100)
+    state = LBFGS(z.flatten(1), history=100)
     for done in range(1, outer + 1):
-        minimize(value_and_gradient, state, inner)
+        state.minimize(value_and_gradient, inner)
         if callback is not None:
             callback(done, outer, _to_images(prior, state.z.reshape(like.shape)))
     return _to_images(prior, state.z.reshape(like.shape))

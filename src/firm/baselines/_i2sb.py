@@ -17,27 +17,26 @@ from firm.operators import Downsample, LinearOperator, Mask, Subsample, first_gu
 Bridge = Callable[..., Tensor]  # e(x, t) or e(x, degraded, t), estimates (x_n - clean) / s_n; t is (B,), see `TIMES`
 INTERVALS = 1000
 TIMES = torch.linspace(1e-4, 1, INTERVALS, dtype=torch.float64, device="cpu")  # what the network is given at step n
-MODES: dict[type, tuple[float, bool]] = {Subsample: (0.3, False), Downsample: (0.3, False)}  # beta_max, OT-ODE?
-OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publication does not treat
 
 
 def mode_of(op: LinearOperator) -> tuple[float, bool]:
-    """Return beta_max, and whether the bridge is the one without noise (OT-ODE), for an operator."""
-    return MODES.get(type(op), OTHER_MODE)
+    """Return beta_max, and whether the bridge is the one without noise (OT-ODE), for an operator.
+
+    Super-resolution has noise; deblurring, inpainting and operators that the publication does not treat have none.
+    """
+    return (0.3, False) if isinstance(op, Subsample | Downsample) else (1.0, True)
 
 
 @cache
 def schedule(beta_max: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return the noise of the bridge at its 1000 steps, each result (1000,) in float64.
 
+    The first is s_n^2, the variance between the clean image and step n; then come, for q(x_n | clean, degraded), the
+    weight of the degraded image in its mean, s_n^2 / (s_n^2 + sbar_n^2), and its variance, s_n^2 sbar_n^2 / (s_n^2 +
+    sbar_n^2), where sbar_n^2 is the variance beyond step n. Both sums count beta_n itself.
+
     The roots of beta grow linearly from that of 1e-4 towards that of beta_max / 1000 over 1000 steps, but turn back
     half-way, so that beta is symmetric and never reaches its nominal end.
-
-    Returns
-    -------
-    s_n^2, the variance between the clean image and step n; then, for q(x_n | clean, degraded), the weight of the
-    degraded image in its mean, s_n^2 / (s_n^2 + sbar_n^2), and its variance, s_n^2 sbar_n^2 / (s_n^2 + sbar_n^2), where
-    sbar_n^2 is the variance beyond step n. Both sums count beta_n itself.
     """
     require(0 < beta_max < float("inf"), f"i2sb: beta_max must be positive, got {beta_max}")
     ends = (1e-4**0.5, (beta_max / INTERVALS) ** 0.5)
@@ -53,30 +52,23 @@ def _spaced(steps: int) -> list[int]:
     return [round(i * (INTERVALS - 1) / steps) for i in range(steps + 1)]
 
 
-def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Where the bridge begins, in the shape of the images, and which of its pixels are measured.
+def degraded_image(op: LinearOperator, y: Tensor, noise: Tensor, ode: bool) -> tuple[Tensor, Tensor | None, Tensor]:
+    """Return where the bridge begins, which pixels are measured, and what a conditioned network sees beside the state.
 
-    `y` itself where it is an image of that shape, the enlarged one where it is a smaller image, A'y otherwise. For a
-    `Mask` the holes hold `noise`, (B, C, H, W), and the second result is true where pixels are seen (weights are
-    divided out); else it is None. Does not wait for the device.
+    The bridge begins at `y` where it is an image of the shape of `noise`, (B, C, H, W), at the enlarged one where it is
+    a smaller image, at A'y otherwise. For a `Mask` the holes hold `noise`, and the second result is true where pixels
+    are seen (weights are divided out); else it is None. Does not wait for the device.
+
+    A conditioned network sees this image with zeros in its holes. On a bridge without noise (`ode`) and without holes
+    it sees zeros alone: there the state and the degraded image together determine the clean image, and a network that
+    saw both would learn to repeat its first estimate in every step.
     """
     if isinstance(op, Mask):
         known = op.mask != 0
-        return torch.where(known, y / op.mask, noise), known
-    if y.shape == noise.shape and not y.is_complex():
-        return y, None
-    return first_guess(op, y), None
-
-
-def beside_the_state(degraded: Tensor, known: Tensor | None, ode: bool) -> Tensor:
-    """What a conditioned network is given with the state: the degraded image, with zeros in its holes.
-
-    On a bridge without noise and without holes it is zero: there the state and the degraded image together determine
-    the clean image, and a network that saw both would learn to repeat its first estimate in every step.
-    """
-    if known is None:
-        return torch.zeros_like(degraded) if ode else degraded
-    return torch.where(known, degraded, torch.zeros_like(degraded))
+        degraded = torch.where(known, y / op.mask, noise)
+        return degraded, known, torch.where(known, degraded, torch.zeros_like(degraded))
+    degraded = y if y.shape == noise.shape and not y.is_complex() else first_guess(op, y)
+    return degraded, None, torch.zeros_like(degraded) if ode else degraded
 
 
 def sees_degraded(bridge: object, conditioned: bool | None = None) -> bool:
@@ -136,13 +128,13 @@ def i2sb(
         default it does if it is one of the library's on two images (`ResUNet`, `UNet`).
     """
     down = torch.tensor(_spaced(steps)).flip(0)
-    beta_max = mode_of(op)[0] if beta_max is None else beta_max
-    ode = mode_of(op)[1] if ode is None else ode
+    usual = mode_of(op)
+    beta_max, ode = usual[0] if beta_max is None else beta_max, usual[1] if ode is None else ode
     conditioned = sees_degraded(bridge, conditioned)
     coefficients = _coefficients(down[:-1], down[1:], beta_max)
     noise = noise_source(begin(bridge, op, y, sigma), generator)
-    degraded, known = degraded_image(op, y, noise())
-    given = (beside_the_state(degraded, known, ode),) if conditioned else ()
+    degraded, known, beside = degraded_image(op, y, noise(), ode)
+    given = (beside,) if conditioned else ()
 
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:
         clean = x - s * bridge(x, *given, t.expand(len(x)))

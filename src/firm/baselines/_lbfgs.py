@@ -7,7 +7,7 @@ own history, step lengths and end. A problem that is done waits for the others, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,90 +19,79 @@ SMALLEST_GRADIENT, SMALLEST_CHANGE = 1e-7, 1e-9  # a problem ends below one of t
 SMALLEST_CURVATURE = 1e-10  # s'y of a pair worth keeping
 
 
-@dataclass
-class State:
-    """Where B problems of n variables stand; `start` makes one, `minimize` moves it on."""
+class LBFGS:
+    """Where B problems of n variables stand, and how they go on; `z` (B, n) are their points, copied at the start."""
 
-    z: Tensor  # (B, n)
-    s: Tensor  # (H, B, n), the last H steps of every problem: a ring, the pair p of a problem stands at p mod H
-    y: Tensor  # (H, B, n), the changes of the gradient over these steps
-    pairs: Tensor  # (B,), pairs (s, y) kept so far, the overwritten ones too
-    scale: Tensor  # (B,), the inverse Hessian before any pair is this times the identity
-    step: Tensor  # (B, n), the last step
-    g: Tensor  # (B, n), the gradient before it
-    iterations: Tensor  # (B,), made so far
-    evaluations: Tensor  # (B,), of the function, as each problem alone would have made
+    def __init__(self, z: Tensor, history: int = 100) -> None:
+        self.z = z.clone()
+        # The last steps of every problem and the changes of the gradient over them, (H, B, n): rings, where the pair p
+        # of a problem stands at p mod H.
+        self.s, self.y = (z.new_zeros(history, *z.shape) for _ in range(2))
+        self.step, self.g = torch.zeros_like(z), torch.zeros_like(z)  # the last step, and the gradient before it
+        # Of each problem (B,): pairs kept so far, the overwritten ones too; iterations made, and evaluations of the
+        # function, as it alone would have made; the inverse Hessian before any pair is `scale` times the identity.
+        self.pairs, self.iterations, self.evaluations = torch.zeros(3, len(z), dtype=torch.long, device=z.device)
+        self.scale = torch.ones_like(z[:, 0])
 
+    def minimize(self, function: ValueAndGradient, iterations: int = 20) -> None:
+        """Move on by `iterations`, fewer for a problem that converges or makes 5/4 as many evaluations.
 
-def start(z: Tensor, history: int = 100) -> State:
-    """The state at z (B, n), with room for `history` pairs a problem."""
-    s, y = (z.new_zeros(history, *z.shape) for _ in range(2))
-    step, g = (torch.zeros_like(z) for _ in range(2))
-    pairs, iterations, evaluations = (torch.zeros(len(z), dtype=torch.long, device=z.device) for _ in range(3))
-    return State(z.clone(), s, y, pairs, torch.ones_like(z[:, 0]), step, g, iterations, evaluations)
+        The same as one ``step`` of torch's optimizer: called again, it continues with the history.
+        """
+        limit = iterations * 5 // 4
+        f, g = function(self.z)
+        evaluations = torch.ones_like(self.evaluations)
+        active = g.abs().amax(1) > SMALLEST_GRADIENT
+        for _ in range(iterations):
+            if not active.any():
+                break
+            d = self._direction(g, active)
+            slope = vecdot(g, d)
+            first = (1 / g.abs().sum(1)).clamp(max=1)  # nothing is known of the curvature yet
+            t = torch.where(self.iterations == 0, first, 1.0)
+            self.iterations = self.iterations + active
+            active = active & (slope <= -SMALLEST_CHANGE)
 
+            before = _Point(torch.zeros_like(t), f, slope, g)
+            after, used = _search(function, self.z, d, t, before, active, limit - evaluations)
+            self.step = torch.where(active[:, None], after.t[:, None] * d, self.step)
+            self.z = torch.where(active[:, None], self.z + self.step, self.z)
+            f, g = torch.where(active, after.f, f), torch.where(active[:, None], after.g, g)
+            evaluations = evaluations + used
 
-def minimize(function: ValueAndGradient, state: State, iterations: int = 20) -> None:
-    """Move `state` on by `iterations`, fewer for a problem that converges or makes 5/4 as many evaluations.
+            moved = (self.step.abs().amax(1) > SMALLEST_CHANGE) & ((f - before.f).abs() >= SMALLEST_CHANGE)
+            active = active & moved & (evaluations < limit) & (g.abs().amax(1) > SMALLEST_GRADIENT)
+        self.evaluations = self.evaluations + evaluations
 
-    The same as one ``step`` of torch's optimizer: called again, it continues with the history.
-    """
-    limit = iterations * 5 // 4
-    f, g = function(state.z)
-    evaluations = torch.ones_like(state.evaluations)
-    active = g.abs().amax(1) > SMALLEST_GRADIENT
-    for _ in range(iterations):
-        if not active.any():
-            break
-        d = _direction(state, g, active)
-        slope = vecdot(g, d)
-        first = (1 / g.abs().sum(1)).clamp(max=1)  # nothing is known of the curvature yet
-        t = torch.where(state.iterations == 0, first, 1.0)
-        state.iterations = state.iterations + active
-        active = active & (slope <= -SMALLEST_CHANGE)
+    def _direction(self, g: Tensor, active: Tensor) -> Tensor:
+        """Keep the pair of the last step, then minus the inverse Hessian times g, by the two-loop recursion."""
+        history, rows = len(self.s), torch.arange(len(g), device=g.device)
+        y = g - self.g
+        curvature = vecdot(self.step, y)  # zero before the first step
+        keep = active & (curvature > SMALLEST_CURVATURE)
+        slot = self.pairs % history
+        self.s[slot, rows] = torch.where(keep[:, None], self.step, self.s[slot, rows])
+        self.y[slot, rows] = torch.where(keep[:, None], y, self.y[slot, rows])
+        self.pairs = self.pairs + keep
+        self.scale = torch.where(keep, curvature / vecdot(y, y), self.scale)
+        self.g = torch.where(active[:, None], g, self.g)
 
-        before = Point(torch.zeros_like(t), f, slope, g)
-        after, used = _search(function, state.z, d, t, before, active, limit - evaluations)
-        state.step = torch.where(active[:, None], after.t[:, None] * d, state.step)
-        state.z = torch.where(active[:, None], state.z + state.step, state.z)
-        f, g = torch.where(active, after.f, f), torch.where(active[:, None], after.g, g)
-        evaluations = evaluations + used
-
-        moved = (state.step.abs().amax(1) > SMALLEST_CHANGE) & ((f - before.f).abs() >= SMALLEST_CHANGE)
-        active = active & moved & (evaluations < limit) & (g.abs().amax(1) > SMALLEST_GRADIENT)
-    state.evaluations = state.evaluations + evaluations
-
-
-def _direction(state: State, g: Tensor, active: Tensor) -> Tensor:
-    """Keep the pair of the last step, then minus the inverse Hessian times g, by the two-loop recursion."""
-    history, rows = len(state.s), torch.arange(len(g), device=g.device)
-    y = g - state.g
-    curvature = vecdot(state.step, y)  # zero before the first step
-    keep = active & (curvature > SMALLEST_CURVATURE)
-    slot = state.pairs % history
-    state.s[slot, rows] = torch.where(keep[:, None], state.step, state.s[slot, rows])
-    state.y[slot, rows] = torch.where(keep[:, None], y, state.y[slot, rows])
-    state.pairs = state.pairs + keep
-    state.scale = torch.where(keep, curvature / vecdot(y, y), state.scale)
-    state.g = torch.where(active[:, None], g, state.g)
-
-    d, kept = -g, []
-    for back in range(1, min(history, int(state.pairs.max())) + 1):  # from the newest pair
-        slot = (state.pairs - back) % history
-        s, y = state.s[slot, rows], state.y[slot, rows]
-        rho = torch.where(back <= state.pairs, 1 / vecdot(s, y), 0.0)  # 0: this problem has fewer pairs
-        alpha = rho * vecdot(s, d)
-        d = d - alpha[:, None] * y
-        kept.append((slot, rho, alpha))
-    d = state.scale[:, None] * d
-    for slot, rho, alpha in reversed(kept):
-        s, y = state.s[slot, rows], state.y[slot, rows]
-        d = d + (alpha - rho * vecdot(y, d))[:, None] * s
-    return d
+        d, kept = -g, []
+        for back in range(1, min(history, int(self.pairs.max())) + 1):  # from the newest pair
+            slot = (self.pairs - back) % history
+            s, y = self.s[slot, rows], self.y[slot, rows]
+            rho = torch.where(back <= self.pairs, 1 / vecdot(s, y), 0.0)  # 0: this problem has fewer pairs
+            alpha = rho * vecdot(s, d)
+            d = d - alpha[:, None] * y
+            kept.append((slot, rho, alpha))  # not s and y: their copies would double the memory
+        d = self.scale[:, None] * d
+        for slot, rho, alpha in reversed(kept):
+            s, y = self.s[slot, rows], self.y[slot, rows]
+            d = d + (alpha - rho * vecdot(y, d))[:, None] * s
+        return d
 
 
-@dataclass
-class Point:
+class _Point(NamedTuple):
     """A point on the line z + t d of every problem."""
 
     t: Tensor  # (B,)
@@ -111,15 +100,15 @@ class Point:
     g: Tensor  # (B, n), the gradient of f
 
 
-def _pick(mask: Tensor, a: Point, b: Point) -> Point:
+def _pick(mask: Tensor, a: _Point, b: _Point) -> _Point:
     """`a` for the problems in `mask` (B,), `b` for the others."""
-    t, f, slope = (torch.where(mask, u, v) for u, v in ((a.t, b.t), (a.f, b.f), (a.slope, b.slope)))
-    return Point(t, f, slope, torch.where(mask[:, None], a.g, b.g))
+    t, f, slope = (torch.where(mask, u, v) for u, v in zip(a[:3], b[:3], strict=True))
+    return _Point(t, f, slope, torch.where(mask[:, None], a.g, b.g))
 
 
 def _search(
-    function: ValueAndGradient, z: Tensor, d: Tensor, t: Tensor, before: Point, active: Tensor, limit: Tensor
-) -> tuple[Point, Tensor]:
+    function: ValueAndGradient, z: Tensor, d: Tensor, t: Tensor, before: _Point, active: Tensor, limit: Tensor
+) -> tuple[_Point, Tensor]:
     """A point on z + t d that fulfills the strong Wolfe conditions, and the evaluations it took (B,).
 
     A problem goes forward in growing steps until an interval [low, high] must hold such a point, low being the best
@@ -164,18 +153,18 @@ def _search(
         tried = tried + (bracketing | zooming)
 
 
-def _evaluate(function: ValueAndGradient, z: Tensor, d: Tensor, t: Tensor) -> Point:
+def _evaluate(function: ValueAndGradient, z: Tensor, d: Tensor, t: Tensor) -> _Point:
     f, g = function(z + t[:, None] * d)
-    return Point(t, f, vecdot(g, d), g)
+    return _Point(t, f, vecdot(g, d), g)
 
 
-def _ordered(mask: Tensor, low: Point, high: Point) -> tuple[Point, Point]:
+def _ordered(mask: Tensor, low: _Point, high: _Point) -> tuple[_Point, _Point]:
     """Exchange the two for the problems in `mask` where `high` has the lower value."""
     swap = mask & (high.f < low.f)
     return _pick(swap, high, low), _pick(swap, low, high)
 
 
-def _inside(low: Point, high: Point, stuck: Tensor) -> tuple[Tensor, Tensor]:
+def _inside(low: _Point, high: _Point, stuck: Tensor) -> tuple[Tensor, Tensor]:
     """The next point of [low, high], and whether it came close to an end.
 
     A point within a tenth of an end is accepted once; at the end itself, or twice in a row, it is moved inwards.
@@ -188,7 +177,7 @@ def _inside(low: Point, high: Point, stuck: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(move, inwards, t), close & ~move
 
 
-def _cubic_minimum(a: Point, b: Point, lower: Tensor, upper: Tensor) -> Tensor:
+def _cubic_minimum(a: _Point, b: _Point, lower: Tensor, upper: Tensor) -> Tensor:
     """Where the cubic with the values and slopes of `a` and `b` is lowest within the bounds; the middle if nowhere."""
     swap = a.t > b.t
     a, b = _pick(swap, b, a), _pick(swap, a, b)

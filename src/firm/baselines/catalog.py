@@ -86,22 +86,16 @@ AFHQ = CELEBA | {
 
 
 def settings(method: str, task: str, size: int = 128) -> dict[str, Any] | None:
-    """Return the published settings of a method in a task.
+    """Return the published keyword arguments of a method in a task; None where the method does not do the task.
 
     A task outside the paper's tables has no settings of its own: the function's defaults are used.
 
     Parameters
     ----------
-    method
-        The name of the method in `CELEBA`: "pnp-flow" stands for PnP-Flow1 and PnP-Flow5.
-    task
-        The name of a task.
+    method, task
+        Their names: "pnp-flow" stands for PnP-Flow1 and PnP-Flow5.
     size
         The side of the images.
-
-    Returns
-    -------
-    Keyword arguments for the method's function; None where the method does not do the task.
 
     >>> settings("ot-ode", "deblurring")
     {'start': 0.4, 'schedule': 'sqrt', 'spread': 1.0}

@@ -62,6 +62,10 @@ class Networks:
         """Tell whether the network lies where it is looked for."""
         return ((self.where or FOLDER) / f"{self.images}-{name}.safetensors").is_file()
 
+    def serve(self, row: Baseline) -> bool:
+        """Tell whether the row of a baseline has its networks in every task that it does."""
+        return all(self.has(row.weights.format(task=task)) for task in CELEBA[row.method])
+
     def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
         """Return the network and its fingerprint; as it is if gradients go through it, else made fast."""
         if (name, gradients) not in self._ready:
@@ -70,14 +74,6 @@ class Networks:
             rounding = getattr(quick, "dtype", torch.float32)  # what "auto" came to on this device
             self._ready[name, gradients] = (quick, fingerprint(net, str(rounding).removeprefix("torch.")))
         return self._ready[name, gradients]
-
-
-def available(names: list[str], networks: Networks) -> list[str]:
-    """Return those of the rows that have their networks, in every task that they do."""
-    rows = {name: BASELINES[name] for name in names}
-    return [
-        name for name, row in rows.items() if all(networks.has(row.weights.format(task=t)) for t in CELEBA[row.method])
-    ]
 
 
 def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:

@@ -22,8 +22,8 @@ from firm._model import load as load_model
 from firm._sampling import Generators, Integrator, sample
 from firm._util.checks import did_you_mean
 from firm._util.custom import custom_code, load_function
+from firm.acceleration._fast import network_class
 from firm.operators import LinearOperator, data_consistency
-from firm.restoration.run import network_class
 from firm.tasks import BaseTask
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import batches, restore
@@ -22,7 +22,7 @@ from firm._util.custom import CustomCodeError, custom_code
 from firm._util.files import folder_lock, is_full
 from firm._util.machine import Ranks
 from firm._util.terminal import progress_bar
-from firm.acceleration._fast import FastNetwork
+from firm.acceleration._fast import network_class
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
 from firm.data.picture import PictureError
@@ -164,14 +164,6 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         row |= {f"{key} of the mean": value for key, value in problem.scores(mean).items()}
     results.write(image[0], mean[0], None if std is None else problem.spread(std)[0], row)
     return {**row, "written": results.written, "run": run}
-
-
-def network_class(model: Firm) -> type[nn.Module]:
-    """The class of a model's network, which may be a custom one, inside what makes it fast or any size."""
-    net: nn.Module = model.estimator
-    while isinstance(net, Tiled | FastNetwork):
-        net = net.estimator if isinstance(net, Tiled) else net.net
-    return type(net)
 
 
 @contextmanager

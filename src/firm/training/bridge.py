@@ -33,7 +33,7 @@ class Bridge(Objective):
     every value. In inpainting only the holes count, and the error is the mean over them: in a mixture a small hole
     weighs as much as a whole image. (The published code, which trains for one task, divides by all pixels.)
     A network on two images (`UNet`, `ResUNet`) sees the degraded image too, e(x_n, degraded, t_n), as
-    `beside_the_state` says: with zeros in its holes, and not at all where there is neither noise nor a hole.
+    `degraded_image` says: with zeros in its holes, and not at all where there is neither noise nor a hole.
     """
 
     kind = "bridge"
@@ -92,13 +92,13 @@ def _between(
     """
     beta_max, ode = _i2sb.mode_of(op)
     with torch.autocast(clean.device.type, enabled=False):
-        degraded, known = _i2sb.degraded_image(op, y, filling)
+        degraded, known, beside = _i2sb.degraded_image(op, y, filling, ode)
         share, spread, s = (per_sample(table[n], clean) for table in _tables(beta_max, clean.device))
         x = clean + share * (degraded - clean)
         if not ode:
             x = x + spread * eps
         counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
-        return x, _i2sb.beside_the_state(degraded, known, ode), (x - clean) / s, counts
+        return x, beside, (x - clean) / s, counts
 
 
 @cache
