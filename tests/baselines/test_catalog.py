@@ -7,7 +7,7 @@ import torch
 import yaml
 
 import firm
-from firm.baselines.catalog import BASELINES, GROUPS, TASKS, Calls, baseline_names, settings
+from firm.baselines.catalog import BASELINES, TASKS, baseline_names, settings
 from firm.networks import GradientStep, ISTANet, PriorUNet
 from firm.operators import Blur, gaussian_kernel
 
@@ -40,21 +40,13 @@ def test_the_settings_are_the_documented_ones():
     assert [settings("ista-net", task) for task in TASKS] == [None, {}, {}, {}, None]
 
 
-@pytest.mark.parametrize(
-    ("method", "setting", "values"),
-    [
-        ("pnp-flow", "alpha", (0.8, 0.01, 0.01, 0.01, 0.5)),
-        ("pnp-flow", "steps", (100, 500, 500, 200, 100)),
-        ("flower", "steps", (100, 500, 500, 200, 100)),
-        ("ot-ode", "start", (0.3, 0.3, 0.1, 0.1, 0.1)),
-        ("d-flow", "outer", (3, 20, 20, 20, 9)),
-        ("d-flow", "regularization", (0.001, 0.01, 0.001, 0.001, 0.01)),
-        ("d-flow", "blend", (0.1, 0.5, 0.1, 0.1, 0.1)),
-        ("pnp-gs", "steps", (1, 60, 50, 23)),
-        ("pnp-gs", "relaxation", (1, 0.3, 1, 1)),
-        ("pnp-gs", "factor", (1, 1.8, 5, 1)),
-    ],
-)
+@pytest.mark.parametrize(("method", "setting", "values"), [
+    ("pnp-flow", "alpha", (0.8, 0.01, 0.01, 0.01, 0.5)), ("pnp-flow", "steps", (100, 500, 500, 200, 100)),
+    ("flower", "steps", (100, 500, 500, 200, 100)), ("ot-ode", "start", (0.3, 0.3, 0.1, 0.1, 0.1)),
+    ("d-flow", "outer", (3, 20, 20, 20, 9)), ("d-flow", "regularization", (0.001, 0.01, 0.001, 0.001, 0.01)),
+    ("d-flow", "blend", (0.1, 0.5, 0.1, 0.1, 0.1)), ("pnp-gs", "steps", (1, 60, 50, 23)),
+    ("pnp-gs", "relaxation", (1, 0.3, 1, 1)), ("pnp-gs", "factor", (1, 1.8, 5, 1)),
+])  # fmt: skip
 def test_large_images_have_the_settings_of_afhq(method, setting, values):
     assert [settings(method, task, 256)[setting] for task in TASKS[: len(values)]] == list(values)
     assert settings(method, "denoising", 255) == settings(method, "denoising")
@@ -88,7 +80,6 @@ def test_names_and_groups():
     assert baseline_names("flower, ot-ode,flower1") == ["flower1", "flower5", "ot-ode"]
     with pytest.raises(ValueError, match=r"no baseline flowr, x; there are all, pnp-flow, flower, pnp-gs"):
         baseline_names("flowr,ot-ode,x")
-    assert set(GROUPS) == {"all", "pnp-flow", "flower"}
 
 
 def counted(name, values):
@@ -126,12 +117,6 @@ def test_the_announced_calls_are_made(name):
 def test_the_calls_in_the_papers_efficiency_table():
     task = firm.Task("deblurring", 128)
     calls = {name: row.calls(row.settings(task)) for name, row in BASELINES.items()}
-    assert calls["ot-ode"] == Calls(60, 60, 180)
-    assert calls["flow-priors"] == Calls(200, 200, 100)
-    assert calls["pnp-flow5"] == calls["flower5"] == Calls(500, 0, 500)
-    assert calls["pnp-flow1"] == calls["flower1"] == Calls(100, 0, 100)
-    assert calls["pnp-hqs"] == Calls(24)
-    assert calls["pnp-gs"] == Calls(35, 35)
-    assert calls["ista-net"] == Calls(1)
-    assert (calls["diffpir"], calls["i2sb"]) == (Calls(100), Calls(10))
-    assert calls["d-flow"] is None  # its line search depends on the image
+    assert calls.pop("d-flow") is None  # its line search depends on the image
+    paper = {"ot-ode": 180, "flow-priors": 100, "pnp-flow1": 100, "pnp-flow5": 500, "flower1": 100, "flower5": 500}
+    assert {name: found.paper for name, found in calls.items() if found.paper is not None} == paper

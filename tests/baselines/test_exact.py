@@ -1,16 +1,14 @@
 """The methods on Gaussian images N(m, c I), where the flow and the posterior are known exactly."""
 
-import numpy as np
 import pytest
 import torch
-from helpers import dense, dense_solve, relative_error
+from helpers import dense, relative_error
 
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
 from firm.baselines._diffpir import _noise_levels
-from firm.networks import denoise
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
-from flow_helpers import Gaussian, small_network
+from flow_helpers import Gaussian
 
 SIDE = 4
 PIXELS = SIDE**2
@@ -62,18 +60,6 @@ def test_as_denoiser_is_the_posterior_mean():
     m, c, x, sigma = 0.4, 0.3, images(3), torch.tensor([0.05, 0.4, 3.0], dtype=torch.float64)
     s2 = sigma.reshape(-1, 1, 1, 1) ** 2
     torch.testing.assert_close(as_denoiser(Gaussian(m, c))(x, sigma), (c * x + s2 * m) / (c + s2), rtol=1e-12, atol=0)
-
-
-def test_as_denoiser_is_the_flows_estimate_of_the_scaled_image():
-    net = small_network(channels=3).float()
-    x, sigma = torch.randn(2, 3, 8, 8), 0.25
-    t = 1 / (1 + sigma)
-    v = net(t * x, torch.full((2,), t))
-    got = as_denoiser(net)(x, torch.full((2,), sigma))
-    assert (v - (x - t * x)).abs().max() > 0.1  # the network does something
-    torch.testing.assert_close(got, t * x + (1 - t) * v, rtol=0, atol=1e-5)
-    torch.testing.assert_close(got, clean(net, t * x, t), rtol=0, atol=1e-5)
-    torch.testing.assert_close(got, denoise(net, x, sigma), rtol=0, atol=1e-5)
 
 
 # Flower
@@ -155,25 +141,6 @@ def test_the_other_schedule_does_not_end_in_the_posterior(no_noise):
 # PnP-Flow
 
 
-@pytest.mark.parametrize("averages", [1, 3])
-@pytest.mark.parametrize("name", NAMES)
-def test_pnp_flow_is_an_affine_recursion(name, averages):
-    """x <- m + k (t (z - m) + (1 - t) mean eps), k = c t / (c t^2 + (1 - t)^2), z = x - (1 - t)^alpha A'(A x - y)."""
-    op, m, c, alpha, N = operator(name), 0.4, 0.3, 0.7, 9
-    y = op.A(images(1, 3))
-    got = pnp_flow(Gaussian(m, c), op, y, 0.1, steps=N, averages=averages, alpha=alpha,
-                   generator=torch.Generator().manual_seed(5))  # fmt: skip
-    generator = torch.Generator().manual_seed(5)
-    noise = torch.randn(N * averages, PIXELS, dtype=torch.float64, generator=generator).numpy()
-    A, data, x = matrix(op).numpy(), y.flatten().numpy(), np.zeros(PIXELS)
-    for i in range(N):
-        t = i / N
-        z = x - (1 - t) ** alpha * A.T @ (A @ x - data)
-        eps = noise[i * averages : (i + 1) * averages].mean(0)
-        x = m + c * t / (c * t**2 + (1 - t) ** 2) * (t * (z - m) + (1 - t) * eps)
-    np.testing.assert_allclose(got.flatten().numpy(), x, rtol=1e-10, atol=1e-10)
-
-
 def test_pnp_flow_ends_at_the_least_squares_solution():
     """alpha small, A invertible: the prior's pull, (1 - t)^2 / c, and the noise of a step, 1 - t, fade with N."""
     kernel = torch.tensor([[0.0, 0.05, 0.0], [0.05, 0.8, 0.05], [0.0, 0.05, 0.0]], dtype=torch.float64)
@@ -198,40 +165,6 @@ def test_pnp_hqs_at_a_constant_level_ends_at_its_fixed_point(name, weight):
     x, _ = minimum(op, y, weight * s**2 / (c + s**2), m)
     got = pnp_hqs(as_denoiser(Gaussian(m, c)), op, y, s, steps=200, weight=weight, first=s)
     torch.testing.assert_close(got, (c * x + s**2 * m) / (c + s**2), rtol=1e-9, atol=1e-9)
-
-
-def test_pnp_hqs_uses_the_noise_of_y_and_not_only_the_level():
-    """One step from `first` = sigma has rho = weight; two steps begin with rho = weight sigma^2 / first^2."""
-    op, m, c, sigma, first, weight = operator("blur"), 0.4, 0.3, 0.1, 0.5, 0.23
-    y = op.A(images(1, 3))
-    z = op.A_adjoint(y)
-    for s in (first, sigma):
-        x = dense_solve(op, z, y, weight * sigma**2 / s**2)
-        z = (c * x + s**2 * m) / (c + s**2)
-    got = pnp_hqs(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=2, weight=weight, first=first)
-    torch.testing.assert_close(got, z, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("zeta", [0.0, 0.4, 1.0])
-@pytest.mark.parametrize("name", ["mask", "blur"])
-def test_diffpir_is_an_affine_recursion(name, zeta):
-    """Its levels are single precision numbers, hence the tolerance."""
-    op, m, c, sigma, weight, N = operator(name), 0.2, 0.01, 0.2, 0.7, 12
-    y = op.A(m + c**0.5 * images(1, 3))
-    got = diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=weight, zeta=zeta,
-                  generator=torch.Generator().manual_seed(5))  # fmt: skip
-    draws = iter(torch.randn(N, PIXELS, dtype=torch.float64, generator=torch.Generator().manual_seed(5)).numpy())
-    a, A, data = _noise_levels(N).double().numpy(), matrix(op).numpy(), y.flatten().numpy()
-    x = a[0] ** 0.5 * A.T @ data + (1 - a[0]) ** 0.5 * next(draws)
-    for i in range(N):
-        s2 = (1 - a[i]) / a[i]
-        x_1, rho = np.clip((c * x / a[i] ** 0.5 + s2 * m) / (c + s2), -1, 1), weight * sigma**2 / s2
-        u = np.linalg.solve(A.T @ A + rho * np.eye(PIXELS), A.T @ data + rho * x_1)
-        n = (x / a[i] ** 0.5 - u) / s2**0.5
-        if i + 1 < N:
-            mixed = (1 - zeta) ** 0.5 * n + (zeta**0.5 * next(draws) if zeta else 0)
-            x = a[i + 1] ** 0.5 * u + (1 - a[i + 1]) ** 0.5 * mixed
-    np.testing.assert_allclose(got.flatten().numpy(), u, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", NAMES)

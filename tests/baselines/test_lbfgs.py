@@ -113,27 +113,6 @@ def test_it_converges_and_then_rests():
     assert len(asked) == count + 1  # to see that there is nothing to do
 
 
-def test_a_problem_does_not_see_its_batch():
-    z, functions = points_of(2, 3), [PROBLEMS[name] for name in ("wavy", "Rosenbrock", "quadratic")]
-    together = LBFGS(z)
-    together.minimize(batched(functions)[0], 12)
-    for b in range(3):
-        alone = LBFGS(z[b : b + 1])
-        alone.minimize(batched(functions[b : b + 1])[0], 12)
-        torch.testing.assert_close(together.z[b], alone.z[0], rtol=1e-9, atol=1e-12)
-        assert (together.evaluations[b], together.pairs[b]) == (alone.evaluations[0], alone.pairs[0])
-
-
-def test_the_point_given_is_not_changed_and_no_gradients_are_kept():
-    z = points_of(3, 2)
-    given = z.clone()
-    state = LBFGS(z)
-    state.minimize(batched([quadratic, wavy])[0], 4)
-    assert torch.equal(z, given)
-    assert not torch.equal(state.z, given)
-    assert not state.z.requires_grad
-
-
 def test_values_that_are_not_finite_are_stepped_back_from():
     """A function that is NaN or infinite beyond a wall, with its minimum at the wall."""
 
@@ -150,12 +129,3 @@ def test_values_that_are_not_finite_are_stepped_back_from():
     f, _ = evaluate(state.z)
     assert state.z.isfinite().all()
     assert (f < evaluate(z)[0]).all()
-
-
-def test_single_precision():
-    z = points_of(5, 2).float()
-    state = LBFGS(z)
-    for _ in range(6):
-        state.minimize(batched([quadratic, lambda row: rosenbrock(row, 5)])[0], 20)
-    assert state.z.dtype == torch.float32
-    torch.testing.assert_close(state.z[0], torch.ones(N), atol=1e-3, rtol=0)

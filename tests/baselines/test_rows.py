@@ -173,24 +173,6 @@ def test_a_baseline_is_settled_for_a_task_first(weights):
     assert baseline_methods("pnp-hqs", networks)[0].on(firm.Task("box-inpainting", SIZE)) is None
 
 
-def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, monkeypatch):
-    loaded = []
-    original = load_weights
-    monkeypatch.setattr(
-        "firm.baselines.weights.load_weights", lambda name, where: loaded.append(name) or original(name, where)
-    )
-    networks = Networks("cpu", where=weights)
-    methods = baseline_methods("pnp-flow,flower,ot-ode", networks)
-    tasks = [firm.Task(name, SIZE) for name in ("denoising", "deblurring")]
-    prints = {(m.label, t.name): m.on(t).fingerprint for m in methods for t in tasks}
-    assert loaded == ["face-prior"] * 2  # made fast for most, and as it is for OT-ODE, which takes gradients
-    assert prints.pop(("Flower1-OT", "denoising")) == prints["Flower1-OT", "deblurring"]  # the same settings
-    assert prints.pop(("Flower5-OT", "denoising")) == prints["Flower5-OT", "deblurring"]
-    assert len(set(prints.values())) == len(prints) == 8
-    half = baseline_methods("flower1", Networks("cpu", "bf16", weights))[0].on(tasks[1])
-    assert half.fingerprint != prints["Flower1-OT", "deblurring"]  # another precision is another network
-
-
 def test_cats_need_the_networks_of_cats(weights, tmp_path):
     (tmp_path / "afhq" / "test" / "cat").mkdir(parents=True)
     save_pictures(tmp_path / "afhq" / "test" / "cat", 1, (36, 40))

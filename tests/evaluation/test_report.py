@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from helpers import call, save_pictures
 from matplotlib.axes import Axes
 
 import firm
@@ -70,14 +69,3 @@ def test_pictures_are_restored_in_batches_too(evaluation, tmp_path, monkeypatch)
     comparison(evaluation, evaluation.tasks[0], [constant("gray", 0.0, sizes)], 3, tmp_path / "b.png", batch_size=2)
     assert sizes == [2, 1]
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
-
-
-def test_the_command_hands_its_batch_to_the_pictures(tmp_path, monkeypatch):
-    given = []
-    monkeypatch.setattr("firm.evaluation.report.comparison", lambda *args, batch_size: given.append(batch_size))
-    pictures = save_pictures(tmp_path, 1, (SIZE, SIZE))
-    result = call(
-        "evaluate", "degraded", "--data", pictures, "--size", SIZE, "--tasks", "denoising",
-        "--images", 1, "--batch-size", 5, "--out", tmp_path / "out",
-    )  # fmt: skip
-    assert (result.exit_code, given) == (0, [5]), result.output

@@ -2,18 +2,15 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
-from filelock import FileLock
 from helpers import call, says
 from PIL import Image
 
 from experiments import published
 from experiments.cost import study as cost
 from experiments.tables import markdown, read_table
-from firm._util import files
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -99,17 +96,6 @@ def test_cats_are_beside_the_papers_cats(root):
         assert ours["paper"]["super-resolution lpips"] == (theirs if name == "afhq" else list(theirs))
         assert found["tables"][0]["title"].endswith("of AFHQ-Cat")
     assert [path.name for path in (root / "cats" / "evaluations").iterdir()] == ["afhq-1"]
-
-
-@pytest.mark.parametrize("used", ["evaluations/celeba-1", "celeba"])
-def test_two_studies_do_not_work_in_one_folder(root, tmp_path, used):
-    """Neither in that of an evaluation which both need, nor in their own."""
-    (tmp_path / used).mkdir(parents=True)
-    words = ["--data", root / "celeba", "--model", root / "tiny.safetensors", "--methods", "", "--steps", 1, *ONE]
-    with FileLock(tmp_path / used / files.NAME):
-        told = call("reproduce", "celeba", *words, "--out", tmp_path)
-    assert (told.exit_code, says(told.output, f"{Path(used).name} is in use by")) == (2, True)
-    assert not (tmp_path / "celeba" / "results.json").exists()
 
 
 def test_cost_measures_every_row(root, times):

@@ -130,21 +130,11 @@ def custom_method(name: str) -> NamedMethod:
 
 @dataclass(frozen=True)
 class Methods:
-    """The rows of a table.
-
-    Parameters
-    ----------
-    rows
-        The methods, in the order of the table.
-    models
-        The models among them, by their names in the table.
-    stem
-        What a folder of results is called by.
-    """
+    """The rows of a table, in its order."""
 
     rows: list[NamedMethod]
-    models: dict[str, Firm]
-    stem: str
+    models: dict[str, Firm]  # those among them, by their names in the table
+    stem: str  # what a folder of results is called by
 
 
 def methods_for(

@@ -65,18 +65,9 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
 def comparison(
     evaluation: Evaluation, task: BaseTask, rows: Sequence[NamedMethod], count: int, path: Path, *, batch_size: int = 8
 ) -> None:
-    """Draw the first images to a file: truth, each method, and the error of the last; metrics below.
+    """Draw the first `count` images to a PNG file: truth, each method, and the error of the last; metrics below.
 
-    Parameters
-    ----------
-    evaluation, task
-        Where the images are from, and what measures them.
-    rows
-        The methods, of which those that do not do the task are left out.
-    count, path
-        How many images, and the PNG file.
-    batch_size
-        As in `evaluate`: images restored at once on a GPU; on the CPU it is one.
+    Methods that do not do the task are left out; `batch_size` is that of `evaluate`.
     """
     import matplotlib.pyplot as plt
 

@@ -230,20 +230,9 @@ def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measu
 def restore_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured | None = None
 ) -> Restored:
-    """Restore some images of an evaluation with one method.
+    """Restore the images with the numbers `chunk` with one method; the time is that of the method alone.
 
-    Parameters
-    ----------
-    evaluation, task, method
-        What is restored, and how. The noise that the method draws belongs to the image.
-    chunk
-        The numbers of the images.
-    measured
-        Their measurements, made here if not given.
-
-    Returns
-    -------
-    Truth, measurement and restoration; the time is that of the method alone.
+    The noise that the method draws belongs to the image. Their measurements are made here if not given.
     """
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
