@@ -121,7 +121,7 @@ MUTATIONS = [
              "0 * noise()",
              "baselines/test_steps.py::test_three_steps_of_diffpir"),
     Mutation("baselines: D-Flow with the other sign", "baselines/_d_flow.py",
-             'return unlikely if sign == "corrected" else -unlikely', "return unlikely",
+             '(unlikely if sign == "corrected" else -unlikely)', "unlikely",
              "baselines/test_d_flow.py::test_the_objective_is_the_formula"),
     Mutation("baselines: L-BFGS remembers nothing", "baselines/_d_flow.py", "history=100", "history=1",
              "baselines/test_d_flow.py::test_a_run_is_that_of_torchs_optimizer"),

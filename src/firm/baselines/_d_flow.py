@@ -104,14 +104,9 @@ def _objective(prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regulariz
     """|A T(z) - y|^2 + regularization R(z) of every image at the noise `z` (B, C, H, W), (B,)."""
     residual = op.A(_to_images(prior, z)) - y
     fit = (residual * residual.conj()).real.flatten(1).sum(1)
-    return fit + regularization * _norm_penalty(z, sign)
-
-
-def _norm_penalty(z: Tensor, sign: Sign) -> Tensor:
-    """R(z) of every image, (B,). The bounds of the square and of the logarithm are the published code's."""
-    square = z.flatten(1).square().sum(1)
+    square = z.flatten(1).square().sum(1)  # its bound and that of the logarithm are the published code's
     unlikely = (square / 2).clamp(max=1e6) - (z[0].numel() - 1) * torch.log(square.sqrt() + 1e-5)
-    return unlikely if sign == "corrected" else -unlikely
+    return fit + regularization * (unlikely if sign == "corrected" else -unlikely)
 
 
 def _to_images(prior: Prior, z: Tensor) -> Tensor:

@@ -32,7 +32,8 @@ def pnp_gs(
 ) -> Tensor:
     """Restore images (B, C, H, W) from `y`. Network calls: `steps`, each with a backward pass in a `GradientStep`.
 
-    From `first_guess` (A'y; its bicubic interpolation for super-resolution), with L, a and f below,
+    Nothing is drawn at random. From `first_guess` (A'y; its bicubic interpolation for super-resolution), with L, a and f
+    below,
 
         z = x - L A'(A x - y)
         x = (1 - a) z + a D(z, f sigma)
@@ -55,8 +56,6 @@ def pnp_gs(
         L, of the data step; a, the share of the denoised image; f, of the denoiser's level over the noise of `y`.
     filling
         Inpainting: steps at the level 0.2. Published: 20.
-    generator
-        Not used: nothing is drawn.
     """
     require(
         steps >= 1 and step_length > 0 and 0 < relaxation <= 1 and factor > 0,
