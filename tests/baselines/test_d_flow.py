@@ -89,24 +89,6 @@ def test_the_way_back_is_the_flow_backwards():
     torch.testing.assert_close(_integrate(net, x, 1.0, 0.0), fine, rtol=3e-4, atol=3e-4)  # the steps' errors add up
 
 
-def test_every_image_is_integrated_in_its_own_steps():
-    """Images of very different steepness: alone they take different numbers of steps, to the same result."""
-    calls = []
-
-    def steep(x, t):
-        calls.append(len(x))
-        return torch.cos(x * x.detach().abs().amax((1, 2, 3), keepdim=True))
-
-    x = images(3) * torch.tensor([0.1, 1.0, 4.0], dtype=torch.float64).reshape(3, 1, 1, 1)
-    together, counts = _integrate(steep, x, 1.0, 0.0), []
-    for b in range(3):
-        calls.clear()
-        alone = _integrate(steep, x[b : b + 1], 1.0, 0.0)
-        torch.testing.assert_close(together[b : b + 1], alone, rtol=1e-10, atol=1e-10)
-        counts.append(len(calls))
-    assert counts[0] < counts[1] < counts[2]
-
-
 def test_a_flow_that_is_not_finite_is_reported():
     with pytest.raises(RuntimeError, match="are the network's values finite"):
         _integrate(lambda x, t: x * float("nan"), images(1), 1.0, 0.0)

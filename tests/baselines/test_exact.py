@@ -77,23 +77,6 @@ def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
         torch.testing.assert_close(got, mean, rtol=1e-10, atol=1e-10)
 
 
-def test_flowers_result_is_affine_in_the_noise(monkeypatch):
-    """What the tests of means rest on: the results of a noise and of its negative average to the mean."""
-    op, drawn, sign = operator("blur"), images(12, 5), [1.0]
-    y, mean = op.A(images(1)), minimum(op, op.A(images(1)), 0.3**2)[0]
-
-    def source(x, generator):
-        rows = iter(drawn)
-        return lambda: sign[0] * next(rows)[None]
-
-    monkeypatch.setattr("firm.baselines._flower.noise_source", source)
-    one = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
-    sign[0] = -1.0
-    other = flower(Gaussian(0.0, 1.0), op, y, 0.3, steps=3)
-    assert (one - other).abs().max() > 0.05
-    torch.testing.assert_close((one + other) / 2, mean, rtol=1e-10, atol=1e-10)
-
-
 @pytest.mark.parametrize("steps", [1, 3])
 @pytest.mark.parametrize("name", ["mask", "blur", "subsample"])
 def test_flower_with_gamma_1_samples_the_posterior(name, steps):
@@ -127,15 +110,6 @@ def test_ot_odes_mean_converges_to_the_posterior_mean(name, no_noise):
     )
     assert fine < 0.02
     assert 3 < coarse / fine < 5
-
-
-def test_the_other_schedule_does_not_end_in_the_posterior(no_noise):
-    op = operator("blur")
-    y = op.A(images(1)) + 0.1
-    mean, _ = minimum(op, y, 0.25)
-    wrong = [dict(schedule="sqrt"), dict(spread=100.0)]
-    errors = [relative_error(ot_ode(Gaussian(0.0, 1.0), op, y, 0.5, steps=200, start=0.005, **w), mean) for w in wrong]
-    assert min(errors) > 0.05
 
 
 # PnP-Flow
@@ -186,14 +160,3 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     assert errors[2000, 1.0] < 0.06
     assert errors[2000, 1.0] < 0.35 * errors[300, 1.0]
     assert errors[300, 0.4] > 1.5 * errors[300, 1.0]  # less fresh noise forgets more slowly
-
-
-def test_diffpir_without_fresh_noise_does_not_reach_the_minimum(no_noise):
-    """With zeta = 0 the noise of the state is never forgotten: more steps do not change the result."""
-    op, m, c, sigma = operator("identity"), 0.2, 0.01, 0.1
-    y = m + c**0.5 * images(1, 3)
-    few, many = (diffpir(as_denoiser(Gaussian(m, c)), op, y, sigma, steps=N, weight=2.0, zeta=0.0) for N in (300, 900))
-    a = float(_noise_levels(2)[-1])
-    expected, _ = minimum(op, y, 2.0 * sigma**2 / (c + (1 - a) / a), m)
-    assert relative_error(few - m, many - m) < 0.02
-    assert relative_error(many - m, expected - m) > 0.5

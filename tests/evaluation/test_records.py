@@ -13,7 +13,7 @@ import firm
 from evaluation_helpers import SIZE, command, csv_rows, save_model, small_model
 from firm._util import files
 from firm.data import Images
-from firm.evaluation import NamedMethod, evaluate, firm_method, plain_methods
+from firm.evaluation import NamedMethod, evaluate, plain_methods
 from firm.tasks import task_class
 
 # What results depend on
@@ -66,15 +66,6 @@ def test_what_changes_the_results_changes_the_fingerprint(tmp_path):
     next(moved.estimator.parameters()).data.view(-1)[5] += 1e-6
     others = [small_model(1), small_model(time_scale=100.0), firm.Firm(first.estimator, firm.Solver(K=2)), moved]
     assert len({model.fingerprint() for model in (first, *others)}) == 5
-
-
-def test_two_models_of_one_label_do_not_mix(evaluation, tmp_path):
-    first, second = (firm_method(small_model(seed), 1) for seed in (0, 1))
-    scores = [[row["psnr"] for row in evaluate(evaluation, [method], tmp_path / out, progress=False)]
-              for method, out in ((first, "o"), (second, "o"), (second, "alone"), (first, "o"))]  # fmt: skip
-    assert scores[1] == scores[2] != scores[0] == scores[3]
-    assert len(scores[1]) == 3  # the other's rows are not reported
-    assert len(csv_rows(tmp_path / "o")) == 6  # but kept, and found again
 
 
 def test_names_that_are_there_twice(evaluation, tmp_path):

@@ -46,10 +46,3 @@ def test_the_model_is_as_small_as_promised_and_its_card_is_whole(model):
     assert find("face-128").stat().st_size < 20 * 2**20
     assert {"data", "notice", "recipe", "minutes", "metrics", "limits", "trained_for"} <= model.card.keys()
     assert {entry["name"] for entry in model.card["trained_for"]} >= {*tables(), "fourier"}
-
-
-@pytest.mark.parametrize(("missing", "sigma", "error"), [(0.5, 0.01, 0.04), (0.8, 0.01, 0.08), (0.7, 0.02, 0.06)])
-def test_it_serves_other_settings_than_the_papers(model, missing, sigma, error):
-    x, task = portrait(), firm.Task("random-inpainting", missing=missing, sigma=sigma)
-    op, y = task.measure(x)
-    assert float((firm.restore(model, op, y, 1, sigma=sigma).image - x).square().mean().sqrt()) < error

@@ -10,10 +10,9 @@ from helpers import call, says
 from study_helpers import figures, truth_of
 
 import firm
-from experiments import shared
 from experiments.calibration import study as calibration
 from experiments.posterior import study as posterior
-from experiments.shared import SEED, Settings
+from experiments.shared import SEED
 from experiments.toy import study as toy
 from experiments.trajectory import study as trajectory
 from firm._util.checks import generator_for
@@ -46,26 +45,6 @@ def drawn_by_hand(side=6, hole=(slice(2, 4), slice(1, 3))):
     truth = torch.full((1, 3, side, side), 0.25)
     few, many = torch.stack([truth + half, truth - half]), torch.stack([truth + 2 * half, truth - half])
     return posterior.Drawn(truth, truth, missing, {2: few, 25: many})
-
-
-def test_all_deviations_share_one_scale(tmp_path, monkeypatch, root, model):
-    """The largest of all maps is where the colors end, in both figures of a set."""
-    written = {}
-
-    def keep(path, heads, rows, zoom=False, top=0.1):
-        written[path.name] = top, heads, rows
-
-    drawn = drawn_by_hand()
-    monkeypatch.setattr(posterior, "save_grid", keep)
-    monkeypatch.setattr(shared, "firm_model", lambda *_: model)
-    monkeypatch.setattr(posterior, "draw", lambda *_: drawn)
-    settings = Settings(tmp_path, root / "celeba", limit=2, steps=(2, 25), extra={"S": 2}, device=torch.device("cpu"))
-    posterior.study(settings, "posterior")
-    assert set(written) == {"faces.png", "faces-zoom.png", "portrait.png", "portrait-zoom.png"}
-    largest = float(drawn.samples[25].std(0).max())
-    assert [top for top, _, _ in written.values()] == pytest.approx([largest] * 4)
-    assert all(len(heads) == len(row) for _, heads, rows in written.values() for _, row in rows)
-    assert len(written["faces.png"][2]) == 2
 
 
 def test_deviation_and_psnr_by_hand():

@@ -237,16 +237,6 @@ def test_a_figure_that_is_not_there_or_lies_elsewhere(out):
         assert page.all("img") == []
 
 
-def test_machines_are_listed_with_their_studies(out):
-    about = json.loads((out / STUDIES[1].name / "results.json").read_text())["machine"]
-    change(out, 1, machine=about | {"gpu": "NVIDIA H200", "torch": "9.9"})
-    (section,) = re.findall(r"<section aria-labelledby=.machine.*?</section>", written(out), re.DOTALL)
-    first, second = (Page(f"<table>{row}</table>").text for row in re.findall(r"<tr>.*?</tr>", section)[1:])
-    assert ("torch 9.9" in first, first.endswith(STUDIES[0].name)) == (False, True)
-    assert second.startswith("NVIDIA H200; ")
-    assert ("torch 9.9" in second, second.endswith(STUDIES[1].name)) == (True, True)
-
-
 def test_a_report_of_nothing(tmp_path):
     result = call("reproduce", "report", "--out", tmp_path / "no")
     assert (result.exit_code, says(result.output, "run one first, for example `firm reproduce portrait")) == (2, True)

@@ -3,8 +3,6 @@
 import pytest
 from study_helpers import by_hand, figures, labels, line, note_asked, numbers, panel, scored, settings, shows
 
-from experiments import shared
-from experiments.shared import CELEBA
 from experiments.steps import study as steps
 from firm.tasks import Task, tables
 
@@ -62,15 +60,6 @@ def test_every_N_is_drawn(found, root):
     op, y = task.measure(truth, 42, 0)
     for j, expected in enumerate((truth, op.A_adjoint(y), two, one)):
         assert shows(panel(root / "run" / "steps" / "celeba-super-resolution.png", j), expected[0])
-
-
-def test_psnr_and_lpips_stand_below(root, monkeypatch):
-    rows = []
-    monkeypatch.setattr(steps, "save_grid", lambda path, heads, grid, zoom: rows.extend(grid[0][1]))
-    given = settings(root, "run")
-    images, methods = shared.test_images(given, CELEBA, 1), shared.methods(given, CELEBA, [], (1,))
-    steps.draw_pictures(given, "steps", steps.PARTS[0]._replace(shown=(DEBLURRING,)), images, methods)
-    assert rows[-1].label == "{0:.2f} / {2:.3f}".format(*scored(*by_hand(root, Task(DEBLURRING), 1)))
 
 
 def test_the_curves_hold_our_points_and_the_papers(monkeypatch, tmp_path):

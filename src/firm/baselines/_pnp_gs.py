@@ -32,7 +32,7 @@ def pnp_gs(
 ) -> Tensor:
     """Restore images (B, C, H, W) from `y`. Network calls: `steps`, each with a backward pass in a `GradientStep`.
 
-    Nothing is drawn at random. From `first_guess` (A'y; its bicubic interpolation for super-resolution), with L, a and f
+    Nothing is drawn at random. From `first_guess` (A'y; bicubic interpolation for super-resolution), with L, a and f
     below,
 
         z = x - L A'(A x - y)
