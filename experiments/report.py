@@ -219,8 +219,7 @@ def embedded(path: Path) -> tuple[str, bytes, tuple[int, int]]:
     with Image.open(io.BytesIO(data)) as picture:
         if len(data) <= LIMIT:
             return "png", data, picture.size
-        small, layers = io.BytesIO(), picture.convert("RGBA")
-        white = Image.new("RGBA", layers.size, "white")
-        Image.alpha_composite(white, layers).convert("RGB").save(small, "JPEG", quality=90, subsampling=0)
+        small = io.BytesIO()
+        picture.convert("RGB").save(small, "JPEG", quality=90, subsampling=0)
         jpeg = small.getvalue()
         return ("jpeg", jpeg, picture.size) if len(jpeg) < len(data) else ("png", data, picture.size)

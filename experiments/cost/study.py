@@ -56,11 +56,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     for mode, row, N in progress_bar(work, unit="row"):
         with eagerly() if mode == "plain" else contextlib.nullcontext():
             method, calls = _prepare(settings, mode, row, N, task)
-            made = (calls.forward, calls.backward, calls.paper) if calls else (None,) * 3
-            found = dict(zip(("forward", "backward", "nfe"), made, strict=True)) | {
-                "method": method.label,
-                "mode": mode,
-            }
+            found = dict(zip(("forward", "backward", "nfe"), calls or (None,) * 3, strict=True))
+            found |= {"method": method.label, "mode": mode}
             found |= seconds_at_batch_one(method, task, pictures, count, device)
             found |= _at_best_batch(method, task, pictures, batches, device) if mode == "fast" else {}
         rows.append(found)

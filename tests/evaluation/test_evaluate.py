@@ -22,8 +22,7 @@ from firm.evaluation import Evaluation, NamedMethod, evaluate, plain_methods
 from firm.evaluation import run as run_module
 from firm.evaluation.report import summarize, tables
 from firm.metrics import lpips, psnr, ssim
-from firm.operators import Identity
-from firm.tasks import BaseTask, Task
+from firm.tasks import Task
 
 SIZE = 32
 TASK_NAMES = "denoising,deblurring,super-resolution,random-inpainting,box-inpainting,fourier"
@@ -212,20 +211,6 @@ def test_an_exact_restoration_has_an_infinite_psnr_and_a_summary(evaluation, tmp
     evaluation = replace(evaluation, tasks=[firm.Task("denoising", 16, sigma=0)])
     row = summarize(evaluate(evaluation, plain_methods()[:1], tmp_path, progress=False))["denoising"]["degraded"]
     assert (row["psnr"], row["psnr_std"], row["ssim"]) == (math.inf, 0.0, pytest.approx(1))
-
-
-class Named(BaseTask):
-    """A task of the name, but without the settings, of one of the library's."""
-
-    name = "super-resolution"
-
-    def build(self, values):
-        return Identity()
-
-
-def test_a_task_may_have_the_name_of_another(evaluation, tmp_path):
-    rows = evaluate(replace(evaluation, tasks=[Named(16)]), plain_methods()[:1], tmp_path, progress=False)
-    assert all(math.isfinite(row["psnr"]) for row in rows)
 
 
 def test_the_measurements_are_on_the_evaluations_device(evaluation, tmp_path):

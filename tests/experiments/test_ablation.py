@@ -66,15 +66,6 @@ def test_the_variants_differ_in_what_they_say_and_in_nothing_else(tmp_path):
     assert paper == dataclasses.replace(weighted, output="direct", out=paper.out)
 
 
-def test_rows_that_are_the_same_network_share_it():
-    assert ablation.DEPTH[5] == ablation.DAMPING[0.5] == ablation.SOLVER[RANDOM][1]
-    assert ablation.SOLVER[BLUR][1] == collapse.VARIANTS["balanced weights, correction (ours)"]
-    pairs = [variant for pair in ablation.SOLVER.values() for variant in pair]
-    every = [*ablation.DEPTH.values(), *ablation.DAMPING.values(), *collapse.VARIANTS.values(), *pairs]
-    assert len({variant.name for variant in every}) == 11
-    assert all(a == b for a in every for b in every if a.name == b.name)
-
-
 def test_depth_trains_once_and_evaluates_every_row(settings, monkeypatch):
     found = ablation.study(settings, "ablation-k")
     for K, variant in ablation.DEPTH.items():
