@@ -98,8 +98,8 @@ class Firm(nn.Module):
         if K not in trained:
             name, known = self.card.get("name", "this model"), " or ".join(map(str, trained))
             warnings.warn(
-                f"{name} was trained for {known} iterations, not for {K}: the image will be worse (iterate_weights trains "
-                "a model whose iterations can be chosen)",
+                f"{name} was trained for {known} iterations, not for {K}: the image will be worse (iterate_weights "
+                "trains a model whose iterations can be chosen)",
                 stacklevel=4,  # of whoever calls `sample` or `restore`
             )
         other = copy.copy(self)
