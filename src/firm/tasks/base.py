@@ -329,7 +329,7 @@ class BaseTask:
         self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
-        with custom_code(task=type(self)):
+        with torch.device("cpu"), custom_code(task=type(self)):  # whatever the default device is
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
