@@ -7,18 +7,12 @@ from helpers import dense, relative_error
 from firm.baselines import as_denoiser, diffpir, flower, ot_ode, pnp_flow, pnp_hqs
 from firm.baselines._common import clean
 from firm.baselines._diffpir import _noise_levels
-from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
-from flow_helpers import Gaussian
+from firm.operators import Blur
+from flow_helpers import Gaussian, operator_on
 
 SIDE = 4
 PIXELS = SIDE**2
 NAMES = ("identity", "mask", "blur", "subsample")
-
-
-def operator(name):
-    mask = (torch.rand(SIDE, SIDE, generator=torch.Generator().manual_seed(2)) < 0.6).double()
-    blur = Blur(gaussian_kernel(3, 0.6).double())
-    return {"identity": Identity(), "mask": Mask(mask), "blur": blur, "subsample": Subsample(2)}[name]
 
 
 def matrix(op):
@@ -69,7 +63,7 @@ def test_as_denoiser_is_the_posterior_mean():
 @pytest.mark.parametrize("name", NAMES)
 def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
     """For N(0, I) its nu^2 is the variance of x_1 given x, so every refinement has the posterior mean for its mean."""
-    op, sigma = operator(name), 0.3
+    op, sigma = operator_on(name, SIDE), 0.3
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
     for gamma in (0, 1):
@@ -81,7 +75,7 @@ def test_flowers_mean_is_the_posterior_mean(name, steps, no_noise):
 @pytest.mark.parametrize("name", ["mask", "blur", "subsample"])
 def test_flower_with_gamma_1_samples_the_posterior(name, steps):
     """Mean and covariance of 20,000 results, each entry within 5 standard errors."""
-    op, sigma, count = operator(name), 0.5, 20_000
+    op, sigma, count = operator_on(name, SIDE), 0.5, 20_000
     y = op.A(images(1)) + 0.1
     mean, inverse = minimum(op, y, sigma**2)
     covariance = sigma**2 * inverse
@@ -102,7 +96,7 @@ def test_flower_with_gamma_1_samples_the_posterior(name, steps):
 @pytest.mark.parametrize("name", NAMES)
 def test_ot_odes_mean_converges_to_the_posterior_mean(name, no_noise):
     """Its guided flow ends in the posterior of N(0, I); starting at t_0 = 1 / N, the error falls like 1 / N."""
-    op, sigma = operator(name), 0.5
+    op, sigma = operator_on(name, SIDE), 0.5
     y = op.A(images(1)) + 0.1
     mean, _ = minimum(op, y, sigma**2)
     coarse, fine = (
@@ -134,7 +128,7 @@ def test_pnp_flow_ends_at_the_least_squares_solution():
 @pytest.mark.parametrize("weight", [0.23, 1.0])
 @pytest.mark.parametrize("name", NAMES)
 def test_pnp_hqs_at_a_constant_level_ends_at_its_fixed_point(name, weight):
-    op, m, c, s = operator(name), 0.4, 0.3, 0.3
+    op, m, c, s = operator_on(name, SIDE), 0.4, 0.3, 0.3
     y = op.A(images(2, 3))
     x, _ = minimum(op, y, weight * s**2 / (c + s**2), m)
     got = pnp_hqs(as_denoiser(Gaussian(m, c)), op, y, s, steps=200, weight=weight, first=s)
@@ -148,7 +142,7 @@ def test_diffpirs_mean_follows_the_minimum(name, no_noise):
     A step closes a share of about s^2 / c + s^2 / (weight sigma^2), 1.5 % at the last level, of the distance; the
     minimum moves there by about 0.5 % a level, and 2000 steps make 4 at a level: a lag of some percent.
     """
-    op, m, c, sigma, weight = operator(name), 0.2, 0.01, 0.1, 2.0
+    op, m, c, sigma, weight = operator_on(name, SIDE), 0.2, 0.01, 0.1, 2.0
     y = op.A(m + c**0.5 * images(1, 3))
     a = float(_noise_levels(2)[-1])
     expected, _ = minimum(op, y, weight * sigma**2 / (c + (1 - a) / a), m)

@@ -119,8 +119,13 @@ def note_asked(monkeypatch: pytest.MonkeyPatch, module) -> tuple[list, list]:
         drawn.append((task, [row.label for row in rows], index))
         return [None] * (len(rows) + 1)
 
+    def absolute_errors(settings, images, tasks, rows):
+        evaluated.append(("celeba", len(images), [row.label for row in rows], tasks, ""))
+        return {task.name: {row.label: 0.1 for row in rows} for task in tasks}, []
+
     for instead in (test_images, scores, panels):
         monkeypatch.setattr(shared, instead.__name__, instead)
+    monkeypatch.setattr(module, "absolute_errors", absolute_errors, raising=False)
     monkeypatch.setattr(module, "save_grid", lambda *_, **__: None)
     monkeypatch.setattr(module, "draw_curves", lambda *_: Figure("curves.png", "curves", free=True), raising=False)
     return evaluated, drawn

@@ -26,7 +26,6 @@ def test_it_asks_for_six_settings_with_the_papers_numbers_beside(root, monkeypat
     assert set(variants) == SIX
     assert len(evaluated) == len(set(variants.values())) == 6
     assert variants[0.7, 0.01] == ""
-    assert all(entry[:3] == ("celeba", 100, ["Flower5-OT", "FIRM N=2"]) for entry in evaluated)
     shown = [(task.missing, task.sigma, rows, index) for task, rows, index in drawn]
     assert shown == [(p, 0.01, ["degraded", "FIRM N=2"], i) for i in range(3) for p in (0.5, 0.6, 0.7, 0.8)]
     titles = [f"100 images of CelebA, random inpainting, {what} at test" for what in ("noise", "pixels missing")]
@@ -43,20 +42,6 @@ def test_it_asks_for_six_settings_with_the_papers_numbers_beside(root, monkeypat
     assert mismatch.in_paper("FIRM N=2", 0.7, 0.01) == published.MISSING[0.7]  # Table 1 and the table here agree
     assert mismatch.in_paper("FIRM N=4", 0.7, 0.01) == (34.67, 0.962, 0.016)
     assert mismatch.in_paper("FIRM N=4", 0.8, 0.01) == mismatch.in_paper("FIRM N=4", 0.7, 0.02) == ()
-
-
-def test_it_asks_for_less_when_quick_and_does_as_told(root, monkeypatch):
-    evaluated, drawn = note_asked(monkeypatch, mismatch)
-    note = "Flower5-OT, 500 network calls an image, is left out with --quick"
-    results = mismatch.study(settings(root, "asked", quick=True), "mismatch")
-    assert {(count, *rows) for _, count, rows, _, _ in evaluated} == {(10, "FIRM N=2")}
-    assert note in results["notes"]
-    evaluated.clear(), drawn.clear()
-    given = settings(root, "asked", quick=True, methods="flower1", steps=(4, 1), limit=2)
-    results = mismatch.study(given, "mismatch")
-    assert {(count, *rows) for _, count, rows, _, _ in evaluated} == {(2, "Flower1-OT", "FIRM N=4", "FIRM N=1")}
-    assert {(rows[1], index) for _, rows, index in drawn} == {("FIRM N=4", 0), ("FIRM N=4", 1)}
-    assert not any("left out" in note for note in results["notes"])
 
 
 def test_every_setting_is_measured_and_drawn(found, root, tmp_path):
