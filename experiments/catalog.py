@@ -112,15 +112,15 @@ def command(name: str, given: dict[str, Any]) -> list[str]:
 
     settings = Settings.typed(given)
     studies = [study for study in STUDIES if name in (study.name, "all")]
-    require_data(studies, {"celeba": settings.celeba, "afhq": settings.afhq})
-    announce(studies, settings)
+    _require_data(studies, {"celeba": settings.celeba, "afhq": settings.afhq})
+    _announce(studies, settings)
     if name == "all":
-        return run_all(studies, settings)
+        return _run_all(studies, settings)
     studies[0].run(settings)
     return []
 
 
-def run_all(studies: Sequence[Study], settings: Any) -> list[str]:
+def _run_all(studies: Sequence[Study], settings: Any) -> list[str]:
     """Run the studies, then write the report; one that fails does not stop the others. Return those that failed."""
     from experiments.report import write_report
 
@@ -141,7 +141,7 @@ def run_all(studies: Sequence[Study], settings: Any) -> list[str]:
     return failed
 
 
-def require_data(studies: Sequence[Study], given: dict[str, Path | None]) -> None:
+def _require_data(studies: Sequence[Study], given: dict[str, Path | None]) -> None:
     """Check that the data sets were given and have the layout they should have; name all that is wrong at once."""
     wrong = []
     for dataset, layout in LAYOUTS.items():
@@ -162,7 +162,7 @@ class DamagedError(ValueError):
     """The results of a study cannot be read."""
 
 
-def announce(studies: Sequence[Study], settings: Any) -> None:
+def _announce(studies: Sequence[Study], settings: Any) -> None:
     """Say what will be run and how long it should take: as it took here before, else as where it was measured."""
     console, total = Console(highlight=False, markup=False), 0.0
     for study in studies:

@@ -73,7 +73,7 @@ def write_report(out: Path, page: Path, free_only: bool = False) -> Path:
 def _page(out: Path, found: dict[str, Record], damaged: dict[str, str], sections: str, free_only: bool) -> str:
     css = Path(__file__).with_name("report.css").read_text("utf-8")
     closed = not free_only and any(figure.get("free") is not True for r in found.values() for figure in r["figures"])
-    warnings = "".join(f'<p class="warning">{prose(w)}</p>' for w in [*([WARNING] * closed), *damaged.values()])
+    warnings = "".join(f'<p class="warning">{_prose(w)}</p>' for w in [*([WARNING] * closed), *damaged.values()])
     return (
         '<!DOCTYPE html>\n<html lang="en-GB"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -127,8 +127,8 @@ def _machine(record: Record) -> tuple[str, str]:
 def _section(study: Study, folder: Path, record: Record, free_only: bool) -> str:
     """One study: what it is, tables, figures, what differs from the paper, and how it was run."""
     name = study.name
-    figures = [figure_html(folder, f, f"{name}-{i}", free_only) for i, f in enumerate(record["figures"], start=1)]
-    notes = "".join(f"<li>{prose(_sentence(note))}</li>" for note in record["notes"])
+    figures = [_figure_html(folder, f, f"{name}-{i}", free_only) for i, f in enumerate(record["figures"], start=1)]
+    notes = "".join(f"<li>{_prose(_sentence(note))}</li>" for note in record["notes"])
     facts = {"images": record["images"], "model": record["model"], "seed": record["seed"]}
     shown = [f"{key} {escape(str(value))}" for key, value in facts.items() if value is not None]
     line = " · ".join([*shown, f"time {record['seconds']:,.1f} s", *_machine(record)])
@@ -149,7 +149,7 @@ def _sentence(words: str) -> str:
     return words[:1].upper() + words[1:] + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-def prose(words: Any) -> str:
+def _prose(words: Any) -> str:
     """Text of a study, escaped; what stands between backticks is code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(str(words)))
 
@@ -179,7 +179,7 @@ def table_html(table: Table) -> str:
     head = f"<tr>{''.join(top)}</tr>" + (f"<tr>{''.join(below)}</tr>" if two else "")
     return (
         f'<div class="scroll" role="region" aria-label="Table: {escape(str(table.title))}" tabindex="0"><table>'
-        f"<caption>{prose(table.title)}</caption><thead>{head}</thead>{''.join(body)}</table></div>"
+        f"<caption>{_prose(table.title)}</caption><thead>{head}</thead>{''.join(body)}</table></div>"
     )
 
 
@@ -195,21 +195,21 @@ def _title(column: Column, tall: str) -> str:
     return f'<th scope="col"{tall}>{escape(str(column.title))}{sign}</th>'
 
 
-def figure_html(folder: Path, figure: dict[str, Any], name: str, free_only: bool) -> str:
+def _figure_html(folder: Path, figure: dict[str, Any], name: str, free_only: bool) -> str:
     """A picture in the page, which a click enlarges (by a link, so that it needs no script); `name` is its anchor."""
     title, file, free = str(figure["title"]), str(figure["file"]), figure.get("free") is True
     if not free and free_only:
-        return f'<p class="absent">Left out, because it shows {CLOSED}: {prose(title)}.</p>'
+        return f'<p class="absent">Left out, because it shows {CLOSED}: {_prose(title)}.</p>'
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
-        return f'<p class="warning">The picture {escape(file)} is not there ({prose(title)}): run the study again.</p>'
+        return f'<p class="warning">The picture {escape(file)} is not there ({_prose(title)}): run the study again.</p>'
     kind, data, (width, height) = embedded(path)
     warning = "" if free else f' <strong class="warning">Shows {CLOSED}: do not publish</strong>'
     return (
         f'<figure id="{name}"><a class="enlarge" id="{name}-large" href="#{name}-large">'
         f'<img src="data:image/{kind};base64,{base64.b64encode(data).decode()}" alt="{escape(title)}" '
         f'width="{width}" height="{height}"></a><a class="close" href="#{name}">Close</a>'
-        f"<figcaption>{prose(title)}{warning}</figcaption></figure>"
+        f"<figcaption>{_prose(title)}{warning}</figcaption></figure>"
     )
 
 

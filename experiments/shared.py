@@ -26,7 +26,7 @@ from firm.data import cat, load_images, portrait
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod, evaluate, methods_for
 from firm.evaluation.report import summarize
-from firm.evaluation.run import measure_chunk, restore_chunk, score_image
+from firm.evaluation.run import measure_chunk, restore_chunk, score_images
 from firm.tasks import BaseTask
 
 SEED = 42  # of the measurements and of the starting noise, as in the paper
@@ -222,7 +222,8 @@ def panels(
             found.append(Panel(None, ABSENT))
             continue
         restored = restore_chunk(evaluation, task, settled, chunk, measured)
-        found.append(Panel(restored.x[0], label(score_image(evaluation, task, settled, restored, 0), metrics)))
+        (score,) = score_images(evaluation, task, settled, restored, slice(1))
+        found.append(Panel(restored.x[0], label(score, metrics)))
     return found
 
 

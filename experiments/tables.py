@@ -72,7 +72,7 @@ def text(value: Value | None, digits: int) -> str:
     return "±".join(f"{v:.{digits}f}" for v in (value if isinstance(value, tuple | list) else [value]))
 
 
-def places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
+def _places(table: Table, column: Column, whose: Whose) -> dict[str, int]:
     """The place of every line in a column, 0 for the best, as printed: equal numbers share a place.
 
     A number that stands alone has none.
@@ -91,7 +91,7 @@ def cells(table: Table, line: Line, whose: Whose, mark: Mark) -> list[str]:
     for column in table.columns:
         value = getattr(line, whose).get(column.key)
         shown = text(value, column.shown(whose))
-        out.append(shown if value is None else mark(shown, places(table, column, whose).get(line.label, 9)))
+        out.append(shown if value is None else mark(shown, _places(table, column, whose).get(line.label, 9)))
     return out
 
 
@@ -165,7 +165,7 @@ def terminal(table: Table) -> RichTable:
         row = []
         for column in wanted:
             beside = f" ({text(line.paper[column.key], column.shown('paper'))})" if column.key in line.paper else ""
-            style = {0: "bold", 1: "italic"}.get(places(table, column, "ours").get(line.label, 9), "")
+            style = {0: "bold", 1: "italic"}.get(_places(table, column, "ours").get(line.label, 9), "")
             shown = escape(text(line.ours.get(column.key), column.digits) + beside)
             row.append(f"[{style}]{shown}[/{style}]" if style else shown)
         out.add_row(escape(line.label), *row)

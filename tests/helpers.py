@@ -122,8 +122,9 @@ def says(output: str, message: str) -> bool:
     return "".join(message.split()) in "".join(output.replace("│", " ").split())
 
 
-def save_pictures(root: Path, count: int, size: tuple[int, int]) -> Path:
+def save_pictures(root: Path, count: int, size: tuple[int, int] = (16, 16)) -> Path:
     """Smooth random color pictures 000.png, 001.png, ..."""
+    root.mkdir(parents=True, exist_ok=True)
     generator = np.random.default_rng(0)
     for i in range(count):
         coarse = Image.fromarray(generator.integers(0, 256, (4, 4, 3), dtype=np.uint8))
@@ -144,12 +145,12 @@ def save_celeba(root: Path) -> Path:
     return root
 
 
-def run_two_processes(config_file: Path) -> None:
-    """``firm train`` in two processes that share the batch."""
+def run_two_processes(*command) -> None:
+    """Run a program, or ``-m firm train FILE``, in two processes that share their work."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "-m", "firm", "train", str(config_file)]
+    words = [*torchrun, "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *map(str, command)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run([*torchrun, *local], env=environment, capture_output=True, text=True, timeout=120)
+    result = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120)
     assert result.returncode == 0, result.stderr
     assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it
 

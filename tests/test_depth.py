@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from helpers import stirred
 
 import firm
 from firm.operators import Identity
@@ -12,9 +13,7 @@ from firm.operators import Identity
 def model_of(K, **card):
     torch.manual_seed(0)
     net = firm.UNet(1, side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=())
-    for p in net.parameters():
-        p.data = 0.2 * torch.randn(p.shape)
-    return firm.Firm(net, firm.Solver(K=K, output="correction"), card)
+    return firm.Firm(stirred(net, 0.2), firm.Solver(K=K, output="correction"), card)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -51,21 +50,17 @@ for name in seen:
 print((seen, shadowed))
 """
 PROGRAM = """
-import time, torch
+import sys, time
 start = time.perf_counter()
 import firm
 print(time.perf_counter() - start)
-import sys
+assert {"Firm", "load", "operators"} <= set(dir(firm))
+assert "torch" not in sys.modules, "import firm or dir(firm) loads torch"
+firm.Firm
+import torch, firm.metrics, firm.operators.interop  # which work beside any torchvision, for they do without
+firm.metrics.ssim(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
 heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
 print(" ".join(m for m in heavy if m in sys.modules))
-"""
-LAZY = """
-import sys, firm
-assert "torch" not in sys.modules, "import firm loads torch"
-assert {"Firm", "load", "operators"} <= set(dir(firm))
-assert "torch" not in sys.modules, "dir(firm) loads torch"
-firm.Firm
-assert "torch" in sys.modules
 """
 FIRST = """
 import importlib, os, sys, torch
@@ -134,29 +129,25 @@ def test_training_stands_on_evaluation_and_not_the_other_way_round():
 
 
 def test_import_is_light():
-    runs = [
-        subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout.split("\n")
-        for _ in range(3)
-    ]
-    assert runs[0][1] == ""
-    assert min(float(run[0]) for run in runs) < 0.15
-
-
-def test_import_loads_torch_when_it_is_needed():
-    subprocess.run([sys.executable, "-c", LAZY], check=True)
+    for _ in range(3):  # another may have had the machine
+        done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+        seconds, heavy, _ = done.stdout.split("\n")
+        assert heavy == ""
+        if float(seconds) < 0.15:
+            return
+    pytest.fail(f"import firm took {seconds} s")
 
 
 def test_every_public_name_is_there():
     assert {"Firm", "load", "prepare", "sample", "restore", "velocity_loss", "operators"} <= set(firm.__all__)
-    for name in firm.__all__:
-        found = getattr(firm, name)
-        assert found is (sys.modules[f"firm.{name}"] if isinstance(found, ModuleType) else getattr(firm, name))
-        assert name in dir(firm)
+    assert set(firm.__all__) <= set(dir(firm))
+    assert all(hasattr(firm, name) for name in firm.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         firm.nothing  # noqa: B018
 
 
 def test_each_name_of_the_surface_can_be_the_first_that_is_used():
-    """What is loaded when first used must not lean on what another use has loaded."""
-    done = subprocess.run([sys.executable, "-c", FIRST, *firm.__all__], capture_output=True, text=True, check=True)
+    """What is loaded when first used must not lean on what another use has loaded; one name of every module."""
+    names = {getattr(getattr(firm, name), "__module__", name): name for name in firm.__all__}.values()
+    done = subprocess.run([sys.executable, "-c", FIRST, *names], capture_output=True, text=True, check=True)
     assert done.stdout == ""

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from helpers import stirred
 
 import firm
 from firm.operators import Identity
@@ -10,9 +11,7 @@ TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
 
 
 def tiny_model(**settings):
-    net = firm.UNet(1, **{**TINY, **settings})
-    for p in net.parameters():
-        p.data = 0.2 * torch.randn(p.shape)
+    net = stirred(firm.UNet(1, **{**TINY, **settings}), 0.2)
     return firm.Firm(net, firm.Solver(K=3, rho=0.02, beta=0.4, output="correction"), {"trained_for": ["denoising"]})
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from helpers import Shrink
 from torch import nn
 
 import firm
@@ -43,16 +44,19 @@ KIND = r"op must be an operator, with A\(x\).* but is of type"
         (f"{KIND} function:.*from_functions", {"op": lambda x: x}),
         (f"{KIND} Identity:", {"op": nn.Identity()}),
         (f"{KIND} Tensor:", {"op": torch.eye(4)}),
+        (r"Identity\(\): 512 values of y, .* are NaN", {"y": IMAGE * float("nan")}),
+        ("y holds no measurements", {"y": IMAGE[:0]}),
+        ("A'y is complex.*as_real", {"y": IMAGE + 0j}),
+        ("got a NumPy array", {"op": from_functions(lambda x: x.numpy(), lambda y: y)}),
+        ("2 measurements .* for 1 images", {"op": from_functions(lambda x: x.repeat(2, 1, 1, 1), lambda y: y[:1])}),
+        *(("steps must be a whole number of at least 1", {"steps": N}) for N in (0, 1.5)),
+        ('"euler", "midpoint" or "heun"', {"integrator": "rk4"}),
     ],
 )
 def test_what_is_no_input_is_refused_in_words(message, wrong):
     for call in both(model(), **{"op": Identity(), "y": IMAGE, "sigma": 0.1, **wrong}):
         with pytest.raises(ValueError, match=message):
             call()
-
-
-def test_no_noise_at_all():
-    assert firm.restore(model(), Identity(), IMAGE, sigma=0.0).image.isfinite().all()
 
 
 def test_a_prox_that_fails():
@@ -105,22 +109,24 @@ def test_pure_noise_is_no_picture_of_255():
     assert firm.sample(model(), Identity(), torch.zeros(1, 1, 16, 16), 1, sigma=1.0).isfinite().all()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("op", [Identity(), Mask(torch.eye(16)), Blur(gaussian_kernel(5, 1.0))], ids=str)
+@pytest.mark.parametrize(
+    ("op", "dtype"),
+    [
+        (Identity(), torch.float64),
+        (Mask(torch.eye(16)), torch.float16),
+        (Blur(gaussian_kernel(5, 1.0)), torch.bfloat16),
+        (OPERATORS["fourier"], torch.complex128),
+    ],
+    ids=str,
+)
 def test_other_precisions_become_that_of_the_weights(op, dtype):
-    m, y = model(), op.A(IMAGE).to(dtype)
-    found, wanted = (firm.restore(m, op, v, samples=2, sigma=0.1).samples for v in (y, y.float()))
+    m, y = model(), op.A(IMAGE)
+    given, converted = y.to(dtype), y.to(dtype).to(y.dtype)
+    found, wanted = (firm.restore(m, op, v, samples=2, sigma=0.1).samples for v in (given, converted))
     assert found.dtype == torch.float32
     assert torch.equal(found, wanted)
-    generators = [torch.Generator().manual_seed(3) for _ in range(2)]
-    a, b = (firm.sample(m, op, v, sigma=0.1, generator=g) for v, g in zip((y, y.float()), generators, strict=True))
-    assert torch.equal(a, b)
-
-
-def test_complex_measurements_too():
-    op, m = OPERATORS["fourier"], model()
-    y = op.A(IMAGE)
-    a, b = (firm.restore(m, op, v, sigma=0.1).image for v in (y.to(torch.complex128), y))
+    x_0 = torch.randn(IMAGE.shape)
+    a, b = (firm.sample(m, op, v, sigma=0.1, x_0=x_0) for v in (given, converted))
     assert torch.equal(a, b)
 
 
@@ -139,14 +145,9 @@ def test_weights_that_are_not_finite_are_refused(tmp_path):
                 load(tmp_path / "m.safetensors")
 
 
-class Counts(nn.Module):
-    def forward(self, x, x_t, t):
-        return x
-
-
 def test_the_checks_cost_one_application_of_a():
     calls = []
     op = from_functions(lambda x: calls.append(1) or x, lambda y: y)
     op.prox_l2 = lambda z, y, gamma: (gamma * y + z) / (gamma + 1)
-    firm.sample(firm.Firm(Counts(), firm.Solver(K=3)), op, IMAGE, 4)
+    firm.sample(firm.Firm(Shrink(), firm.Solver(K=3)), op, IMAGE, 4)
     assert len(calls) == 1

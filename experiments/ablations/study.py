@@ -61,7 +61,7 @@ SOLVER = {task: (Variant(task, {"K": 0}), Variant(task)) for task in published.S
 def study(settings: Settings, name: str) -> dict[str, Any]:
     """Train what is not there yet (with --quick: nothing), evaluate, and put the rows beside the paper's."""
     images = shared.test_images(settings, CELEBA, settings.images(100))
-    make = {"ablation-k": depth, "ablation-beta": damping, "ablation-solver": solver}[name]
+    make = {"ablation-k": _depth, "ablation-beta": _damping, "ablation-solver": _solver}[name]
     table, variants, said = make(settings, images)
     return shared.record(
         settings, name, images=len(images), model="one network a row", tables=[table],
@@ -69,7 +69,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def depth(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
+def _depth(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
     """K in {3, 5, 7}, random inpainting at N = 2, with milliseconds an image."""
     found = {K: evaluated(settings, variant, images, (2,), timed=True) for K, variant in DEPTH.items()}
     columns = [*METRICS, Column("ms", "ms per image", digits=1, better="low")]
@@ -79,7 +79,7 @@ def depth(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant],
     return Table("iteration depth K", columns, lines), DEPTH.values(), said
 
 
-def damping(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
+def _damping(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
     """beta in {0.25, 0.5, 0.75, 1}, random inpainting at N = 2."""
     found = {b: evaluated(settings, variant, images, (2,)) for b, variant in DAMPING.items()}
     lines = [Line(f"beta = {b:g}", found[b].get(2, {}), _named(published.DAMPING[b])) for b in DAMPING]
@@ -88,7 +88,7 @@ def damping(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant
     return Table("damping beta", METRICS, lines), DAMPING.values(), said
 
 
-def solver(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
+def _solver(settings: Settings, images: Images) -> tuple[Table, Iterable[Variant], str]:
     """One network call on [A'y, x_t] against the solver's five, at equal N, in two tasks."""
     steps = (2, 4) if settings.quick else STEPS
     found = {task: [evaluated(settings, v, images, steps) for v in pair] for task, pair in SOLVER.items()}

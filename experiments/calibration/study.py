@@ -48,7 +48,7 @@ class Tally:
 
     def add(self, samples: Tensor, truth: Tensor) -> None:
         """Samples (S, n) of the pixels `truth` (n,) of one image."""
-        for level in shown_levels(len(samples)):
+        for level in _shown_levels(len(samples)):
             self.covered[level].append(float(coverage(samples[:, None], truth[None], level)))
         error, std = (truth - samples.mean(0)).double().cpu(), samples.std(0).double().cpu()
         bins = torch.bucketize(std, EDGES).clamp(1, len(EDGES) - 1) - 1  # the outermost take what lies beyond them
@@ -73,7 +73,7 @@ class Tally:
 Found = dict[str, dict[int, dict[str, Any]]]  # task or part -> N -> summary
 
 
-def shown_levels(samples: int) -> list[float]:
+def _shown_levels(samples: int) -> list[float]:
     """The levels whose interval lies within the range of so many samples: beyond it, nothing could be left out."""
     return [level for level in LEVELS if level <= (samples - 1) / (samples + 1)]
 
@@ -82,10 +82,10 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     """Sample every face, count, and write the table and two figures; an option of its own: `S`, the samples."""
     quick = settings.quick
     S, out = settings.extra.get("S", QUICK_SAMPLES if quick else SAMPLES), settings.folder(name)
-    require(0.9 in shown_levels(S), f"--samples {S}: a 90 % interval needs 19 samples or more")
+    require(0.9 in _shown_levels(S), f"--samples {S}: a 90 % interval needs 19 samples or more")
     steps = settings.steps or (QUICK_STEPS if quick else STEPS)
     images = shared.test_images(settings, CELEBA, settings.images(IMAGES, QUICK_IMAGES))
-    found = count_all(settings, images, QUICK_TASKS if quick else TASKS, steps, S)
+    found = _count_all(settings, images, QUICK_TASKS if quick else TASKS, steps, S)
     distances = {
         what: {N: toy.summary(x, 1.5)["w1"] for N, x in toy.sweep(model, 0).items()}
         for what, model in (("learned", load("toy")), ("exact field", ExactField()))
@@ -99,12 +99,12 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     ]
     return shared.record(
         settings, name, images=len(images), model=settings.model or CELEBA.model, figures=figures,
-        tables=[table(found, S), toy_table(distances)], notes=[sentence(t, r, S) for t, r in required.items()],
+        tables=[table(found, S), _toy_table(distances)], notes=[sentence(t, r, S) for t, r in required.items()],
         numbers={"samples": S, "calibration": found, "requirement": required, "toy": distances},
     )  # fmt: skip
 
 
-def count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: Sequence[int], S: int) -> Found:
+def _count_all(settings: Settings, images: Images, tasks: Sequence[str], steps: Sequence[int], S: int) -> Found:
     """For every task and N, and inside and outside of a box, what `Tally` counts; one image's samples in memory."""
     model = shared.firm_model(settings, CELEBA)
     tallies = defaultdict[tuple[str, int], Tally](Tally)
@@ -151,7 +151,7 @@ def sentence(task: str, found: dict[str, Any], S: int) -> str:
 
 def table(found: Found, S: int) -> Table:
     """A line for every task, part and N."""
-    columns = [Column(f"{100 * level:.0f}", f"{100 * level:.0f} %", digits=1) for level in shown_levels(S)]
+    columns = [Column(f"{100 * level:.0f}", f"{100 * level:.0f} %", digits=1) for level in _shown_levels(S)]
     columns += [Column("best", "best N"), Column("scale", "scale needed", "spread")]  # the first of a group is printed
     columns += [Column("std", "std", "spread", digits=4), Column("rmse", "error", "spread", digits=4)]
     lines = []
@@ -163,7 +163,7 @@ def table(found: Found, S: int) -> Table:
     return Table(f"percentage of the truth inside the central intervals of {S} samples", columns, lines)
 
 
-def toy_table(distances: dict[str, dict[int, float]]) -> Table:
+def _toy_table(distances: dict[str, dict[int, float]]) -> Table:
     """W1 between samples and the exact posterior, against N."""
     columns = [Column(str(N), f"N = {N}") for N in TOY_STEPS]
     lines = [Line(what, {str(N): w1 for N, w1 in values.items()}) for what, values in distances.items()]

@@ -11,7 +11,7 @@ from experiments.tables import Column, Line, Table
 from firm._util.terminal import progress_bar
 from firm.data.images import Images
 from firm.evaluation import Evaluation, NamedMethod
-from firm.evaluation.run import chunks, restore_chunk, score_image
+from firm.evaluation.run import chunks, restore_chunk, score_images
 from firm.tasks import BaseTask, Task, tables
 
 IMAGES, QUICK_IMAGES = 100, 1
@@ -63,7 +63,7 @@ def absolute_errors(
                 errors = (restored.x - restored.truth).abs().mean(-3) / 2  # of pixels in [0, 1]
                 means += errors.flatten(1).mean(1).tolist()
                 if chunk.start == 0:
-                    score = {"mae": means[0], **score_image(evaluation, task, settled, restored, 0)}
+                    score = {"mae": means[0], **score_images(evaluation, task, settled, restored, slice(1))[0]}
                     pictures.append(Panel(restored.x[0]))
                     maps.append(Panel(errors[0], shared.label(score, ("mae", "psnr"))))
             found[task.name][method.label] = statistics.fmean(means)

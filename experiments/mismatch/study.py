@@ -27,7 +27,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     steps = settings.steps or (2,)
     short = settings.quick and settings.methods is None
     names, missing = ([], [LEFT_OUT]) if short else shared.baselines(settings, CELEBA, "flower5")
-    degraded, *rows = shared.methods(settings, CELEBA, names, steps, [task_at(MISSING, SIGMA)])
+    degraded, *rows = shared.methods(settings, CELEBA, names, steps, [_task_at(MISSING, SIGMA)])
     ours = rows[-len(steps)]  # FIRM with the first N: what the figure shows
     images = shared.test_images(settings, CELEBA, settings.images(100))
     noises: dict[str, At] = {f"noise {sigma:g}": (MISSING, sigma) for sigma in NOISES}
@@ -35,7 +35,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     found: Found = {}
     for at in dict.fromkeys([*noises.values(), *ratios.values()]):
         variant = "" if at == (MISSING, SIGMA) else "missing-{:g}-noise-{:g}".format(*at)  # the paper's rows serve here
-        found[at] = shared.scores(settings, CELEBA, [task_at(*at)], rows, images, variant)[TASK]
+        found[at] = shared.scores(settings, CELEBA, [_task_at(*at)], rows, images, variant)[TASK]
     labels, whose = [row.label for row in rows], f"{shared.of(images, CELEBA)}, random inpainting"
     tables = [
         table(f"{whose}, noise at test", found, labels, noises),
@@ -45,7 +45,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     for index in range(min(SHOWN, len(images))):  # the truth, then measurement and restoration for every share
         row = list[Panel]()
         for ratio in RATIOS:
-            truth, *pair = shared.panels(settings, images, task_at(ratio, SIGMA), [degraded, ours], index)
+            truth, *pair = shared.panels(settings, images, _task_at(ratio, SIGMA), [degraded, ours], index)
             row = [*(row or [truth]), *pair]
         grid.append(("", row))
     heads = ["truth", *(head for ratio in ratios for head in (ratio, ours.label))]
@@ -59,7 +59,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def task_at(missing: float, sigma: float) -> BaseTask:
+def _task_at(missing: float, sigma: float) -> BaseTask:
     """Random inpainting with a share of missing pixels and a noise level."""
     return Task(TASK, CELEBA.size, missing=missing, sigma=sigma)
 

@@ -15,7 +15,7 @@ STEPS, QUICK_STEPS = (1, 2, 4, 10, 25, 50, 100), (1, 2, 4, 10)
 IMAGES = 100
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """One of the two data sets: what is published of it, the tasks whose pictures the paper shows, and less of both."""
 
     subject: Subject
@@ -26,8 +26,8 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(CELEBA, published.CELEBA, ("deblurring", "super-resolution", "random-inpainting"), 10, tuple(tables())),
-    Part(AFHQ, published.AFHQ, ("deblurring",), 3, ("deblurring",)),
+    _Part(CELEBA, published.CELEBA, ("deblurring", "super-resolution", "random-inpainting"), 10, tuple(tables())),
+    _Part(AFHQ, published.AFHQ, ("deblurring",), 3, ("deblurring",)),
 )
 
 
@@ -55,7 +55,7 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
+def trade_off(part: _Part, summary: Summary, steps: Sequence[int]) -> list[str]:
     """In how many tasks PSNR and LPIPS fall from few steps to many, the paper's 2 and 25 where we have them."""
     first, last = (2, 25) if {2, 25} <= set(steps) else (min(steps), max(steps))
     if first == last:
@@ -73,7 +73,7 @@ def trade_off(part: Part, summary: Summary, steps: Sequence[int]) -> list[str]:
 
 
 def draw_pictures(
-    settings: Settings, name: str, part: Part, images: Images, rows: Sequence[NamedMethod], free: bool = False
+    settings: Settings, name: str, part: _Part, images: Images, rows: Sequence[NamedMethod], free: bool = False
 ) -> list[Figure]:
     """For each task the first image: truth, measurement, and FIRM with every N; PSNR and LPIPS below."""
     figures, (picture, *_) = [], images.names
@@ -86,7 +86,7 @@ def draw_pictures(
     return figures
 
 
-def draw_curves(out: Path, part: Part, summary: Summary, steps: Sequence[int], count: str) -> Figure:
+def draw_curves(out: Path, part: _Part, summary: Summary, steps: Sequence[int], count: str) -> Figure:
     """LPIPS over PSNR, and both over N: a line a task; the paper's, of its four N, dashed."""
     import matplotlib.pyplot as plt
 

@@ -167,7 +167,7 @@ def posterior_figure(model: Any, seed: int, path: Path) -> None:
         top.plot(*mean, "kx", ms=9, mew=2, label="posterior mean")
         top.set(title=f"measurement u = {u:+.1f}", xlabel="u", ylabel="v", aspect="equal")
         top.legend(loc="center right" if u < 0 else "center left")
-        marginal(axes[1, column], x[:, 1], y)
+        _marginal(axes[1, column], x[:, 1], y)
         axes[1, column].legend()
     save(figure, path)
 
@@ -189,12 +189,12 @@ def steps_figure(learned: dict[int, Tensor], rows: dict[str, dict[int, dict[str,
         axis.legend()
     shown = (1, 2, 4, 6, 10, 50)
     for axis, N in zip(bottom.subplots(1, len(shown), sharex=True), shown, strict=True):
-        marginal(axis, learned[N][:, 1], torch.tensor([1.5, 0.0]))
+        _marginal(axis, learned[N][:, 1], torch.tensor([1.5, 0.0]))
         axis.set(title=f"N = {N}", yticks=[], ylabel="", ylim=(0, 1.6))
     save(figure, path)
 
 
-def marginal(axis: Any, v: Tensor, y: Tensor) -> None:
+def _marginal(axis: Any, v: Tensor, y: Tensor) -> None:
     """Histogram of samples of v over the exact p(v | y)."""
     grid = torch.linspace(-2.6, 2.6, 521, dtype=torch.float64)
     cdf = toy.marginal_cdf(grid, y.double(), 1)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._sampling import Integrator, Prepared, at_depth, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed
-from firm.operators.base import LinearOperator, norm_number
+from firm.operators.base import LinearOperator, norm
 from firm.operators.compose import Repeated
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
@@ -108,21 +108,21 @@ def _check_scale(given: Prepared) -> None:
     """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
     sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
 
-    def judge(norm: float, level: float) -> None:
-        if norm > 0 and level > 2 * norm:
+    def judge(size: float, level: float) -> None:
+        if size > 0 and level > 2 * size:
             warnings.warn(
                 f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such "
                 "images (25 of 255 is 2 * 25 / 255)",
                 stacklevel=4,
             )
-        if 0 < norm < SMALLEST_NORM or norm > LARGEST_NORM:
+        if 0 < size < SMALLEST_NORM or size > LARGEST_NORM:
             warnings.warn(
-                f"the norm of A is about {norm:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
-                f"levels of training are scaled): divide A, y and sigma by {norm:.3g}",
+                f"the norm of A is about {size:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
+                f"levels of training are scaled): divide A, y and sigma by {size:.3g}",
                 stacklevel=4,
             )
 
-    given.check(lambda: torch.stack([norm_number(given.op, given.Aty), sigma.max()]), judge)
+    given.check(lambda: torch.stack([norm(given.op, given.Aty), sigma.max()]), judge)
 
 
 def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:

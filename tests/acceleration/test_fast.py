@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from helpers import recordable, stirred
+from helpers import rand, recordable, stirred
 
 import firm
 from firm.acceleration import graphs
@@ -21,15 +21,11 @@ from firm.tasks.deblurring import valid_blur
 def model():
     torch.manual_seed(0)
     net = firm.UNet(3, side=32, ch=16, mult=(1, 2), blocks=1, attention=(8,), groups=4, unshuffle=2, noise_level=True)
-    for p in net.parameters():
-        p.data = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.08
-    return firm.Firm(net, firm.Solver(K=3, output="correction"), {"note": "tiny"}).eval()
+    return firm.Firm(stirred(net, 0.08), firm.Solver(K=3, output="correction"), {"note": "tiny"}).eval()
 
 
 def problem():
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
-    task = firm.Task("random-inpainting", 32)
-    return task.measure(x)
+    return firm.Task("random-inpainting", 32).measure(rand(2, 3, 32, 32, seed=1) * 2 - 1)
 
 
 def run(model):
@@ -143,9 +139,7 @@ def test_a_recording_serves_all_operators_of_one_structure(model, as_on_a_gpu, k
     quick = firm.fast(model, "float32")
     for seed in range(3):
         op, y = recordable(seed)[key]
-        given = dict(
-            sigma=0.01 * (seed + 1), x_0=torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(seed))
-        )
+        given = dict(sigma=0.01 * (seed + 1), x_0=torch.randn(2, 3, 32, 32))
         found = firm.sample(quick, op, y, 2, **given)
         torch.testing.assert_close(found, firm.sample(model, op, y, 2, **given), rtol=1e-4, atol=1e-4)
     assert len(as_on_a_gpu) == 1
@@ -213,7 +207,7 @@ class Mine(firm.operators.Mask):
 def test_with_other_operators_the_network_alone_is_recorded(model, as_on_a_gpu, op):
     assert structure(op) is None
     quick = firm.fast(model, "float32")
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1)) * 2 - 1
+    x = rand(2, 3, 32, 32, seed=1) * 2 - 1
     y = op.A(x)
     found = quick.posterior_mean(op, x, 0.5, y, sigma=0.1)
     torch.testing.assert_close(found, model.posterior_mean(op, x, 0.5, y, sigma=0.1), rtol=1e-4, atol=1e-4)
@@ -246,11 +240,9 @@ def test_other_settings_of_the_solver_are_recorded_anew(model, as_on_a_gpu):
 
 
 def test_a_network_without_a_noise_level_is_recorded_with_and_without_sigma(as_on_a_gpu):
-    net = firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4)
-    for p in net.parameters():
-        p.data = torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel())) * 0.08
+    net = stirred(firm.UNet(3, side=32, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4), 0.08)
     op, y = problem()
-    x = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    x = rand(2, 3, 32, 32, seed=1)
     model = firm.Firm(net, firm.Solver(K=2)).eval()
     quick = firm.fast(model, "float32")
     for sigma in (None, 0.1, None, torch.tensor([0.3, 0.7])):

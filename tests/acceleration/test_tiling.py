@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from helpers import stirred
 from torch import nn
 
 import firm
@@ -82,9 +83,7 @@ def test_pictures_of_many_sizes_have_tiles_of_few_shapes():
 def test_a_large_picture_is_restored_without_seams():
     """Tiled and whole agree on a network that sees its neighbors, also at the edges of tiles."""
     torch.manual_seed(0)
-    net = firm.UNet(3, side=32, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
-    for p in net.parameters():
-        p.data = torch.randn(p.shape) * 0.1
+    net = stirred(firm.UNet(3, side=32, ch=8, mult=(1,), blocks=1, attention=(), groups=4))
     model = firm.Firm(net, firm.Solver(K=2, output="correction")).eval()
     x = torch.nn.functional.interpolate(torch.rand(1, 3, 9, 9) * 2 - 1, size=(96, 96), mode="bicubic")
     op = firm.operators.Identity()

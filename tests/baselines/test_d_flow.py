@@ -50,7 +50,7 @@ def test_the_objective_is_the_formula(name, sign):
     z, y = images(3), op.A(images(3, 5))
     y = y + 0.1 * torch.randn_like(y)
     z.requires_grad_()
-    values = _objective(net, op, y, z, 0.7, sign, torch.arange(3))
+    values = _objective(net, op, y, z, 0.7, sign)
     (gradient,) = torch.autograd.grad(values.sum(), z)
     for b in range(3):
         alone = z[b : b + 1].detach().requires_grad_()

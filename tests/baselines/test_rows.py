@@ -1,19 +1,22 @@
 """`firm evaluate` with baselines, on two small pictures and networks of a few hundred weights."""
 
-import csv
 import json
 import shutil
 
 import pytest
 import torch
 from helpers import save_pictures, says
-from typer.testing import CliRunner
 
+import evaluation_helpers
 import firm
+from evaluation_helpers import csv_rows
 from firm._model import save_network
+from firm._util.checks import generator_for
+from firm.baselines import flower
 from firm.baselines.catalog import BASELINES
 from firm.baselines.weights import FOLDER, TRAINED_BY, Networks, baseline_methods, load_weights
-from firm.cli import app
+from firm.data import load_images
+from firm.metrics import psnr
 from firm.networks import GradientStep, ISTANet, PriorUNet
 
 SIZE = 32
@@ -29,12 +32,12 @@ def small(kind, seed=0):
 
 
 def save_weights(folder, seed=0):
-    save_network(folder / "face-prior.safetensors", small(PriorUNet, seed), "prior", {})
-    save_network(folder / "face-denoiser.safetensors", small(PriorUNet, seed + 2), "prior", {})
-    save_network(folder / "face-gradient-step.safetensors", small(GradientStep, seed), "denoiser", {})
-    save_network(folder / "face-i2sb.safetensors", small(PriorUNet, seed + 1), "bridge", {})
+    nets = {"prior": (PriorUNet, seed, "prior"), "denoiser": (PriorUNet, seed + 2, "prior"),
+            "gradient-step": (GradientStep, seed, "denoiser"), "i2sb": (PriorUNet, seed + 1, "bridge")}  # fmt: skip
     for task in ("deblurring", "super-resolution", "random-inpainting"):
-        save_network(folder / f"face-ista-net-{task}.safetensors", small(ISTANet, seed), "unrolled", {})
+        nets[f"ista-net-{task}"] = (ISTANet, seed, "unrolled")
+    for name, (kind, number, trained_as) in nets.items():
+        save_network(folder / f"face-{name}.safetensors", small(kind, number), trained_as, {})
     return folder
 
 
@@ -48,20 +51,14 @@ def weights(tmp_path_factory):
     return save_weights(tmp_path_factory.mktemp("weights"))
 
 
-def invoke(pictures, weights, out, method, *more):
-    common = ["--data", str(pictures), "--size", str(SIZE), "--weights", str(weights), "--out", str(out)]
-    return CliRunner().invoke(app, ["evaluate", method, *common, *more])
+def command(pictures, weights, out, *names, **options):
+    return evaluation_helpers.command(pictures, out, *names, **{"size": SIZE, "weights": weights, **options})
 
 
-def run(*args):
-    result = invoke(*args)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def lines(out):
-    with open(out / "images.csv") as file:
-        return list(csv.DictReader(file))
+def run(*arguments, **options):
+    done = command(*arguments, **options)
+    assert done.exit_code == 0, done.output
+    return done.output
 
 
 def rows(out, task):
@@ -72,28 +69,29 @@ def rows(out, task):
 
 
 def test_a_table_has_the_papers_labels_and_only_the_tasks_of_a_method(pictures, weights, tmp_path):
-    tasks = ("--tasks", "denoising,deblurring,box-inpainting", "--limit", "1")
-    printed = run(pictures, weights, tmp_path, "pnp-hqs,ista-net,ot-ode", *tasks)
-    assert rows(tmp_path, "denoising") == ["PnP-HQS", "OT-ODE"]
-    assert rows(tmp_path, "deblurring") == ["PnP-HQS", "ISTA-Net", "OT-ODE"]
-    assert rows(tmp_path, "box-inpainting") == ["OT-ODE"]
+    """A network for each task does the tasks that it was trained for: Fourier lines once there is one for them."""
+    tasks = "denoising,deblurring,box-inpainting,fourier"
+    names = "pnp-hqs,ista-net,ot-ode"
+    printed = run(pictures, weights, tmp_path / "out", names, tasks=tasks, limit=1)
+    assert rows(tmp_path / "out", "denoising") == rows(tmp_path / "out", "fourier") == ["PnP-HQS", "OT-ODE"]
+    assert rows(tmp_path / "out", "deblurring") == ["PnP-HQS", "ISTA-Net", "OT-ODE"]
+    assert rows(tmp_path / "out", "box-inpainting") == ["OT-ODE"]
     assert "PnP-HQS does not do box-inpainting: no row there" in printed
-    assert "ISTA-Net does not do denoising, box-inpainting: no row there" in printed
-    nfe = {(line["task"], line["method"]): line["nfe"] for line in lines(tmp_path)}
+    assert says(printed, "ISTA-Net does not do denoising, box-inpainting, fourier: no row there")
+    nfe = {(line["task"], line["method"]): line["nfe"] for line in csv_rows(tmp_path / "out")}
     assert [nfe[key] for key in (("denoising", "PnP-HQS"), ("box-inpainting", "OT-ODE"))] == ["1", "90"]
+    trained = shutil.copytree(weights, tmp_path / "weights")
+    save_network(trained / "face-ista-net-fourier.safetensors", small(ISTANet), "unrolled", {})
+    run(pictures, trained, tmp_path / "out", "ista-net", tasks="fourier,deblurring", limit=1)
+    assert "ISTA-Net" in rows(tmp_path / "out", "fourier")
 
 
 def test_a_row_is_the_function_with_its_settings(pictures, weights, tmp_path):
     """The numbers in the table are those of the method called by hand, with the noise that belongs to the image."""
-    from firm._util.checks import generator_for
-    from firm.baselines import flower
-    from firm.data import load_images
-    from firm.metrics import psnr
-
-    run(pictures, weights, tmp_path, "flower1", "--tasks", "super-resolution")
+    run(pictures, weights, tmp_path, "flower1", tasks="super-resolution")
     images = load_images("folder", pictures, size=SIZE, progress=False)
     task, prior = firm.Task("super-resolution", SIZE), load_weights("face-prior", weights)
-    for line in [line for line in lines(tmp_path) if line["method"] == "Flower1-OT"]:
+    for line in [line for line in csv_rows(tmp_path) if line["method"] == "Flower1-OT"]:
         i = int(line["index"])
         x = images.batch(range(i, i + 1))
         op, y = task.measure(x, 42, i)
@@ -103,16 +101,16 @@ def test_a_row_is_the_function_with_its_settings(pictures, weights, tmp_path):
 
 def test_nothing_is_computed_twice_and_priors_are_told_apart(pictures, weights, tmp_path, monkeypatch):
     out = tmp_path / "out"
-    arguments = ("pnp-hqs", "--tasks", "denoising,super-resolution")
-    run(pictures, weights, out, *arguments)
+    given = {"tasks": "denoising,super-resolution"}
+    run(pictures, weights, out, "pnp-hqs", **given)
     before = (out / "images.csv").read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
-        run(pictures, weights, out, *arguments)
+        run(pictures, weights, out, "pnp-hqs", **given)
     assert (out / "images.csv").read_bytes() == before
     (tmp_path / "other").mkdir()
-    run(pictures, save_weights(tmp_path / "other", seed=5), out, *arguments)
-    found = [line for line in lines(out) if line["method"] == "PnP-HQS"]
+    run(pictures, save_weights(tmp_path / "other", seed=5), out, "pnp-hqs", **given)
+    found = [line for line in csv_rows(out) if line["method"] == "PnP-HQS"]
     assert len(found) == 2 * 2 * 2  # tasks, pictures, priors
     one, other = ({line["psnr"] for line in part} for part in (found[:4], found[4:]))
     assert not one & other
@@ -127,12 +125,12 @@ def test_all_methods_beside_a_model(pictures, weights, tmp_path, monkeypatch):
             monkeypatch.setitem(row.fixed, key, value)
     net = small(firm.UNet)
     firm.Firm(net, firm.Solver(K=2)).save(tmp_path / "tiny.safetensors")
-    model = str(tmp_path / "tiny.safetensors")
-    run(pictures, weights, tmp_path, model, "--methods", "all", "--tasks", "deblurring", "--steps", "2", "--limit", "1")
+    model = tmp_path / "tiny.safetensors"
+    run(pictures, weights, tmp_path, model, methods="all", tasks="deblurring", steps=2, limit=1)
     labels = [row.label for row in BASELINES.values()]
     assert len(labels) == 12
     assert rows(tmp_path, "deblurring") == [*labels, "FIRM N=2"]
-    assert all(line["method"] and float(line["psnr"]) > 0 for line in lines(tmp_path))
+    assert all(line["method"] and float(line["psnr"]) > 0 for line in csv_rows(tmp_path))
 
 
 def test_missing_weights_are_said_before_anything_is_read(weights, tmp_path):
@@ -141,12 +139,12 @@ def test_missing_weights_are_said_before_anything_is_read(weights, tmp_path):
     for method, file, start in (
         ("flower1", "face-prior", "face-prior"), ("ista-net", "face-ista-net-deblurring", "face-ista-net"),
     ):  # fmt: skip
-        result = invoke(tmp_path / "no pictures", tmp_path / "w", tmp_path / "out", method, "--tasks", "deblurring")
+        result = command(tmp_path / "no pictures", tmp_path / "w", tmp_path / "out", method, tasks="deblurring")
         assert result.exit_code == 2
         assert says(result.output, f"{file}.safetensors: no such weights")
         assert says(result.output, TRAINED_BY[start])
         assert not (tmp_path / "out").exists()
-    result = invoke(tmp_path / "no pictures", weights, tmp_path / "out", "flower1", "--tasks", "deblurring")
+    result = command(tmp_path / "no pictures", weights, tmp_path / "out", "flower1", tasks="deblurring")
     assert says(result.output, "no such folder")
 
 
@@ -158,24 +156,11 @@ def test_the_message_about_missing_weights_is_true(tmp_path):
             load_weights(name, tmp_path)
 
 
-def test_a_network_for_each_task_does_the_tasks_it_was_trained_for(pictures, weights, tmp_path):
-    """In others its row is missing, and those of the other methods are there."""
-    printed = run(pictures, weights, tmp_path / "out", "ista-net,flower1", "--tasks", "fourier,deblurring")
-    assert says(printed, "ISTA-Net does not do fourier: no row there")
-    assert rows(tmp_path / "out", "fourier") == ["Flower1-OT"]
-    assert rows(tmp_path / "out", "deblurring") == ["ISTA-Net", "Flower1-OT"]
-    trained = shutil.copytree(weights, tmp_path / "weights")
-    save_network(trained / "face-ista-net-fourier.safetensors", small(ISTANet), "unrolled", {})
-    run(pictures, trained, tmp_path / "out", "ista-net", "--tasks", "fourier,deblurring")
-    assert "ISTA-Net" in rows(tmp_path / "out", "fourier")
-
-
 def test_options_that_no_method_looks_at_are_noted(pictures, weights, tmp_path):
-    words = ("--tasks", "denoising", "--limit", "1")
-    told = run(pictures, weights, tmp_path / "out", "degraded", *words, "--steps", "3")
+    told = run(pictures, weights, tmp_path / "out", "degraded", limit=1, steps=3)
     assert says(told, "note: --steps is for models, and had no effect here")
     assert says(told, "note: --weights is for baselines, and had no effect here")
-    assert "no effect" not in run(pictures, weights, tmp_path / "out", "ot-ode", *words)
+    assert "no effect" not in run(pictures, weights, tmp_path / "out", "ot-ode", limit=1, steps="1,2,4,10,25")
 
 
 def test_a_baseline_is_settled_for_a_task_first(weights):
@@ -209,13 +194,12 @@ def test_networks_are_loaded_once_and_fingerprints_tell_settings_apart(weights, 
 def test_cats_need_the_networks_of_cats(weights, tmp_path):
     (tmp_path / "afhq" / "test" / "cat").mkdir(parents=True)
     save_pictures(tmp_path / "afhq" / "test" / "cat", 1, (36, 40))
-    words = ["--dataset", "afhq", "--tasks", "denoising"]
-    told = invoke(tmp_path / "afhq", weights, tmp_path / "out", "pnp-hqs", *words)
+    told = command(tmp_path / "afhq", weights, tmp_path / "out", "pnp-hqs", dataset="afhq")
     assert (told.exit_code, says(told.output, "cat-denoiser.safetensors: no such weights")) == (2, True)
     cats = tmp_path / "weights"
     cats.mkdir()
     shutil.copy(weights / "face-denoiser.safetensors", cats / "cat-denoiser.safetensors")
-    assert invoke(tmp_path / "afhq", cats, tmp_path / "out", "pnp-hqs", *words).exit_code == 0
+    run(tmp_path / "afhq", cats, tmp_path / "out", "pnp-hqs", dataset="afhq")
 
 
 def test_a_row_is_of_the_precision_that_auto_came_to(weights, monkeypatch):

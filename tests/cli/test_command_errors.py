@@ -1,24 +1,23 @@
 """Mistakes on the command line end in one sentence, never in a traceback."""
 
+import itertools
 import json
 
 import numpy as np
 import pytest
 import torch
-from helpers import save_celeba, save_pictures, says
-from typer.testing import CliRunner
+from helpers import call, save_pictures, says
 
 import firm
 from firm._model import channels_of
 from firm._util import machine as devices
 from firm._util.machine import free_memory
-from firm.cli import app
 from firm.cli.models import range_of
 
 
 def told(*arguments):
     """What a command says that fails as it should."""
-    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    result = call(*arguments)
     assert isinstance(result.exception, SystemExit), result.exception
     assert result.exit_code in (1, 2)
     assert "Traceback" not in result.output
@@ -47,15 +46,17 @@ def log(folder, data):
 GOOD = b'{"step": 1, "loss": 0.5, "rate": 1, "images/s": 3}\n{"step": 2, "psnr N=1": 20.5}\n'
 
 
+BINARY = bytes(range(256))
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"[1, 2]\n[3]\n", b"7\n8\n", b'"text"\n', b"null\n", b'{"loss": 1}\n', b'{"step": "x", "loss": 1}\n']
+    "data", [b"", b"[1, 2]\n[3]\n7\n", b'"text"\nnull\n', b'{"loss": 1}\n{"step": "x", "loss": 1}\n', BINARY]
 )
 def test_plot_of_a_log_without_records(data, tmp_path):
     assert says(told("plot", log(tmp_path / "run", data)), "no metrics.jsonl with training records")
 
 
-def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
-    assert says(told("plot", log(tmp_path / "run", bytes(range(256)))), "no metrics.jsonl with training records")
+def test_plot_to_odd_places_and_of_odd_records(tmp_path):
     assert says(told("plot", tmp_path / "no"), "no metrics.jsonl")
     run = log(tmp_path / "run", GOOD)
     assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture should end in .png")
@@ -63,14 +64,11 @@ def test_plot_of_a_binary_log_and_to_odd_places(tmp_path):
     below = tmp_path / "run" / "metrics.jsonl" / "x.png"
     assert says(told("plot", run, "--out", below), "is a file, not a folder")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
-
-
-def test_plot_takes_what_can_be_drawn(tmp_path):
     odd = b'{"step": 3, "loss": [], "rate": "x"}\n{"step": 4, "loss": -1}\n[]\n{"step": 5, "psnr": 1, "psnrs": 2}\n'
     run = log(tmp_path / "run", GOOD + odd)
-    result = CliRunner().invoke(app, ["plot", str(run)])
+    result = call("plot", run)
     assert result.exit_code == 0, result.output
-    assert (run / "curves.png").is_file()
+    assert (run / "curves.png").is_file()  # of what can be drawn
 
 
 @pytest.mark.parametrize("name", ["toy", "portrait"])
@@ -120,12 +118,6 @@ def test_a_network_that_is_listed_but_is_no_model_is_said_to_be_one(pictures, tm
     assert not (tmp_path / "o").exists()
 
 
-def test_cost_has_two_modes(tmp_path):
-    celeba = save_celeba(tmp_path / "celeba")
-    output = told("reproduce", "cost", "--data", celeba, "--modes", "slow", "--out", tmp_path / "o")
-    assert says(output, "no mode slow; there are plain, fast")
-
-
 def test_images_that_no_memory_holds(pictures, tmp_path, monkeypatch):
     command = ["evaluate", "degraded", "--data", pictures, "--tasks", "random-inpainting", "--out", tmp_path / "o"]
     monkeypatch.setattr("firm._util.machine.free_memory", lambda: 64 * 2**30)
@@ -138,13 +130,9 @@ def test_images_that_no_memory_holds(pictures, tmp_path, monkeypatch):
     assert free is None or 2**20 < free < 2**50
 
 
-@pytest.mark.parametrize("seconds", ["inf", "-1", "1e9"])
-def test_bench_for_an_odd_time(seconds):
-    for kind in ("sample", "train"):
-        assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "in the range 0<=x<=3600")
-
-
 def test_bench_says_what_is_wrong_before_it_measures(model, tmp_path, monkeypatch):
+    for seconds, kind in itertools.product(("inf", "-1", "1e9"), ("sample", "train")):
+        assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "in the range 0<=x<=3600")
     monkeypatch.setattr("firm.bench.sampling.measure", lambda *_: pytest.fail("measured"))
     assert says(told("bench", "sample", model, "--out", tmp_path), "is a folder: name a file in it")
     assert says(told("bench", "sample", model, "--task", "nothing"), "no task 'nothing'")
@@ -174,7 +162,7 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
         assert says(output, "or give --device cpu"), command
         assert says(told(*command, "--device", "tpu"), "--device takes cpu, cuda or cuda:N"), command
     done = ["evaluate", "degraded", "--data", pictures, "--size", 16, "--tasks", "denoising", *some, "--device", "cpu"]
-    assert CliRunner().invoke(app, [str(a) for a in done]).exit_code == 0
+    assert call(*done).exit_code == 0
     assert "gpu" not in json.loads((tmp_path / "o" / "results.json").read_text())["machine"]
 
 
@@ -192,7 +180,7 @@ def test_pictures_that_are_too_large(pictures, model, tmp_path):
     for command in commands:
         output = told(*command, "--max-megapixels", "0.0001")
         assert says(output, "more than the limit of 0.0001"), command
-    assert CliRunner().invoke(app, ["info", str(pictures / "000.png"), "--max-megapixels", "0.001"]).exit_code == 0
+    assert call("info", pictures / "000.png", "--max-megapixels", "0.001").exit_code == 0
 
 
 def test_devices_by_name(monkeypatch):
@@ -221,7 +209,7 @@ def test_what_a_card_says_of_images(tmp_path):
 def test_memory_that_runs_out_and_mistakes_of_ours(monkeypatch, tmp_path):
     def fail(error):
         monkeypatch.setattr("experiments.toy.study.study", lambda *_, **__: (_ for _ in ()).throw(error))
-        return CliRunner().invoke(app, ["reproduce", "toy", "--out", str(tmp_path / "o")])
+        return call("reproduce", "toy", "--out", tmp_path / "o")
 
     for error in (MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried ...")):
         assert says(fail(error).output, "there is not enough memory")

@@ -21,41 +21,32 @@ def shown(*arguments):
 
 def test_models_lists_the_bundled_ones_and_the_baselines():
     code, text = shown("models")
-    assert code == 0
-    line = next(line for line in text.splitlines() if line.split()[:1] == ["face-128"])
-    assert "8.20 M" in line
-    assert "CelebA" in line
-    assert "parameters" in text.splitlines()[0]
-    names = {line.split()[0] for line in text.splitlines() if line.split()}
+    lines = text.splitlines()
+    assert (code, "parameters" in lines[0]) == (0, True)
+    line = next(line for line in lines if line.split()[:1] == ["face-128"])
+    assert ("8.20 M" in line, "CelebA" in line) == (True, True)
+    names = {line.split()[0] for line in lines if line.split()}
     assert {*firm.bundled(), "face-prior", "face-ista-net-random-inpainting"} <= names
+    rows = text[text.index("\nphoto ") : text.index("\ntoy ")]
+    assert rows.count("super-resolution") == 1  # a task is named once, and the data in short
+    assert ("2600 photographs" in rows, "pixels" in rows) == (True, False)
 
 
-def test_models_says_whose_terms_they_are():
+def test_models_says_whose_terms_they_are_in_80_columns():
     text = shown("models")[1]
     assert "face-128:\n    CelebA is for non-commercial research" in text
     baselines = next(line for line in text.splitlines() if line.endswith("face-prior:"))
     assert {"face-i2sb", "face-ista-net-deblurring"} <= set(baselines.split(", "))
     assert text.count("Trained on CelebA: for non-commercial research.") == 1
-
-
-def test_models_fits_80_columns():
-    text = CliRunner().invoke(app, ["models"], env={"COLUMNS": "80"}).output
-    assert "…" not in text
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_models_names_a_task_once_and_says_the_data_in_short():
-    text = CliRunner().invoke(app, ["models"], env={"COLUMNS": "120"}).output
-    rows = text[text.index("\nphoto ") : text.index("\ntoy ")]
-    assert rows.count("super-resolution") == 1
-    assert "2600 photographs" in rows
-    assert "pixels" not in rows
+    narrow = CliRunner().invoke(app, ["models"], env={"COLUMNS": "80"}).output
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
 
 
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
-    assert code == 0
-    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       85 "):
+    assert (code, "{" in text) == (0, False)
+    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       85 ", "denoising, FIRM N=2: psnr 33.5"):
         assert fact in text
     assert says(text, "weight 0.6, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 
@@ -63,9 +54,7 @@ def test_info_of_a_model_reads_its_header_only():
 def test_info_knows_the_baselines_networks_that_models_lists():
     """By name; a path is always a path."""
     code, text = shown("info", "face-prior")
-    assert code == 0
-    assert "8,027,568" in text
-    assert "PriorUNet" in text
+    assert (code, "8,027,568" in text, "PriorUNet" in text) == (0, True, True)
     assert shown("info", "./face-prior")[0] == 2
 
 
@@ -90,14 +79,6 @@ def test_info_of_an_evaluation(tmp_path):
     assert "FIRM N=2" in shown("info", str(tmp_path))[1]
 
 
-def test_info_of_a_picture(tmp_path):
-    save_pictures(tmp_path, 1, (40, 30))
-    code, text = shown("info", str(tmp_path / "000.png"))
-    assert code == 0
-    for fact in ("PNG", "40", "30", "RGB", "noise", "of 255"):
-        assert fact in text
-
-
 def test_info_of_pictures_of_all_kinds(tmp_path):
     """Compression, transparency, blur and saved floats."""
     with Image.open(portrait_file()) as picture:
@@ -114,6 +95,7 @@ def test_info_of_pictures_of_all_kinds(tmp_path):
     }
     assert all(code == 0 for code, _ in facts.values()), facts
     assert "JPEG of quality 30" in facts["a.jpg"][1]
+    assert all(fact in facts["b.png"][1] for fact in ("PNG", "128", "RGB", "noise", "of 255"))
     assert re.search(r"blur +(1\.9|2\.)\d* ± 0\.\d+ pixels", facts["b.png"][1])
     assert "transparency" in facts["c.png"][1]
     assert "transparency" not in facts["b.png"][1]
@@ -145,21 +127,32 @@ def test_info_of_restored_pictures(tmp_path):
     assert "not finished" in shown("info", str(tmp_path))[1]
 
 
-def test_a_card_is_shown_without_brackets():
-    text = shown("info", "face-128")[1]
-    assert "{" not in text
-    assert "denoising, FIRM N=2: psnr 33.5" in text
+EVIL = "\x1b[2J\x1b]0;title\x07\u202e"
 
 
-def test_a_card_cannot_command_the_terminal(tmp_path):
-    card = {"data": "\x1b[2Jcleared", "\x1b]0;key\x07": ["a\rb"], "trained_for": [{"name": "x\x1b[31m"}]}
-    firm.Firm(firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4), card=card).save(
-        tmp_path / "m.safetensors"
-    )
-    code, text = shown("info", str(tmp_path / "m.safetensors"))
-    assert code == 0
-    assert not set(text) & set("\x1b\x07\r")
-    assert "\\x1b[2Jcleared" in text
+def test_no_foreign_text_commands_the_terminal(tmp_path, monkeypatch):
+    """Cards, names of files and settings of runs: their control characters are spelled out."""
+    data, folder, run = tmp_path / "data", tmp_path / f"weights{EVIL}", tmp_path / f"run{EVIL}"
+    for place in (data, folder, run):
+        place.mkdir()
+    card = {"data": f"a\rb{EVIL}", EVIL: [EVIL], "trained_for": [{"name": EVIL}], "license": EVIL, "size": 16}
+    model = folder / f"m{EVIL}.safetensors"
+    firm.Firm(firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4), card=card).save(model)
+    save_pictures(data, 1, (20, 20))
+    (data / f"{EVIL}.png").write_bytes(b"broken")
+    (run / "config.yaml").write_text(json.dumps({"objective": EVIL}))
+    (run / "metrics.jsonl").write_text(json.dumps({"step": 1, f"psnr{EVIL}": 2, EVIL: EVIL}))
+    monkeypatch.setattr("firm.baselines.weights.FOLDER", folder)
+    evaluate = ["evaluate", model, "--data", data, "--steps", 1, "--tasks", "denoising", "--out", tmp_path / EVIL]
+    for words, code in (
+        (["models"], 0), (["info", model], 0), (["info", run], 0), (["info", data / f"{EVIL}.png"], 2),
+        (["info", EVIL], 2), (["plot", run], 0), (["plot", folder], 2), (evaluate, 2),
+        ([*evaluate, "--skip-broken"], 0),
+    ):  # fmt: skip
+        found, text = shown(*map(str, words))
+        text = text.replace("\r", "") if words[0] == "evaluate" else text  # of its bars
+        assert (found, [c for c in text if not c.isprintable() and c != "\n"]) == (code, []), words
+        assert "\\x1b[2J" in "".join(text.split()), words
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x08\x00\x00\x00\x00\x00\x00\x00{}      "])

@@ -54,19 +54,6 @@ def test_a_restored_picture_is_the_sample_of_this_method(place, tmp_path):
     assert all(np.abs(a - b).max() > 1e-3 for a, b in zip(pictures, [*pictures[1:], pictures[0]], strict=True))
 
 
-def test_a_result_of_another_method_is_another_result(place, tmp_path):
-    assert restore(place, tmp_path / "out", "--integrator", "heun").exit_code == 0
-    assert says(restore(place, tmp_path / "out", "--integrator", "heun").output, "nothing to do")
-    other = restore(place, tmp_path / "out")
-    assert (other.exit_code, says(other.output, "of a run with other settings")) == (2, True)
-
-
-def test_a_calibration_is_one_of_euler_steps(place, tmp_path):
-    more = ["--samples", 2, "--calibration", tmp_path / "c.json", "--integrator", "heun"]
-    result = restore(place, tmp_path, *more)
-    assert (result.exit_code, says(result.output, "--calibration holds for Euler steps")) == (2, True)
-
-
 def test_rows_of_an_evaluation_are_the_samples_of_this_method(place, tmp_path):
     model = firm.load(place / "model.safetensors")
     task = firm.Task("random-inpainting", SIZE)

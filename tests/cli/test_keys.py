@@ -93,8 +93,6 @@ def test_restore(how, model, image, tmp_path):
 
 def test_a_picture_has_no_key_and_a_kernel_is_a_file_of_its_own(model, image, tmp_path):
     picture = save_pictures(tmp_path, 1, (32, 32)) / "000.png"
-    words = ["restore", picture, "--task", "denoising", "--model", model, "--key", "x", "--out", tmp_path / "out"]
-    assert says(call(*words).output, "--key is for files that hold several arrays, and these are pictures")
     with pytest.raises(ProblemError, match="a picture; the key 'x' is for files that hold several arrays"):
         Problem.from_file(picture, "denoising", key="x")
     with pytest.raises(ProblemError, match=r"image\.npz is in a file with other arrays: save it alone"):

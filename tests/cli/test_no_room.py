@@ -127,18 +127,3 @@ def test_leftovers_of_killed_processes_are_removed_and_nothing_else(folder, mode
         assert call(*command).exit_code == 0
         assert [name for name in leftovers if not (out / name).exists()] == gone
         assert all((out / name).exists() for name in others)
-
-
-def test_other_errors_of_one_picture_do_not_end_the_folder(folder, model, tmp_path, monkeypatch):
-    write = restoration.write_picture
-
-    def fails(path, *rest):
-        if path.name.startswith("001"):
-            raise OSError(errno.EFBIG, "File too large")
-        write(path, *rest)
-
-    monkeypatch.setattr(restoration, "write_picture", fails)
-    done = call("restore", folder, "--simulate", "denoising", "--model", model, "--out", tmp_path / "out")
-    assert done.exit_code == 1
-    rows = json.loads((tmp_path / "out" / "restore.json").read_text())
-    assert ["error" in row for row in rows] == [False, True, False]

@@ -58,13 +58,6 @@ def test_scaled_crops_of_the_same_size_are_the_very_pixels():
     assert torch.equal(crop_scaled(images, top.long(), left.long(), torch.full((4,), 128), 128), out)
 
 
-@pytest.mark.parametrize("size", [5, 12, 16, 31])
-def test_scaled_crops_of_the_whole_picture_are_interpolations(size):
-    images = torch.rand(2, 3, 16, 16, dtype=torch.float64)
-    out = crop_scaled(images, torch.zeros(2), torch.zeros(2), torch.full((2,), 16.0), size)
-    torch.testing.assert_close(out, interpolate(images, size=(size, size), mode="bicubic", align_corners=False))
-
-
 @pytest.mark.parametrize(("side", "size"), [(12, 8), (6, 8), (16, 8), (8, 16)])
 def test_scaled_crops_are_interpolations_of_slices(side, size):
     """Away from the border, where a slice repeats its edge and a crop knows the neighbors."""

@@ -1,23 +1,13 @@
 """Images by index, and every data set through one entry."""
 
-import re
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
+from helpers import save_pictures
 from PIL import Image
 
 from firm.data import Images, PictureError, folder_files, load_images, read_image, read_picture, resident, to_float
 from firm.data.picture import to_tensor
-
-
-def pictures(root, n, side=16):
-    root.mkdir(parents=True, exist_ok=True)
-    generator = np.random.default_rng(0)
-    for i in range(n):
-        Image.fromarray(generator.integers(0, 256, (side, side, 3), dtype=np.uint8)).save(root / f"{i:03}.png")
-    return root
 
 
 def load(dataset, root, **options):
@@ -88,7 +78,7 @@ def test_what_cannot_be_images(data, names, is_complex, message):
 
 
 def test_pictures_come_as_resident_gives_them(tmp_path):
-    files = folder_files(pictures(tmp_path / "set" / "sub", 4))
+    files = folder_files(save_pictures(tmp_path / "set" / "sub", 4))
     images = load("folder", tmp_path / "set")
     assert torch.equal(images.data, resident(files, 16, progress=False)[0])
     assert images.names == [f"sub/{i:03}.png" for i in range(4)]
@@ -133,7 +123,7 @@ def test_dark_sets_and_mixed_ones_are_told(tmp_path):
 
 def test_named_sets(tmp_path):
     for split, name in (("train", "a"), ("val", "b")):
-        pictures(tmp_path / split / "cat", 1)
+        save_pictures(tmp_path / split / "cat", 1)
         (tmp_path / split / "cat" / "000.png").rename(tmp_path / split / "cat" / f"{name}.png")
     assert load("afhq", tmp_path).names == ["train/cat/a.png"]
     assert load("afhq", tmp_path, split="val").names == ["val/cat/b.png"]
@@ -146,7 +136,7 @@ def test_named_sets(tmp_path):
 
 
 def test_wrong_choices(tmp_path):
-    pictures(tmp_path / "set", 1)
+    save_pictures(tmp_path / "set", 1)
     for wrong, message in [
         ({"size": None}, "set: pictures are resized to one size"),
         ({"value_range": (0, 1)}, "value_range is for arrays, and for gray pictures of more than 8 bits"),
@@ -165,7 +155,7 @@ def test_wrong_choices(tmp_path):
 
 
 def test_folders_of_pictures_or_arrays_but_not_both(tmp_path):
-    pictures(tmp_path, 1)
+    save_pictures(tmp_path, 1)
     np.save(tmp_path / "x.npy", np.zeros((16, 16)))
     with pytest.raises(ValueError, match=r"pictures \(000\.png\) and arrays \(x\.npy\) in one folder"):
         load("folder", tmp_path)
@@ -178,7 +168,7 @@ def test_folders_of_pictures_or_arrays_but_not_both(tmp_path):
 
 
 def test_one_image_of_either_kind(tmp_path):
-    (file,) = folder_files(pictures(tmp_path, 1))
+    (file,) = folder_files(save_pictures(tmp_path, 1))
     x, is_complex = read_image(file)
     assert not is_complex
     assert torch.equal(x, read_picture(file))
@@ -187,13 +177,3 @@ def test_one_image_of_either_kind(tmp_path):
         read_image(file, value_range=(0, 1))
     np.save(tmp_path / "x.npy", np.array([[0, 255]], np.uint8))
     assert read_image(tmp_path / "x.npy")[0].tolist() == [[[-1, 1]]]
-
-
-def test_the_python_of_the_page_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = Path(__file__).parents[2] / "docs" / "data.md"
-    programs = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
-    assert len(programs) >= 4
-    names = {}
-    for program in programs:
-        exec(program, names)

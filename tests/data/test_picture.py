@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from PIL.TiffImagePlugin import TiffImageFile
 
-from firm.data import PictureError, folder_files, picture, read_picture
-from firm.data.picture import frames, to_tensor
+from firm.data import PictureError, folder_files, read_picture
+from firm.data.picture import to_tensor
 
 RED, SIZE = (200, 40, 90), (12, 10)  # width, height
 
@@ -192,17 +191,3 @@ def test_gray_pictures_keep_their_16_bits(tmp_path):
     )
     Image.fromarray((values / 65535).astype(np.float32)).save(tmp_path / "float.tif")
     np.testing.assert_allclose(read_picture(tmp_path / "float.tif")[0].numpy(), values / 32767.5 - 1, atol=1e-6)
-
-
-def test_the_pages_of_a_tiff_are_counted_to_a_thousand(tmp_path, monkeypatch):
-    pages = [Image.new("L", (4, 4))] * 6
-    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
-    assert frames(tmp_path / "a.tif") == (6, "pages")
-    monkeypatch.setattr(picture, "MAX_PAGES", 4)
-    asked = []
-    monkeypatch.setattr(TiffImageFile, "n_frames", property(lambda _: pytest.fail("all pages were looked for")))
-    monkeypatch.setattr(TiffImageFile, "seek", lambda self, page: asked.append(page))
-    assert frames(tmp_path / "a.tif") == (4, "pages or more")
-    assert asked == [1, 2, 3]
-    rgb().save(tmp_path / "a.png")
-    assert frames(tmp_path / "a.png") == (1, "frames")

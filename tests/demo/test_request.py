@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import call
+from helpers import call, says
 from PIL import Image
 
 from firm.data import portrait
 from firm.data.picture import PictureError
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
-from firm.demo.request import Limits, Request, RequestError, Upload, describe, for_visitors
+from firm.demo.request import Limits, Request, RequestError, Upload, for_visitors
 from firm.operators import Blur, gaussian_kernel
 from firm.restoration import ProblemError
 
@@ -65,7 +65,10 @@ def test_errors_name_the_visitors_file_and_not_the_servers(ask, caplog):
     with pytest.raises(PictureError) as error:
         request.problem(3, Limits(megapixels=0.001), None)
     said = request.explain(error.value)
-    assert said == "holiday.png: 48x40 pixels are 0.0 megapixels, more than the limit of 0.001"
+    assert (
+        said
+        == "holiday.png: 48x40 pixels are 0.0 megapixels, more than the limit of 0.001, which the page's host can raise"
+    )
     assert request.explain(RuntimeError(f"{request.picture}")) == "the picture could not be restored (RuntimeError)"
     assert str(request.picture) in caplog.text  # the log of who runs the page has it all
 
@@ -122,13 +125,12 @@ def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
     save_preview(tmp_path / "noise.png", torch.rand(1, 3, 64, 64) * 2 - 1)
     (tmp_path / "broken.png").write_bytes(b"no picture")
     (soft, width), (noise, none), (broken, _) = (
-        describe(Upload(tmp_path / name, name), LIMITS) for name in ("soft.png", "noise.png", "broken.png")
+        Upload(tmp_path / name, name).describe(LIMITS) for name in ("soft.png", "noise.png", "broken.png")
     )
     assert soft.startswith("256 x 256 pixels. Noise: about ")
     assert width == pytest.approx(3.0, rel=0.3)
     assert f"Blur: about {width:.1f}" in soft
     assert ("Blur" in noise, none, broken.startswith("**broken.png")) == (False, None, True)
-    assert describe(None, LIMITS) == ("", None)
 
 
 def test_messages_speak_of_the_page_and_not_of_options(ask, restorer, tmp_path):
@@ -167,3 +169,19 @@ def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
     assert "0 was taken for black and 65535 for white" in notes("dark.tif")[0]
     for trouble in ("blur", "small"):
         assert "a noise level of" in notes("a.jpg", trouble=trouble)[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "megapixels"),
+    [([], 64), (["--host", "0.0.0.0"], 2.1), (["--name", "firm.example"], 2.1), (["--max-megapixels", "5"], 5)],
+)
+def test_pictures_may_be_large_where_nobody_else_is_let_in(monkeypatch, words, megapixels):
+    app, asked = pytest.importorskip("firm.demo.app"), {}
+
+    def serve(*address, limits, **settings):
+        asked["megapixels"] = limits.megapixels
+        raise ValueError("served")
+
+    monkeypatch.setattr(app, "serve", serve)
+    assert says(call("demo", *words).output, "served")
+    assert asked == {"megapixels": megapixels}

@@ -127,7 +127,6 @@ def test_the_folder_is_called_like_the_function(pictures, mine, tmp_path, monkey
 USUAL = "op, y, sigma, *, generator"
 BAD = {  # function: (its arguments, its lines, what is said after the file)
     "no_return": (USUAL, "pass", "line 2: it returned a NoneType; it must return images (B, C, H, W)"),
-    "numpied": (USUAL, "return y.numpy()", "line 2: it returned a ndarray"),
     "whole": (USUAL, "return y.int()", "line 2: it returned a tensor of torch.int32 on cpu"),
     "elsewhere": (USUAL, "return y.to('meta')", "line 2: it returned a tensor of torch.float32 on meta"),
     "raises": (USUAL, "x = y\n    return x @ torch.zeros(3, 5)", "line 4: RuntimeError: mat1"),
@@ -152,19 +151,11 @@ def test_what_is_wrong_in_a_function_is_said_with_its_place(name, pictures, tmp_
 
 @pytest.mark.parametrize(("name", "message"), [
     ("mine.py:number", "number must be a function, but is of type int"),
-    ("mine.py:Thing", "Thing must be a function, but is of type type"),
-    ("mine.py:halve", "mine.py has no halve; it has halved, noisy, spoils"),
     ("mine.py", "write file.py:function or package.module:function"),
-    ("none.py:f", "method: there is no file none.py"),
-    ("no_such_module:f", "there is no module no_such_module"),
-    ("cut.py:f", "cut.py cannot be run: line 1: SyntaxError"),
-    ("fails.py:f", "fails.py cannot be run: line 2: ZeroDivisionError: division by zero"),
 ])  # fmt: skip
 def test_what_is_no_function_is_said_before_any_work(name, message, pictures, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "cut.py").write_text("def f(:\n")
-    (tmp_path / "fails.py").write_text("import torch\n1 / 0\n")
-    (tmp_path / "mine.py").write_text(CODE + "number = 3\nclass Thing: pass\n")
+    (tmp_path / "mine.py").write_text("number = 3\n")
     told = command(pictures, tmp_path / "o", "degraded", methods=name)
     assert (told.exit_code, says(told.output, message)) == (2, True), told.output
     assert not (tmp_path / "o").exists()

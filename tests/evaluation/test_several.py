@@ -62,16 +62,6 @@ def test_every_model_has_rows_of_its_own(runs, pictures, tmp_path):
             assert both[label.replace("FIRM", name), i] == psnr
 
 
-def test_a_stopped_run_continues(runs, pictures, tmp_path, monkeypatch):
-    command(pictures, tmp_path, *runs[:2])
-    before, table = scores(tmp_path), tmp_path / "images.csv"
-    table.write_text("".join(table.read_text().splitlines(keepends=True)[:6]))
-    command(pictures, tmp_path, *runs[:2])
-    assert scores(tmp_path) == before
-    monkeypatch.setattr("firm.evaluation.run.restore_chunk", lambda *_: pytest.fail("computed again"))
-    assert command(pictures, tmp_path, ",".join(map(str, runs[:2]))).exit_code == 0  # commas mean the same
-
-
 def test_models_of_one_name_do_not_mix(runs, pictures, tmp_path):
     found = results(command(pictures, tmp_path, *runs), tmp_path)
     assert list(found["methods"])[2:] == ["runs/a N=1", "b N=1", "other/a N=1"]

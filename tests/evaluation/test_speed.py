@@ -2,24 +2,32 @@
 
 import json
 
+import pytest
 import torch
-from helpers import says
-from typer.testing import CliRunner
+from helpers import Counted, Shrink, call, says
 
 import firm
 from firm.bench import sampling as speed
-from firm.cli import app
 
 
-def test_rows_for_every_number_of_steps(tmp_path, monkeypatch):
-    monkeypatch.setitem(speed.BATCHES, "cpu", (1, 2))
+@pytest.fixture
+def sampled(tmp_path, monkeypatch):
+    """What the command finds for a model, with these batches and numbers of steps."""
+
+    def run(model, batches, steps):
+        monkeypatch.setitem(speed.BATCHES, "cpu", batches)
+        model.save(tmp_path / "m.safetensors")
+        out = tmp_path / "speed.json"
+        done = call("bench", "sample", tmp_path / "m.safetensors", "--steps", steps, "--seconds", 0.02, "--out", out)
+        assert done.exit_code == 0, done.output
+        return json.loads(out.read_text())
+
+    return run
+
+
+def test_rows_for_every_number_of_steps(sampled):
     net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
-    firm.Firm(net, firm.Solver(K=2)).save(tmp_path / "m.safetensors")
-    out = tmp_path / "speed.json"
-    arguments = ["bench", "sample", str(tmp_path / "m.safetensors"), "--steps", "1,3", "--seconds", "0.02"]
-    result = CliRunner().invoke(app, [*arguments, "--out", str(out)])
-    assert result.exit_code == 0, result.output
-    found = json.loads(out.read_text())
+    found = sampled(firm.Firm(net, firm.Solver(K=2)), (1, 2), "1,3")
     for mode in ("naive", "fast"):
         best = found[f"best batch, {mode}"]
         mine = [(row["batch"], row["N"], row["nfe"]) for row in found["rows"] if row["mode"] == mode]
@@ -30,47 +38,20 @@ def test_rows_for_every_number_of_steps(tmp_path, monkeypatch):
     assert single[3] > single[1]
 
 
-def test_the_toy_is_refused():
-    result = CliRunner().invoke(app, ["bench", "sample", "toy"])
-    assert result.exit_code == 2
-    assert says(result.output, "does not restore pictures")
-
-
-def test_measure_counts_network_calls(monkeypatch):
-    calls = []
-
-    class Counting(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.zeros(()))
-            self.config = {"channels": 3}
-
-        def forward(self, x, x_t, t):
-            calls.append(len(x))
-            return x
-
-    model = firm.Firm(Counting(), firm.Solver(K=2))
-    numbers = speed.measure(model, firm.Task("denoising", 8), 3, 4, 0.0)
-    assert numbers["images/s"] > 0
-    assert calls == [4] * (3 * 2 * 3)  # two to warm up and one measured, each 3 steps of 2 calls
-
-
-def test_the_size_is_the_cards(tmp_path, monkeypatch):
+def test_the_size_is_the_cards(sampled):
     """A ResUNet is made for no size; the card says for which one it was trained."""
-    monkeypatch.setitem(speed.BATCHES, "cpu", (1,))
     model = firm.Firm(firm.networks.ResUNet(widths=(4, 8), blocks=1), firm.Solver(K=1), {"size": 24})
-    model.save(tmp_path / "m.safetensors")
-    words = [
-        "bench",
-        "sample",
-        tmp_path / "m.safetensors",
-        "--steps",
-        1,
-        "--seconds",
-        0.02,
-        "--out",
-        tmp_path / "s.json",
-    ]
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    assert result.exit_code == 0, result.output
-    assert json.loads((tmp_path / "s.json").read_text())["size"] == 24
+    assert sampled(model, (1,), 1)["size"] == 24
+
+
+def test_the_toy_is_refused():
+    result = call("bench", "sample", "toy")
+    assert (result.exit_code, says(result.output, "does not restore pictures")) == (2, True)
+
+
+def test_measure_counts_network_calls():
+    net = Counted(Shrink())
+    net.config, net.weight = {"channels": 3}, torch.nn.Parameter(torch.zeros(()))
+    numbers = speed.measure(firm.Firm(net, firm.Solver(K=2)), firm.Task("denoising", 8), 3, 4, 0.0)
+    assert numbers["images/s"] > 0
+    assert net.forwards == 3 * 2 * 3  # two to warm up and one measured, each 3 steps of 2 calls

@@ -12,10 +12,8 @@ from PIL import Image
 
 from experiments import published
 from experiments.cost import study as cost
-from experiments.shared import CELEBA, Settings, beside, differences
 from experiments.tables import markdown, read_table
 from firm._util import files
-from firm.evaluation import NamedMethod
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -46,23 +44,6 @@ def times(root):
     return reproduce(root, "cost", *more)
 
 
-def test_a_comparison_has_ours_beside_the_papers():
-    rows = [NamedMethod(label, None) for label in ("degraded", "FIRM N=2", "FIRM N=3")]
-    numbers = dict(psnr=1.0, psnr_std=0.1, ssim=2.0, ssim_std=0.2, lpips=3.0, lpips_std=0.3)
-    summary = {DENOISING: {"degraded": numbers, "FIRM N=2": numbers, "FIRM N=3": numbers}, BOX: {"FIRM N=2": numbers}}
-    table = beside("title", summary, rows, published.CELEBA)
-    assert [line.label for line in table.lines] == ["Degraded", "FIRM N=2", "FIRM N=3"]
-    assert table.lines[0].ours == {"denoising psnr": 1.0, "denoising ssim": 2.0, "denoising lpips": 3.0}
-    assert table.lines[1].ours["box-inpainting psnr"] == 1.0
-    assert table.lines[1].paper["box-inpainting psnr"] == 33.25
-    assert table.lines[0].paper["denoising lpips"] == 0.371
-    assert table.lines[2].paper == {}
-    assert [column.group for column in table.columns] == [DENOISING] * 3 + [BOX] * 3
-    large = beside("title", summary, rows, published.CELEBA_1000, deviations=True)
-    assert large.lines[1].ours["denoising lpips"] == (3.0, 0.3)
-    assert large.lines[1].paper["denoising lpips"] == (0.034, 0.013)
-
-
 def test_the_rows_of_the_efficiency_table():
     names = ("method", "mode", "forward", "backward", "nfe", "seconds", "peak_mb", "images/s", "batch")
     rows = [
@@ -77,13 +58,6 @@ def test_the_rows_of_the_efficiency_table():
         "|  | paper | - | *299.25* | *6124* | - | - | - |",
         "| PnP-HQS, plain | ours | plain | *1.0000* | **1** | 24 | - | - |",
     ]
-
-
-def test_the_notes_name_the_model_given():
-    """The bundled ones' size would say nothing of another."""
-    bundled, other = (differences(Settings(model=model), CELEBA)[1] for model in (None, "mine.safetensors"))
-    assert ("8 M parameters" in bundled, "34.5 M" in bundled) == (True, True)
-    assert ("mine.safetensors" in other, "34.5 M" in other, "8 M" in other) == (True, True, False)
 
 
 def test_celeba_writes_the_table(root, table):
@@ -162,6 +136,8 @@ def test_cost_may_be_quick_and_times_no_more_images_than_there_are(root):
     assert any("peak MB on a CPU is that of the whole process" in note for note in found["notes"])
     told = call("reproduce", "cost", "--data", root / "celeba", "--methods", "none", "--batches", "0")
     assert (told.exit_code, says(told.output, "--batches takes different whole numbers")) == (2, True)
+    told = call("reproduce", "cost", "--data", root / "celeba", "--modes", "slow", "--out", root / "no")
+    assert says(told.output, "no mode slow; there are plain, fast")
 
 
 def test_pareto_draws_both(root, table, times, tmp_path):

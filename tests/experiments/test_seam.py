@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from experiments import catalog
 from experiments.catalog import LAYOUTS, STUDIES, Study, minutes, overview, read_record
-from experiments.shared import AFHQ, CELEBA, Figure, Settings, record
+from experiments.shared import Figure, Settings, record
 from experiments.tables import Column, Line, Table, markdown, read_table
 from firm.cli import reproduce as command
 
@@ -98,16 +98,6 @@ def test_options_become_settings(small, tmp_path, monkeypatch):
     assert settings.extra == {"batches": [1, 2], "modes": ["plain", "fast"], "seed": 7}
     assert read_record(tmp_path / "first")["command"] == " ".join(["firm", "reproduce", *words])
     assert says(result.output, "first (Table 9): the first; about 1 min on two cores")
-
-
-def test_settings():
-    assert [Settings().images(100), Settings(quick=True).images(100), Settings(quick=True).images(3)] == [100, 10, 3]
-    assert Settings(quick=True, limit=25).images(100) == 25
-    given = Settings(celeba=Path("a"), afhq=Path("b"))
-    for subject, option, folder in ((CELEBA, "--data", Path("a")), (AFHQ, "--afhq", Path("b"))):
-        assert given.data(subject) == folder
-        with pytest.raises(ValueError, match=f"this needs .*{option} DIR"):
-            Settings().data(subject)
 
 
 def test_a_record_has_everything(tmp_path, capsys):
@@ -195,21 +185,6 @@ def test_times_that_are_called_measured_have_been():
     measured = [line for line in page.splitlines() if line.startswith("| measured on")]
     for study in STUDIES:
         assert bool(study.measured) == any(f"`{study.name}` " in line for line in measured)
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("mismatch", "about 2 min on one H200"), ("toy", "about 3 min on two cores of an AMD EPYC"),
-        ("steps", "estimated at 5 min on one H200"),
-        ("qualitative", "estimated at 1 min on one H200, and D-Flow, which nobody has timed there"),
-    ],
-)  # fmt: skip
-def test_an_estimate_is_called_one_before_the_work_too(name, said, tmp_path, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "300")
-    for quick, words in ((False, said), (True, f"about {minutes(BY_NAME[name].quick)} on two cores of an AMD EPYC")):
-        catalog.announce([BY_NAME[name]], Settings(tmp_path, quick=quick))
-        assert capsys.readouterr().out.strip().endswith(f"; {words}")
 
 
 def test_the_list_says_what_has_been_run(tmp_path, capsys, monkeypatch):

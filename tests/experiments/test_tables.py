@@ -4,7 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from experiments.tables import Column, Line, Table, latex, markdown, metric_columns, places, terminal
+from experiments.tables import Column, Line, Table, latex, markdown, metric_columns, terminal
 from firm.tasks import tables
 
 DENOISING, DEBLURRING, SUPER, RANDOM, BOX = tables()
@@ -48,25 +48,8 @@ def printed(table):
     return console.file.getvalue()
 
 
-def test_places_are_those_of_the_printed_numbers():
-    """Of pairs, those of their means; text has none."""
-
-    def found(key, whose="ours", table=TABLE):
-        return places(table, next(c for c in table.columns if c.key == key), whose)
-
-    assert found("denoising psnr") == {"Degraded": 2, "PnP-HQS": 0, "Flower1-OT": 0, "FIRM N=2": 1}
-    assert found("denoising ssim") == {"Degraded": 2, "PnP-HQS": 1, "Flower1-OT": 1, "FIRM N=2": 0}
-    assert found("denoising lpips") == {"Degraded": 2, "PnP-HQS": 0, "Flower1-OT": 0, "FIRM N=2": 1}
-    assert found("deblurring lpips") == {"Degraded": 2, "Flower1-OT": 0, "FIRM N=2": 1}
-    assert found("deblurring psnr", "paper") == {}  # ranked apart from ours, and alone
-    assert found("box-inpainting psnr") == {}
-    assert found("psnr", table=DEVIATIONS) == {"a": 0, "b": 0, "c": 1}
-    assert found("psnr", "paper", DEVIATIONS) == {"a": 1, "b": 0, "only theirs": 2}
-    assert found("mb", table=DEVIATIONS) == {"a": 0, "b": 0}
-    assert found("how", table=DEVIATIONS) == {}
-
-
 def test_markdown():
+    """Marks are those of the printed numbers, ours and the paper's ranked apart; a number alone has none."""
     assert markdown(TABLE).splitlines() == [
         f"|  |  | {DENOISING}: PSNR / SSIM / LPIPS | {DEBLURRING}: PSNR / SSIM / LPIPS | {BOX}: PSNR / SSIM / LPIPS |",
         "|---|---|---|---|---|",

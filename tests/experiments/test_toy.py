@@ -11,7 +11,16 @@ from experiments.toy import study as experiment
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def small():
+    """Smaller batches and fewer samples than the study's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(experiment, "BATCH", 128)
+        patch.setattr(experiment, "SAMPLES", 1000)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("studies")
     result = call("reproduce", "toy", "--out", out, "--training", 1200, "--seed", 1)
     assert result.exit_code == 0, result.output

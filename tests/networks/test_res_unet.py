@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import interpreted
+from helpers import interpreted, stirred
 from torch.nn import functional as F
 
 import firm
@@ -13,14 +13,6 @@ from firm.networks.res_unet import Level, PlainBlock
 from firm.training.config import load_config
 from firm.training.config_checks import ConfigError
 from firm.training.optimizer import make_optimizers
-
-
-def randomized(net):
-    """With weights that all matter; as built, the residual branches are zero."""
-    generator = torch.Generator().manual_seed(0)
-    for p in net.parameters():
-        p.data = 0.15 * torch.randn(p.shape, generator=generator)
-    return net
 
 
 def conv(h, weights, name, **more):
@@ -35,7 +27,7 @@ def block(h, weights, name, shift):
 
 def test_its_layers_are_what_its_docstring_says():
     """Three levels of 2, 1 and 3 blocks, pixels folded two by two: the whole network written out."""
-    net = randomized(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
+    net = stirred(ResUNet(2, widths=(4, 6, 8), blocks=(2, 1, 3), unshuffle=2, attention=False))
     w, t = net.state_dict(), torch.tensor([0.2, 0.9])
     x, x_t = torch.randn(2, 2, 2, 16, 24).unbind()
     embedding = net.conditioning.time(firm.networks.estimator._sinusoid(t, 64))
@@ -58,7 +50,7 @@ def test_its_layers_are_what_its_docstring_says():
 
 def test_a_block_adds_as_much_to_large_features_as_to_small_ones():
     """Or blocks one after the other multiply, and training ends with pictures a million times too bright."""
-    block = randomized(PlainBlock(6))
+    block = stirred(PlainBlock(6))
     x, shift = torch.randn(2, 6, 5, 7), torch.randn(2, 6, 1, 1)
     added = block(x, shift) - x
     torch.testing.assert_close(block(1000 * x, shift) - 1000 * x, added, rtol=1e-2, atol=1e-2)
@@ -67,7 +59,7 @@ def test_a_block_adds_as_much_to_large_features_as_to_small_ones():
 
 @pytest.mark.parametrize("attention", [True, False])
 def test_with_attention_every_pixel_sees_every_other(attention):
-    net, t = randomized(ResUNet(widths=(4,), blocks=2, attention=attention)), torch.tensor([0.5])
+    net, t = stirred(ResUNet(widths=(4,), blocks=2, attention=attention)), torch.tensor([0.5])
     x, x_t = torch.randn(2, 1, 3, 16, 16).unbind()
     far = x.clone()
     far[..., -1, -1] += 5  # fifteen pixels away; the convolutions see six
@@ -139,7 +131,7 @@ def test_a_gradient_step_is_left_as_it_is():
 
 
 def test_its_blocks_are_compiled_and_compute_the_same():
-    net = randomized(ResUNet(widths=(4, 8), blocks=(1, 2), noise_level=True))
+    net = stirred(ResUNet(widths=(4, 8), blocks=(1, 2), noise_level=True))
     inputs = (*torch.randn(2, 1, 3, 8, 8).unbind(), torch.tensor([0.3]), torch.tensor([0.1]))
     found = {type(module) for module in signatures(net, inputs, bf16=False).values()}
     assert {"PlainBlock", "Stem", "Conditioning"} == {kind.__name__ for kind in found}
@@ -151,7 +143,7 @@ def test_its_blocks_are_compiled_and_compute_the_same():
 
 def check_fused_blocks(device):
     for B, width, H, W, number in ((1, 32, 8, 8, 2), (3, 24, 7, 5, 3), (2, 5, 60, 40, 1)):  # the last: several tiles
-        level = randomized(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
+        level = stirred(Level(width, number)).requires_grad_(False).to(device, memory_format=torch.channels_last)
         x = torch.randn(B, width, H, W, generator=torch.Generator().manual_seed(width)).to(device) + 0.5
         x[:, :, 0, 0] = 0  # a pixel without features
         shifts = torch.randn(B, width * number, 1, 1, generator=torch.Generator().manual_seed(1)).to(device)

@@ -20,7 +20,7 @@ from firm.operators import (
 )
 from firm.operators.compose import Repeated, group
 
-SIZES = [16, 64, 256, 1024]
+SIZES = [16, 64, 256, 512]
 
 
 def seeds(size):
@@ -46,7 +46,7 @@ def one_wrong_of_three(y):
 
 def adds_one_pixel(x):
     out = half(x)
-    out[:, :, 0, 0] += 1
+    out[:, :, 0, 0] += 0.1
     return out
 
 
@@ -58,6 +58,11 @@ WRONG_ADJOINTS = {
     "shift": (half, lambda y: half(y).roll(1, -1), 1),
     "complex conjugate": (lambda x: 0.5j * x, lambda y: (0.5j * y).real, 1),
     "one sample of three": (half, one_wrong_of_three, 3),
+    "where nothing is measured": (
+        lambda x: torch.cat([half(x), 0 * x], 1),
+        lambda y: half(y[:, :1]) + 0.1 * y[:, 1:],
+        1,
+    ),
 }
 NOT_LINEAR = {
     "offset": lambda x: half(x) + 0.5,
@@ -125,16 +130,8 @@ def right(size):
 @pytest.mark.parametrize("size", SIZES)
 def test_right_operators_pass_at_every_size(size):
     for name, (op, channels, batch) in right(size).items():
-        if size == 1024 and name not in ("one pixel", "gaussian", "fourier", "sums"):
-            continue  # slow, and nothing new
         for seed in seeds(size)[:5]:
             assert dot_test(op, (batch, channels, size, size), seed=seed) < 1e-4, name
-
-
-def test_complex_images_pass():
-    op = Fourier(random_mask((64, 64), 0.3, torch.Generator().manual_seed(0)), complex_images=True)
-    for seed in range(20):
-        assert dot_test(op, (2, 1, 64, 64), seed=seed, dtype=torch.complex64) < 1e-5
 
 
 def test_it_costs_a_few_applications():

@@ -57,20 +57,15 @@ def test_stops_as_soon_as_every_sample_has_converged():
 
 
 def test_says_when_it_did_not_converge():
-    with pytest.warns(RuntimeWarning, match="relative residual"):
-        conjugate_gradients(torch.logspace(-9, 0, 3000).double(), torch.ones(1, 3000, dtype=torch.float64))
-    A, A_adjoint = tomograph()
-    op = from_functions(A, A_adjoint, cg_iterations=2, cg_tol=1e-8)
-    with pytest.warns(
-        RuntimeWarning,
-        match=r"FunctionOperator\(A\): relative .* after 2 iterations .*wanted 1e-08.*cg_iterations.*cg_tol",
-    ):
+    op = from_functions(*tomograph(), cg_iterations=2, cg_tol=1e-8)
+    with pytest.warns(RuntimeWarning, match=r"relative .* after 2 iterations .*wanted 1e-08.*cg_iterations.*cg_tol"):
         data_consistency(op, *problem(op), 0.01)
 
 
-def test_refuses_a_negative_operator():
-    with pytest.raises(ValueError, match="not positive"):
-        conjugate_gradients(-1.0, torch.ones(1, 3))
+@pytest.mark.parametrize("factor", [-1.0, float("nan")])
+def test_an_operator_that_is_not_positive_is_refused(factor):
+    with pytest.raises(ValueError, match=r"not positive.*not the adjoint of A, or A returns NaN"):
+        conjugate_gradients(factor, torch.ones(1, 3))
 
 
 def test_docstring_example():
@@ -129,20 +124,11 @@ def test_the_goal_is_relative_to_the_right_hand_side_not_to_the_start():
 
 
 def test_a_looser_tolerance_takes_fewer_calls():
-    calls, errors = [], []
     b = torch.ones(1, 200, dtype=torch.float64)
-    for tol in (1e-2, 1e-5, None):
-
-        def A(x, tol=tol):
-            calls.append(tol)
-            return SPECTRUM.sqrt() * x
-
-        op = from_functions(A, lambda y: SPECTRUM.sqrt() * y, cg_tol=tol)
-        x = data_consistency(op, b, b, 1e-3)
-        errors.append(relative_error(x, (SPECTRUM.sqrt() + 1e-3) * b / (SPECTRUM + 1e-3)))
-    assert 2 * calls.count(1e-2) < calls.count(1e-5)
-    assert 2 * calls.count(1e-5) < calls.count(None) < 500
-    assert errors[0] > 100 * errors[1] > 1000 * errors[2]
+    found = [conjugate_gradients(SPECTRUM, b, tol=tol) for tol in (1e-2, 1e-5, None)]
+    loose, close, exact = (relative_error(x, b / SPECTRUM) for x, _ in found)
+    assert 4 * found[0][1] < 2 * found[1][1] < found[2][1] < 500
+    assert loose > 100 * close > 1000 * exact
 
 
 def test_zero_tolerance_makes_all_iterations_also_backwards():
@@ -180,17 +166,8 @@ def test_iterations_past_convergence_stay_finite():
     assert x.isfinite().all()
 
 
-def test_an_operator_that_returns_nan_is_refused():
-    op = from_functions(lambda x: x * float("nan"), lambda y: y)
-    z = torch.ones(1, 1, 2, 2)
-    with pytest.raises(ValueError, match="A returns NaN"):
-        data_consistency(op, z, z, 0.1)
-
-
 @pytest.mark.parametrize(("tol", "iterations"), [(-1.0, 5), (float("nan"), 5), (1e-3, 0)])
 def test_wrong_limits(tol, iterations):
     op = from_functions(*tomograph(), cg_tol=tol, cg_iterations=iterations)
-    with pytest.raises(
-        ValueError, match=r"FunctionOperator\(A\): cg_tol must be at least 0 and cg_iterations at least 1"
-    ):
+    with pytest.raises(ValueError, match="cg_tol must be at least 0 and cg_iterations at least 1"):
         data_consistency(op, *problem(op), 0.1)

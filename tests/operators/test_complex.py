@@ -26,16 +26,15 @@ def test_complex_fourier_equals_a_dense_complex_solve():
     z, x = (torch.complex(randn(2, 3, H, W, seed=s), randn(2, 3, H, W, seed=s + 5)) for s in (0, 1))
     y = op.A(x) + 0.1 * torch.complex(randn(2, 3, H, W, seed=7), randn(2, 3, H, W, seed=8))
     torch.testing.assert_close(op.A(x).flatten(2), x.flatten(2) @ matrix.T)
+    iterated = from_functions(op.A, op.A_adjoint)
     for rho in (0.01, torch.tensor([0.01, 2.0])):
         column = torch.as_tensor(rho, dtype=torch.float64).reshape(-1, 1, 1)
         left = matrix.mH @ matrix + column * torch.eye(H * W)
         right = (matrix.mH @ y.flatten(2).mT).mT + column * z.flatten(2)
         expected = torch.linalg.solve(left, right.mT).mT.unflatten(2, (H, W))
-        iterated = from_functions(op.A, op.A_adjoint)
-        torch.testing.assert_close(data_consistency(op, z, y, rho), expected)
-        torch.testing.assert_close(data_consistency(iterated, z, y, rho), expected)
-        torch.testing.assert_close(data_consistency(as_real(op), to_real(z), y, rho), to_real(expected))
-        torch.testing.assert_close(data_consistency(as_real(iterated), to_real(z), y, rho), to_real(expected))
+        for each in (op, iterated):
+            torch.testing.assert_close(data_consistency(each, z, y, rho), expected)
+            torch.testing.assert_close(data_consistency(as_real(each), to_real(z), y, rho), to_real(expected))
     assert dot_test(op, (2, 3, H, W), dtype=torch.complex128) < 1e-12
     assert prox_test(iterated, (2, 3, H, W), dtype=torch.complex128) < 1e-9
 

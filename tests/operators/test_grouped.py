@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from helpers import dense_solve, relative_error
+from helpers import dense_solve, randn, relative_error
 
 from firm.operators import Blur, Fourier, Identity, data_consistency, dot_test, from_functions, gaussian_kernel
 from firm.operators.compose import group
@@ -22,14 +22,10 @@ class Plain:
         return x
 
 
-def images(*shape, seed=0):
-    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
 def make():
     ops = [Identity(), Plain(), Fourier(torch.rand(5, 5)), Blur(gaussian_kernel(3, 1.0), boundary="valid")]
     sizes = [1, 2, 1, 2]
-    parts = [(op, op.A(x)) for op, x in zip(ops, images(6, 1, 5, 5).split(sizes), strict=True)]
+    parts = [(op, op.A(x)) for op, x in zip(ops, randn(6, 1, 5, 5).split(sizes), strict=True)]
     return sizes, parts, *group(parts)
 
 
@@ -38,7 +34,7 @@ def test_every_group_is_solved(rho):
     sizes, parts, op, y = make()
     op = op.double()
     assert y.shape == (6, 50)
-    z = images(6, 1, 5, 5, seed=1)
+    z = randn(6, 1, 5, 5, seed=1)
     x = data_consistency(op, z, y, rho)
     columns = torch.as_tensor(rho, dtype=torch.float64).expand(6)
     for (part, y_i), z_i, rho_i, x_i in zip(parts, z.split(sizes), columns.split(sizes), x.split(sizes), strict=True):
@@ -56,7 +52,7 @@ def test_closed_forms_receive_gamma_itself():
             seen.append(gamma)
             return super().prox_l2(z, y, gamma)
 
-    x = images(2, 1, 4, 4)
+    x = randn(2, 1, 4, 4)
     op, y = group([(Closed(), x)])
     gamma = torch.tensor([49.0, 98.0], dtype=torch.float64).reshape(2, 1, 1, 1)
     op.prox_l2(x, y, gamma)
@@ -68,12 +64,12 @@ def test_closed_forms_receive_gamma_itself():
 def test_gradients_reach_z_and_y_of_every_group():
     _, _, op, y = make()
     op = op.double()
-    z, y = images(6, 1, 5, 5, seed=1).requires_grad_(), y.requires_grad_()
+    z, y = randn(6, 1, 5, 5, seed=1).requires_grad_(), y.requires_grad_()
     assert torch.autograd.gradcheck(lambda z, y: data_consistency(op, z, y, 0.3), (z, y), fast_mode=True)
 
 
 def test_odd_lengths_beside_complex_measurements():
-    x = images(2, 1, 5, 5)
+    x = randn(2, 1, 5, 5)
     wide = from_functions(lambda x: torch.cat([x, x, x], -1), lambda y: sum(y.chunk(3, -1)))
     fourier = Fourier(torch.ones(5, 5)).double()
     op, y = group([(fourier, fourier.A(x[:1])), (wide, wide.A(x[1:]))])

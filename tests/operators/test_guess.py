@@ -26,21 +26,6 @@ def test_a_smaller_image_is_enlarged(factor, shape):
     assert inside.abs().max() < 0.01 * (factor - 1)
 
 
-@pytest.mark.parametrize("factor", [2, 4])
-def test_a_ramp_stays_a_ramp_inside(factor):
-    """But for the rim, where pixels beyond the image are missing.
-
-    Half-way between pixels exactly; elsewhere torch's cubic, with a = -0.75, departs by 3/64 of the step at most.
-    """
-    ramp = (torch.arange(32.0)[:, None] - 2 * torch.arange(32.0)).double()[None, None] / 32
-    op = Subsample(factor)
-    guess = first_guess(op, op.A(ramp))
-    allowed = 1e-12 if factor == 2 else 3 / 64 * 3 * factor / 32 + 1e-12
-    inside = slice(factor, 32 - 2 * factor + 1)
-    torch.testing.assert_close(guess[..., inside, inside], ramp[..., inside, inside], rtol=0, atol=allowed)
-    assert (guess - ramp).abs().max() > 0.01
-
-
 def test_every_image_and_channel_is_enlarged_alone():
     x, op = torch.cat([smooth(), smooth().flip(3)]), Subsample(2)
     together = first_guess(op, op.A(x))
@@ -53,7 +38,8 @@ def test_every_image_and_channel_is_enlarged_alone():
 def test_other_measurements_begin_with_the_adjoint():
     x = smooth(8)
     mask = (torch.rand(8, 8) < 0.5).double()
-    for op in (Identity(), Mask(mask), Blur(gaussian_kernel(5, 1.0).double()), Fourier(mask)):
+    blur = Blur(gaussian_kernel(5, 1.0).double())
+    for op in (Identity(), Mask(mask), blur, Fourier(mask), Subsample(8)):  # the last leaves a single pixel
         y = op.A(x)
         assert torch.equal(first_guess(op, y), op.A_adjoint(y))
 
@@ -94,9 +80,3 @@ class Cut:
 def test_sizes_that_are_no_multiple_are_not_enlarged(side):
     y = Cut().A(smooth(side))
     assert torch.equal(first_guess(Cut(), y), Cut().A_adjoint(y))
-
-
-def test_an_image_of_one_pixel_is_not_enlarged():
-    op = Subsample(4)
-    y = op.A(smooth(4))
-    assert torch.equal(first_guess(op, y), op.A_adjoint(y))

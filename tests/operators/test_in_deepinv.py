@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import Shrink, dense_solve, rand, relative_error
-from torch import nn
 
 import firm
 from firm.data import portrait
 from firm.metrics import psnr, ssim
 from firm.operators import (
     Blur,
-    Fourier,
     Identity,
     Mask,
     Subsample,
@@ -38,30 +36,34 @@ def model():
     return firm.load("face-128")
 
 
-SIZE, NOISE = (3, 128, 128), P.GaussianNoise
+SIZE, NOISE = (3, 64, 64), P.GaussianNoise
+
+
+def face():
+    """The middle of the portrait."""
+    return portrait()[..., 32:96, 32:96]
 
 
 def inpainting():
     return P.Inpainting(SIZE, mask=0.3, pixelwise=True, noise_model=NOISE(0.005), rng=torch.Generator().manual_seed(0))
 
 
-# The PSNR in dB that face-128 must reach with N = 2; it reaches 0.2 to 0.6 more. Inpainting depends on the mask: six
-# seeds gave 33.42 to 34.41 (this one 33.43).
+# The PSNR in dB that face-128 must reach with N = 2; it reaches 0.2 to 0.4 more.
 FACES = {
-    "inpainting": (inpainting, 33.2),
+    "inpainting": (inpainting, 31.0),
     "deblurring": (
         lambda: P.BlurFFT(SIZE, filter=gaussian_kernel(61, 1.0)[None, None], noise_model=NOISE(0.025)),
-        34.3,
+        31.8,
     ),
-    "decimation": (lambda: P.Downsampling(SIZE, filter=None, noise_model=NOISE(0.005)), 33.8),
-    "denoising": (lambda: P.Denoising(NOISE(0.1)), 32.5),
+    "decimation": (lambda: P.Downsampling(SIZE, filter=None, noise_model=NOISE(0.005)), 30.8),
+    "denoising": (lambda: P.Denoising(NOISE(0.1)), 30.8),
 }
 
 
 @pytest.mark.parametrize("name", FACES)
 def test_quality_on_a_face(name, model):
     make, floor = FACES[name]
-    physics, truth = make(), portrait()
+    physics, truth = make(), face()
     torch.manual_seed(1)  # not the seed that `restore` starts from
     y = physics((truth + 1) / 2)
     op = from_deepinv(physics)
@@ -102,26 +104,6 @@ def test_our_operators_in_deepinvs_algorithms(name, algorithm):
     assert relative_error(found, expected) < 1e-4
 
 
-@pytest.mark.parametrize("op", [Blur(gaussian_kernel(5, 1.0)), Fourier(rand(8, 8).round())], ids=["blur", "Fourier"])
-def test_our_operators_in_dpir(op):
-    """Plug-and-play half-quadratic splitting with deepinv's schedule, against the same loop with dense solves."""
-    x = rand(2, 1, 8, 8)
-    physics = as_deepinv(op, sigma=0.05)
-    y = physics(x)
-
-    class Halve(nn.Module):
-        def forward(self, x, sigma, **_):
-            return x / (1 + sigma)
-
-    solver = dinv.optim.DPIR(sigma=0.05, denoiser=Halve())
-    found = solver(y, physics)
-    levels, steps, iterations = dinv.optim.dpir.get_DPIR_params(0.05)[:3]
-    expected = op.A_adjoint(y).double()
-    for k in range(iterations):
-        expected = dense_solve(op, expected, y, float(1 / steps[k])) / (1 + float(levels[k]))
-    assert relative_error(found, expected) < 1e-3
-
-
 def test_what_a_physics_of_ours_offers():
     op = Subsample(2)
     physics = as_deepinv(op, sigma=0.3, img_size=(1, 8, 8))
@@ -152,7 +134,7 @@ def test_what_a_physics_of_ours_offers():
 
 
 def test_a_model_in_deepinvs_evaluation(model):
-    truth = (portrait() + 1) / 2
+    truth = (face() + 1) / 2
     physics = inpainting()
     x = torch.cat([truth, truth.flip(-1)])
     y = physics(x)
@@ -161,7 +143,7 @@ def test_a_model_in_deepinvs_evaluation(model):
     results = dinv.test(
         reconstructor, pairs, physics, verbose=False, show_progress_bar=False, non_blocking_transfers=False
     )
-    assert results["PSNR"] > 31.6
+    assert results["PSNR"] > 31
     assert results["PSNR no learning"] < 10
     one = reconstructor(y[1:], physics)
     op = from_deepinv(physics)
@@ -222,40 +204,18 @@ def test_with_a_torchvision_that_does_not_load(monkeypatch, tmp_path):
         from_deepinv(Identity())
 
 
-def test_firm_works_beside_any_torchvision():
-    """In a fresh process, without the declarations of conftest.py."""
-    program = (
-        "import sys, torch, firm, firm.metrics, firm.operators.interop\n"
-        "x = torch.zeros(1, 3, 32, 32)\n"
-        "print(float(firm.metrics.ssim(x, x)))\n"
-        "print(*[m for m in ('torchvision', 'deepinv', 'torchmetrics') if m in sys.modules])\n"
-    )
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout == "1.0\n\n"
-
-
-PAGE = Path(__file__).parents[2] / "docs" / "deepinv.md"
-
-
-def test_the_python_of_the_docs_runs():
-    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(programs) >= 3
-    names: dict = {}
-    for program in programs:
-        exec(program, names)
-
-
 def test_the_declarations_of_the_docs_are_enough():
     if torch._C._dispatch_has_kernel_for_dispatch_key("torchvision::nms", "CPU"):
         pytest.skip("this torchvision loads by itself")
-    (program,) = re.findall(r"```python notest\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    page = (Path(__file__).parents[2] / "docs" / "deepinv.md").read_text()
+    (program,) = re.findall(r"```python notest\n(.*?)```", page, re.DOTALL)
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_the_reconstructor_notices_noise_of_its_seed(model):
+def test_the_reconstructor_notices_noise_of_its_seed():
     physics = P.Denoising(NOISE(0.1))
     for seed, same in ((3, True), (4, False)):
         torch.manual_seed(3)
-        y = physics((portrait() + 1) / 2)
+        y = physics(rand(*SIZE)[None])
         with pytest.warns(UserWarning, match="resembles the noise that seed=3") if same else nullcontext():
-            as_reconstructor(model, steps=1, seed=seed)(y, physics)
+            as_reconstructor(firm.Firm(Shrink()), steps=1, seed=seed)(y, physics)

@@ -1,18 +1,18 @@
 """Notes on what a model was not trained for, in the terms of who gave the picture."""
 
-import json
 import re
 import warnings
 
 import numpy as np
 import pytest
-from helpers import call, says, tiny_model
+from helpers import says, tiny_model
 from PIL import Image
 from torch import nn
 
 import firm
 from firm.restoration import Problem, run
 from firm.restoration.advice import advice
+from restoration_helpers import rows, save_gray
 
 CARD = {"trained_for": [{"name": "denoising", "sigma": [0.05, 0.4]}]}
 
@@ -37,13 +37,11 @@ def test_a_gray_model_sees_the_noise_as_it_is(gray):
     assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.5, channels=1)) == [note]
 
 
-def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(gray, model_file, tmp_path, recwarn):
+def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(gray, restore, recwarn):
     """Inside, the noise of a gray picture is sqrt(3) times larger: 2.6."""
-    words = ["--task", "denoising", "--sigma", 1.5, "--steps", 1, "--model", model_file, "--out", tmp_path / "out"]
-    result = call("restore", gray, *words)
-    assert result.exit_code == 0, result.output
-    assert says(result.output, "note: sigma 1.5 is more than images in [-1, 1] can measure")
-    assert "Warning" not in result.output
+    output = restore(gray, "--task", "denoising", "--sigma", 1.5)
+    assert says(output, "note: sigma 1.5 is more than images in [-1, 1] can measure")
+    assert "Warning" not in output
     assert not recwarn.list
 
 
@@ -61,35 +59,31 @@ def test_warnings_of_other_code_stay_warnings_and_those_of_every_step_are_told_o
     assert [str(other.message) for other in others] == ["old"]
 
 
-def test_the_command_line_calls_settings_by_their_options(folder, tmp_path):
+def test_the_command_line_calls_settings_by_their_options(folder, restore, tmp_path):
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "super-resolution", "factor": 2}])
-    words = ["--task", "super-resolution", "--scale", 1, "--steps", 1, "--model", model, "--out", tmp_path / "out"]
-    output = call("restore", folder / "000.png", *words).output
+    output = restore(folder / "000.png", "--task", "super-resolution", "--scale", 1, "--model", model)
     assert says(output, "note: scale 1 is not what the model was trained for, 2")
     problem = Problem.from_file(folder / "000.png", "super-resolution", sigma=0.05, filter="stride", scale=1)
     assert advice(firm.load(model), problem) == ["factor 1 is not what the model was trained for, 2"]
 
 
-def test_inpainting_with_estimated_noise_names_the_options(tmp_path):
+def test_inpainting_with_estimated_noise_names_the_options(restore, tmp_path):
     """Texture of a clean picture reads as noise; who knows better can say so."""
     draw = np.random.default_rng(0)
     Image.fromarray(draw.integers(0, 256, (36, 44, 3)).astype(np.uint8)).save(tmp_path / "texture.png")
-    holes = np.zeros((36, 44), np.uint8)
-    holes[5:9] = 255
-    Image.fromarray(holes).save(tmp_path / "mask.png")
+    mask = save_gray(tmp_path / "mask.png", np.repeat([0, 1, 0], [5, 4, 27])[:, None].repeat(44, 1))
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "stroke-inpainting", "sigma": [0.002, 0.05]}])
-    words = ["--task", "inpainting", "--mask", tmp_path / "mask.png", "--steps", 1, "--model", model]
 
     def notes(*more):
-        out = tmp_path / "-".join(["out", *map(str, more)])
-        assert call("restore", tmp_path / "texture.png", *words, *more, "--out", out).exit_code == 0
-        return " ".join(json.loads((out / "restore.json").read_text())[0]["advice"])
+        words = ["--task", "inpainting", "--mask", mask, "--model", model, "--force"]
+        restore(tmp_path / "texture.png", *words, *more)
+        return " ".join(rows(tmp_path / "out")[0]["advice"])
 
     assert re.search(r"sigma .* 0.002 to 0.05; it was estimated.*--sigma .*--keep-known", notes())
     assert "--sigma" in notes("--keep-known")
     assert "--keep-known" not in notes("--keep-known")
     assert "estimated" not in notes("--sigma", 0.5)
-    problem = Problem.from_file(tmp_path / "texture.png", "inpainting", mask=tmp_path / "mask.png")
+    problem = Problem.from_file(tmp_path / "texture.png", "inpainting", mask=mask)
     assert "--" not in " ".join(advice({"trained_for": [{"name": "stroke-inpainting"}]}, problem))  # the demo has none
 
 
@@ -134,16 +128,11 @@ def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
     assert firm.advice(paper, firm.Task("deblurring", 32, boundary="valid")) == []  # which loses nothing
 
 
-def test_no_noise_is_no_matter_where_pixels_are_kept(tmp_path):
-    mask = np.zeros((32, 32), np.uint8)
-    mask[10:20, 10:20] = 255
-    Image.fromarray(mask).save(tmp_path / "mask.png")
-    Image.fromarray(np.full((32, 32), 90, np.uint8)).save(tmp_path / "a.png")
+def test_no_noise_is_no_matter_where_pixels_are_kept(folder, tmp_path):
+    mask = save_gray(tmp_path / "mask.png", np.eye(36, 44))
     card = {"trained_for": [{"name": "stroke-inpainting", "sigma": [0.01, 0.05]}]}
     for keep, notes in ((True, 0), (False, 1)):
-        clean = Problem.from_file(
-            tmp_path / "a.png", "inpainting", sigma=0.0, mask=tmp_path / "mask.png", keep_known=keep
-        )
+        clean = Problem.from_file(folder / "000.png", "inpainting", sigma=0.0, mask=mask, keep_known=keep)
         assert len(firm.advice(card, clean)) == notes
 
 
@@ -152,3 +141,55 @@ def test_what_is_no_model_or_no_task_is_told():
         firm.advice("photo", firm.Task("denoising"))
     with pytest.raises(TypeError, match="a task, such as"):
         firm.advice({}, "denoising")
+
+
+def test_pictures_are_compared_with_what_the_model_has_seen(folder):
+    card = {"trained_for": [
+        *CARD["trained_for"], {"name": "random-inpainting", "sigma": [0, 0.1]},
+        {"name": "super-resolution", "factor": 2},
+        {"name": "stroke-inpainting", "width": [3, 14]},  # the task's own width counts too
+    ]}  # fmt: skip
+    new = "is not what the model was trained for"
+    for task, settings, notes in (
+        ("denoising", {"sigma": 0.2}, []),
+        ("denoising", {"sigma": 0.8}, [f"sigma 0.8 {new}, 0.05 to 0.4"]),
+        ("deblurring", {"sigma": 0.2, "blur": 1.0}, ["the model was not trained for deblurring"]),
+        ("super-resolution", {"sigma": 0.2, "scale": 4},
+         [f"factor 4 {new}, 2", f"filter bicubic {new}, stride", f"sigma 0.2 {new}, 0.05"]),
+    ):  # fmt: skip
+        problem = Problem.from_file(folder / "000.png", task, **settings)
+        assert advice(card, problem) == notes
+        assert advice({}, problem) == []
+    thin = Problem.simulated(folder / "000.png", "stroke-inpainting", {})
+    assert advice(card, thin) == [f"width 1.69 {new}, 3 to 14"]
+
+
+def test_advice_compares_with_the_entries_of_a_mixture_one_by_one(folder):
+    """The model has seen a factor of 4, and stride, but not both at once."""
+    card = {
+        "trained_for": [
+            {"name": "super-resolution", "factor": 2, "filter": "bicubic", "sigma": [0.01, 0.1]},
+            {"name": "super-resolution", "factor": 4, "filter": "bicubic", "sigma": [0.01, 0.1]},
+            {"name": "super-resolution", "factor": 2, "filter": "stride", "sigma": [0.01, 0.05]},
+        ]
+    }
+
+    def told(sigma, **settings):
+        return advice(card, Problem.from_file(folder / "000.png", "super-resolution", sigma=sigma, **settings))
+
+    for scale, kind in ((2, "bicubic"), (4, "bicubic"), (2, "stride")):
+        assert told(0.05, scale=scale, filter=kind) == []
+    other = "with these other settings is not what the model was trained for"
+    assert told(0.05, scale=4, filter="stride") == [f"factor 4 {other}, 2"]
+    assert told(0.08, scale=2, filter="stride") == [f"sigma 0.08 {other}, 0.01 to 0.05"]
+    new = "is not what the model was trained for"
+    assert told(0.05, scale=5, filter="bicubic") == [f"factor 5 {new}, 4"]  # the nearest, not the first
+    assert told(0.5, scale=4, filter="bicubic") == [f"sigma 0.5 {new}, 0.01 to 0.1"]
+
+
+def test_advice_reads_numbers_that_yaml_takes_for_text(folder):
+    card = {"trained_for": [{"name": "denoising", "sigma": ["1e-3", "2e-1"]}]}
+    for sigma, count in ((0.1, 0), (0.4, 1)):
+        assert len(advice(card, Problem.from_file(folder / "000.png", "denoising", sigma=sigma))) == count
+    card = {"trained_for": [{"name": "denoising", "sigma": "loud"}]}
+    assert advice(card, Problem.from_file(folder / "000.png", "denoising", sigma=0.4)) == []

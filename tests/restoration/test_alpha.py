@@ -1,17 +1,14 @@
 """Transparency: colors are restored, alpha is passed on."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
-from firm.cli import app
 from firm.data.picture import read_with_alpha
 from firm.restoration import Problem
 from firm.restoration.output import write_picture
+from restoration_helpers import pixels
 
 
 @pytest.fixture
@@ -28,50 +25,49 @@ def transparent(tmp_path):
     return make
 
 
-def restore(path, out, model_file, *more):
-    words = ["restore", path, "--sigma", 0.1, "--steps", 1, "--model", model_file, "--out", out, *more]
-    result = CliRunner().invoke(app, [str(w) for w in words])
-    assert result.exit_code == 0, result.output
+@pytest.fixture
+def denoised(restore, tmp_path):
+    """Denoise a picture into a folder, and return the file of the result."""
+
+    def run(path, out, *more, ending="png"):
+        restore(path, "--task", "denoising", "--sigma", 0.1, "--out", tmp_path / out, *more)
+        return tmp_path / out / f"{path.stem}_restored.{ending}"
+
+    return run
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
-def test_alpha_is_kept(transparent, model_file, tmp_path, mode):
-    path, pixels = transparent(mode)
-    restore(path, tmp_path / "o", model_file, "--task", "denoising", "--samples", 2)
+def test_alpha_is_kept_in_every_format(transparent, denoised, mode):
+    path, given = transparent(mode)
+    restored = denoised(path, "o", "--samples", 2)
     for what in ("restored", "mean", "sample_01"):
-        with Image.open(tmp_path / "o" / f"a_{what}.png") as found:
-            assert found.mode == mode
-            np.testing.assert_array_equal(np.asarray(found)[..., -1], pixels[..., -1])
+        found = pixels(restored.with_name(f"a_{what}.png"))
+        np.testing.assert_array_equal(found[..., -1], given[..., -1])
+        assert found.shape == given.shape
+    saved = denoised(path, "f", "--format", "npy", ending="npy")
+    floats = np.load(saved)
+    np.testing.assert_allclose(floats[..., -1] * 255, given[..., -1], atol=1e-4)
+    np.testing.assert_array_equal(pixels(denoised(saved, "g"))[..., -1], given[..., -1])  # is read back
+    deep = denoised(path, "d", "--format", "png16")
+    colors, alpha = read_with_alpha(deep)
+    np.testing.assert_array_equal(alpha, given[..., -1])
+    expected = floats[..., :-1].clip(0, 1)
+    np.testing.assert_allclose((colors + 1).permute(1, 2, 0) / 2, np.broadcast_to(expected, (36, 44, 3)), atol=1 / 255)
 
 
-def test_alpha_in_16_bits_and_floats(transparent, model_file, tmp_path):
-    path, pixels = transparent()
-    restore(path, tmp_path / "f", model_file, "--task", "denoising", "--format", "npy")
-    floats = np.load(tmp_path / "f" / "a_restored.npy")
-    np.testing.assert_allclose(floats[..., 3] * 255, pixels[..., 3], atol=1e-4)
-    restore(path, tmp_path / "d", model_file, "--task", "denoising", "--format", "png16")
-    with Image.open(tmp_path / "d" / "a_restored.png") as found:  # Pillow reads 8 of the 16 bits
-        assert found.mode == "RGBA"
-        np.testing.assert_array_equal(np.asarray(found)[..., 3], pixels[..., 3])
-    colors, alpha = read_with_alpha(tmp_path / "d" / "a_restored.png")
-    assert alpha.shape == (36, 44)
-    np.testing.assert_allclose(((colors + 1) / 2).permute(1, 2, 0).numpy(), floats[..., :3].clip(0, 1), atol=1 / 255)
-
-
-def test_alpha_grows_with_the_picture(transparent, model_file, tmp_path):
-    path, pixels = transparent()
-    restore(path, tmp_path / "o", model_file, "--task", "super-resolution")
-    with Image.open(tmp_path / "o" / "a_restored.png") as found:
-        assert (found.mode, found.size) == ("RGBA", (88, 72))
-        alpha = np.asarray(found)[..., 3].astype(float)
-    np.testing.assert_allclose(alpha[::2, 4:-4:2], pixels[:, 2:-2, 3], atol=4)
+def test_alpha_grows_with_the_picture(transparent, restore, tmp_path):
+    path, given = transparent()
+    restore(path, "--task", "super-resolution", "--sigma", 0.1)
+    found = pixels(tmp_path / "out" / "a_restored.png").astype(float)
+    assert found.shape == (72, 88, 4)
+    np.testing.assert_allclose(found[::2, 4:-4:2, 3], given[:, 2:-2, 3], atol=4)
 
 
 def test_hidden_colors_are_not_laid_over_white(transparent):
-    path, pixels = transparent()
+    path, given = transparent()
     colors, alpha = read_with_alpha(path)
-    np.testing.assert_array_equal(((colors + 1) * 127.5).round().byte().permute(1, 2, 0).numpy(), pixels[..., :3])
-    np.testing.assert_array_equal(alpha.numpy(), pixels[..., 3])
+    np.testing.assert_array_equal(((colors + 1) * 127.5).round().byte().permute(1, 2, 0).numpy(), given[..., :3])
+    np.testing.assert_array_equal(alpha.numpy(), given[..., 3])
     assert torch.equal(Problem.from_file(path, "denoising", sigma=0.1).y[0], colors)
 
 
@@ -89,13 +85,3 @@ def test_the_noise_is_that_of_what_can_be_seen(tmp_path):
     noisy[:, :, 24:] = 0  # most of the picture, and no noise there
     write_picture(tmp_path / "a.png", noisy.expand(3, -1, -1), alpha=alpha)
     assert Problem.from_file(tmp_path / "a.png", "denoising").sigma == pytest.approx(0.2 * 3**0.5, rel=0.1)
-
-
-def test_a_saved_picture_with_alpha_is_read_back(transparent, model_file, tmp_path):
-    path, pixels = transparent("LA")
-    restore(path, tmp_path / "f", model_file, "--task", "denoising", "--format", "npy")
-    restore(tmp_path / "f" / "a_restored.npy", tmp_path / "g", model_file, "--task", "denoising")
-    with Image.open(tmp_path / "g" / "a_restored_restored.png") as found:
-        assert found.mode == "LA"
-        np.testing.assert_array_equal(np.asarray(found)[..., 1], pixels[..., 1])
-    assert json.loads((tmp_path / "g" / "restore.json").read_text())[0]["sigma"] == 0.1

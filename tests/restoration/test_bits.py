@@ -1,6 +1,5 @@
 """Gray pictures of more than 8 bits: the same picture however it is stored, and what is assumed is said."""
 
-import json
 import struct
 
 import numpy as np
@@ -12,6 +11,7 @@ from PIL import Image
 from firm.data.picture import PictureError, read_picture
 from firm.restoration import Problem
 from firm.restoration.reading import read
+from restoration_helpers import pixels, rows
 
 SHARES = np.random.default_rng(0).random((40, 48))  # of white
 SHARES[0, :2] = 0, 1
@@ -41,19 +41,12 @@ def stored(path, kind, low, high):
 @pytest.mark.parametrize(
     ("kind", "low", "high", "given"),
     [
-        (np.uint16, 0, 65535, False),
-        (np.int32, 0, 65535, False),
-        (np.uint32, 0, 65535, False),
-        (np.float32, 0, 1, False),
-        (np.uint16, 0, 4095, True),
-        (np.int32, 0, 4095, True),
-        (np.int32, -(10**9), 2 * 10**9, True),
-        (np.uint32, 0, 2**32 - 1, True),
-        (np.int16, -32768, 32767, True),
-        (np.float32, -1, 1, True),
-        (np.float32, 100, 4196, True),
+        (np.uint16, 0, 65535, False), (np.int32, 0, 65535, False), (np.uint32, 0, 65535, False),
+        (np.float32, 0, 1, False), (np.uint16, 0, 4095, True), (np.int32, 0, 4095, True),
+        (np.int32, -(10**9), 2 * 10**9, True), (np.uint32, 0, 2**32 - 1, True), (np.int16, -32768, 32767, True),
+        (np.float32, -1, 1, True), (np.float32, 100, 4196, True),
     ],
-)
+)  # fmt: skip
 def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypatch):
     monkeypatch.setattr("firm.data.picture.STRIP", 500)  # a few rows at a time, as large pictures are converted
     path, expected = stored(tmp_path / "a.tif", kind, low, high)
@@ -73,16 +66,11 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("kind", "high", "bits", "dark"),
     [
-        (np.uint16, 65535, 0, False),
-        (np.uint16, 4096, 0, False),
-        (np.uint16, 4095, 0, True),
-        (np.int32, 65535, 32, False),
-        (np.uint32, 65535, 32, False),
-        (np.int32, 255, 32, True),
-        (np.int16, 32767, 16, False),
-        (np.float32, 0.01, 0, False),
+        (np.uint16, 65535, 0, False), (np.uint16, 4096, 0, False), (np.uint16, 4095, 0, True),
+        (np.int32, 65535, 32, False), (np.uint32, 65535, 32, False), (np.int32, 255, 32, True),
+        (np.int16, 32767, 16, False), (np.float32, 0.01, 0, False),
     ],
-)
+)  # fmt: skip
 def test_what_is_assumed_is_said(kind, high, bits, dark, tmp_path):
     path = stored(tmp_path / "a.tif", kind, 0, high)[0]
     notes = [*([f"whole numbers of {bits} bits {ASSUMED}"] if bits else []), *([DARK] if dark else [])]
@@ -113,31 +101,22 @@ def test_what_is_outside_the_range_is_refused(tmp_path):
         read(tiff(tmp_path / "nan.tif", nan), value_range=(0, 9))
 
 
-def test_the_command(tmp_path):
+def test_the_command(restore, tmp_path):
     """A range that is given is that of all files; the one of training is for arrays alone."""
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}], value_range=[0.0, 10.0])
     (tmp_path / "in").mkdir()
     for name in ("one", "two"):
         stored(tmp_path / "in" / f"{name}.tif", np.int32, 0, 4095)
-    words = ["restore", tmp_path / "in", "--task", "denoising", "--steps", 1, "--model", model]
-    given = call(*words, "--value-range", "0,4095", "--out", tmp_path / "a")
-    assert given.exit_code == 0, given.output
-    assert "note: whole" not in given.output
-    assumed = call(*words, "--out", tmp_path / "b")
-    assert assumed.output.count("note: whole numbers of 32 bits") == 1  # once, not for each file
-    sigmas = [json.loads((tmp_path / o / "restore.json").read_text())[0]["sigma"] for o in "ab"]
+    words = [tmp_path / "in", "--task", "denoising", "--model", model]
+    assert "note: whole" not in restore(*words, "--value-range", "0,4095", "--out", tmp_path / "a")
+    assumed = restore(*words, "--out", tmp_path / "b")
+    assert assumed.count("note: whole numbers of 32 bits") == 1  # once, not for each file
+    sigmas = [rows(tmp_path / out)[0]["sigma"] for out in "ab"]
     assert sigmas[0] == pytest.approx(16 * sigmas[1], rel=0.01)  # 65535 / 4095
-    with (
-        Image.open(tmp_path / "a" / "one_compare.png") as bright,
-        Image.open(tmp_path / "b" / "one_compare.png") as dark,
-    ):
-        assert np.asarray(bright).mean() > 1.5 * np.asarray(dark).mean()
+    bright, dark = (pixels(tmp_path / out / "one_compare.png").mean() for out in "ab")
+    assert bright > 1.5 * dark
     np.save(tmp_path / "in" / "three.npy", 10 * SHARES[None].repeat(3, 0).astype(np.float32))
-    mixed = call(*words, tmp_path / "in" / "three.npy", "--out", tmp_path / "c")
-    assert mixed.exit_code == 0, mixed.output  # 4095 would be far outside 0 to 10
+    restore(*words, tmp_path / "in" / "three.npy", "--out", tmp_path / "c")  # 4095 would be far outside 0 to 10
     assert (tmp_path / "c" / "three_restored.npy").is_file()
-    told = call(*words, "--value-range", "9,1", "--out", tmp_path / "d")
-    assert told.exit_code == 2
-    assert says(told.output, "value_range is (low, high) with low < high")
     shown = call("info", tmp_path / "in" / "one.tif").output
     assert says(shown, "0 to 4095; black is 0, white 65535, or as --value-range says")

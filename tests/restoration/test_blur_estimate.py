@@ -1,18 +1,15 @@
 """The width of a blur, from the picture alone."""
 
-import json
-
 import pytest
 import torch
 from helpers import says
 from torch.nn import functional as F
-from typer.testing import CliRunner
 
 import firm
-from firm.cli import app
 from firm.operators import gaussian_kernel
 from firm.restoration import Problem, ProblemError, estimate_blur
 from firm.restoration.output import write_picture
+from restoration_helpers import rows
 
 
 def blurred(width, noise=0.01):
@@ -51,12 +48,8 @@ def test_a_real_picture_has_a_blur_of_its_own(width, noise):
     assert estimate_blur(blurred(width, noise)).width == pytest.approx((width**2 + 0.6**2) ** 0.5, rel=0.1)
 
 
-def test_more_noise_is_less_sure():
+def test_more_noise_is_less_sure_and_that_of_a_gray_picture_does_not_average_out():
     assert estimate_blur(blurred(2.0, 0.05)).error > 1.3 * estimate_blur(blurred(2.0, 0.0)).error
-
-
-def test_a_gray_picture_has_the_same_blur():
-    """Its noise does not average out over the channels."""
     gray = blurred(1.5, 0.05)[:, :1].expand(-1, 3, -1, -1)
     assert estimate_blur(gray).width == pytest.approx(1.5, rel=0.15)
 
@@ -81,19 +74,13 @@ def test_the_middle_of_a_large_picture_is_used():
     assert estimate_blur(y) == inside
 
 
-def test_deblurring_without_the_width(model_file, tmp_path):
+def test_deblurring_without_the_width(restore, folder, tmp_path):
     write_picture(tmp_path / "b.png", blurred(1.5)[0])
-    arguments = ["restore", tmp_path / "b.png", "--task", "deblurring", "--steps", 1, "--model", model_file]
-    result = CliRunner().invoke(app, [*map(str, arguments), "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    row = json.loads((tmp_path / "out" / "restore.json").read_text())[0]
+    output = restore(tmp_path / "b.png", "--task", "deblurring")
+    (row,) = rows(tmp_path / "out")
     assert row["blur"] == pytest.approx(1.6, rel=0.1)
-    assert says(result.output, f"estimated blur {row['blur']:.2f} ± {row['blur_error']:.2f} pixels")
+    assert says(output, f"estimated blur {row['blur']:.2f} ± {row['blur_error']:.2f} pixels")
     assert Problem.from_file(tmp_path / "b.png", "deblurring", blur=2.0).settings["blur"] == 2.0
-
-
-def test_where_it_cannot_be_told_the_user_is_asked(folder):
-    with pytest.raises(
-        ProblemError, match=r"000\.png: deblurring needs .* give --blur, or its --kernel; a picture of fewer than 48"
-    ):
+    asked = r"000\.png: deblurring needs .* give --blur, or its --kernel; a picture of fewer than 48"
+    with pytest.raises(ProblemError, match=asked):
         Problem.from_file(folder / "000.png", "deblurring")

@@ -14,6 +14,7 @@ from firm.data.images import Images
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 from firm.restoration import calibration
 from firm.restoration.calibration import Calibration, TaskScale, fit, load
+from restoration_helpers import rows
 
 SIGMA = 0.1
 SHRINK = 1 / (1 + SIGMA**2)  # of the posterior mean, for pixels of a standard normal distribution
@@ -91,27 +92,25 @@ def test_the_quantile_by_hand():
 
 
 def test_two_fits_are_equal_and_another_seed_is_not():
-    first, again = (fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, progress=False) for _ in range(2))
-    assert first == again
+    def found(seed=42):
+        return fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, seed, progress=False)
+
+    first = found()
+    assert first == found() != found(1)
     assert (first.steps, first.samples, first.images, first.model) == (1, 4, 2, model(0.5).fingerprint())
-    assert fit(model(0.5), normal_images(2, 16), [denoising(16)], 1, 4, 1, progress=False) != first
 
 
 def test_every_picture_has_the_noise_of_its_seed_and_number(monkeypatch):
-    task, asked = denoising(16), []
-    measure = type(task).measure
-    monkeypatch.setattr(
-        type(task), "measure", lambda self, x, *which: (asked.append(which), measure(self, x, *which))[1]
-    )
+    task, asked, measure = denoising(16), [], firm.tasks.BaseTask.measure
+    monkeypatch.setattr(type(task), "measure", lambda self, x, *which: asked.append(which) or measure(self, x, *which))
     fit(model(0.5), normal_images(2, 16), [task], 1, 4, 7, progress=False)
     assert asked == [(7, 0), (7, 1)]
 
 
 def test_what_cannot_be_calibrated():
-    with pytest.raises(ValueError, match="the samples do not differ"):
-        fit(model(0.0), normal_images(2, 16), [denoising(16)], 1, 4, progress=False)
-    with pytest.raises(ValueError, match="two images and two samples at least, got 1 and 4"):
-        fit(model(1.0), normal_images(1, 16), [denoising(16)], 1, 4)
+    for share, count, message in ((0.0, 2, "the samples do not differ"), (1.0, 1, "two images and two samples at")):
+        with pytest.raises(ValueError, match=message):
+            fit(model(share), normal_images(count, 16), [denoising(16)], 1, 4, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -131,42 +130,41 @@ PLAIN = TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.6, 0.9)
 BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND}, "c.json")
 
 
-def test_maps_are_multiplied_part_by_part():
-    mask = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
-    std = torch.full((1, 3, 2, 2), 0.1)
-    assert torch.allclose(FOUND.widened(std, Mask(mask)), torch.tensor([[0.2, 0.5], [0.2, 0.2]]).expand(1, 3, 2, 2))
-    assert torch.allclose(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
-    assert FOUND.notes({}, std, Mask(mask)) == []
-
-
-def test_pixels_without_a_scale_stay_as_they_are_and_it_is_said():
+def test_maps_are_multiplied_part_by_part_and_where_there_is_no_scale_it_is_said():
     """As outside the head in a scan: the work is done by then, and must not be lost."""
     std, op = torch.full((1, 3, 2, 2), 0.1), Mask(torch.tensor([[1.0, 0.0], [1.0, 1.0]]))
-    assert torch.allclose(PLAIN.widened(std, op), torch.tensor([[0.3, 0.1], [0.3, 0.3]]).expand(1, 3, 2, 2))
-    (sentence,) = PLAIN.notes({}, std, op)
-    assert "no scale for missing pixels" in sentence
+    for found, missing, notes in ((FOUND, 0.5, []), (PLAIN, 0.1, ["no scale for missing pixels"])):
+        measured = 0.1 * found.scale["measured"]
+        expected = torch.tensor([[measured, missing], [measured, measured]]).expand(1, 3, 2, 2)
+        torch.testing.assert_close(found.widened(std, op), expected)
+        assert [note.partition("has ")[2].partition(":")[0] for note in found.notes({}, std, op)] == notes
+    torch.testing.assert_close(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
 
 
 def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
-    assert BOTH.scale_for("denoising", "abc", 2, BOTH.samples) == PLAIN
-    assert BOTH.scale_for("inpainting", "abc", 2, BOTH.samples) == FOUND  # the only one for pictures with holes
-    with pytest.raises(ValueError, match=r"c.json was made for another model \(abc, this one is xyz\)"):
-        BOTH.scale_for("denoising", "xyz", 2, BOTH.samples)
-    with pytest.raises(ValueError, match="was made for steps = 2, not 4: give --steps 2"):
-        BOTH.scale_for("denoising", "abc", 4, BOTH.samples)
-    with pytest.raises(ValueError, match=rf"made for samples = {BOTH.samples}, not 99: give --samples {BOTH.samples}"):
-        BOTH.scale_for("denoising", "abc", 2, 99)
-    with pytest.raises(ValueError, match="no scale for deblurring, only for denoising, box-inpainting"):
-        BOTH.scale_for("deblurring", "abc", 2, BOTH.samples)
+    assert BOTH.scale_for("denoising", "abc", 2, 16) == PLAIN
+    assert BOTH.scale_for("inpainting", "abc", 2, 16) == FOUND  # the only one for pictures with holes
     several = replace(BOTH, tasks={"random-inpainting": FOUND, **BOTH.tasks})
-    with pytest.raises(ValueError, match="several scales for inpainting: random-inpainting, box-inpainting"):
-        several.scale_for("inpainting", "abc", 2, BOTH.samples)
+    for made, asked, message in (
+        (BOTH, ("denoising", "xyz", 2, 16), r"c.json was made for another model \(abc, this one is xyz\)"),
+        (BOTH, ("denoising", "abc", 4, 16), "was made for steps = 2, not 4: give --steps 2"),
+        (BOTH, ("denoising", "abc", 2, 99), "made for samples = 16, not 99: give --samples 16"),
+        (BOTH, ("deblurring", "abc", 2, 16), "no scale for deblurring, only for denoising, box-inpainting"),
+        (several, ("inpainting", "abc", 2, 16), "several scales for inpainting: random-inpainting, box-inpainting"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.scale_for(*asked)
 
 
 def test_other_settings_are_said():
-    assert FOUND.notes({"task": "inpainting", "sigma": 0.052, "box": 40}, torch.ones(1, 3, 2, 2), Identity()) == []
-    (sentence,) = FOUND.notes({"sigma": 0.2, "box": 40, "place": "anywhere"}, torch.ones(1, 3, 2, 2), Identity())
+    std, op = torch.ones(1, 3, 2, 2), Identity()
+    assert FOUND.notes({"task": "inpainting", "sigma": 0.052, "box": 40}, std, op) == []
+    (sentence,) = FOUND.notes({"sigma": 0.2, "box": 40, "place": "anywhere"}, std, op)
     assert "made with sigma 0.05, not 0.2 and place center, not anywhere" in sentence
+    gaussian = TaskScale({"measured": 1.5}, {"blur": 1.0, "sigma": 0.05}, 0.8, 0.9)
+    assert gaussian.notes({"blur": 1.0, "sigma": 0.05}, std, op) == []
+    (sentence,) = gaussian.notes({"kernel": "k.png", "sigma": 0.05}, std, op)
+    assert "made with a Gaussian blur, not the kernel k.png" in sentence
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path):
@@ -205,72 +203,57 @@ def made(folder, model_file, tmp_path):
     return out
 
 
-def restore(folder, model_file, out, *more):
-    common = ["--steps", 1, "--samples", 3, "--model", model_file, "--out", out, "--sigma", 0.1]
-    return call("restore", folder / "000.png", *common, *more)
+@pytest.fixture
+def sampled(folder, restore):
+    """Restore a picture with three samples into tmp_path/out."""
+    return lambda *words, **how: restore(folder / "000.png", "--samples", 3, "--sigma", 0.1, *words, **how)
 
 
-def row(out):
-    return json.loads((out / "restore.json").read_text())[0]
-
-
-def test_restoring_with_a_calibration(folder, model_file, made, tmp_path):
+def test_restoring_with_a_calibration(sampled, model_file, made, tmp_path):
     about = json.loads(made.read_text())
     assert about["model"] == firm.load(model_file).fingerprint()
     assert (about["steps"], about["samples"], about["images"]) == (1, 3, 2)
     assert list(about["tasks"]) == ["denoising", "box-inpainting"]
     assert about["tasks"]["denoising"]["settings"] == {"sigma": 0.1}
     scale = about["tasks"]["denoising"]["scale"]
-    plain = restore(folder, model_file, tmp_path / "plain", "--task", "denoising")
-    result = restore(folder, model_file, tmp_path / "out", "--task", "denoising", "--calibration", made)
-    assert result.exit_code == 0, result.output
-    assert says(result.output, f"standard deviations multiplied by {scale['measured']:.2f}")
-    assert "multiplied" not in plain.output
-    found, before = row(tmp_path / "out"), row(tmp_path / "plain")
+    assert "multiplied" not in sampled("--task", "denoising", "--out", tmp_path / "plain")
+    use = ["--task", "denoising", "--calibration", made]
+    assert says(sampled(*use), f"standard deviations multiplied by {scale['measured']:.2f}")
+    (found,), (before,) = rows(tmp_path / "out"), rows(tmp_path / "plain")
     assert found["std multiplied by"] == scale
     assert found["largest std"] == pytest.approx(before["largest std"] * scale["measured"], rel=1e-3)
     assert "std multiplied by" not in before
     assert not any("calibration" in note for note in found["advice"])
-    again = restore(folder, model_file, tmp_path / "plain", "--task", "denoising", "--calibration", made)
-    assert says(again.output, "of a run with other settings")  # what it wrote is not taken for the plain result
+    again = sampled(*use, "--out", tmp_path / "plain", code=2)
+    assert says(again, "of a run with other settings")  # what it wrote is not taken for the plain result
 
 
-def test_a_picture_unlike_the_calibration_is_noted(folder, model_file, made, tmp_path):
-    result = restore(folder, model_file, tmp_path / "out", "--simulate", "box-inpainting", "--calibration", made)
-    assert result.exit_code == 0, result.output
-    assert not says(result.output, "the calibration was made with")
-    more = ("--simulate", "box-inpainting", "--box", 20, "--calibration", made)
-    result = restore(folder, model_file, tmp_path / "b", *more)
-    assert says(result.output, "the calibration was made with box 10, not 20: its scale may not fit")
-    assert says(result.output, "where pixels are missing)")
-
-
-def test_what_does_not_fit_is_refused_before_any_work(folder, model_file, made, tmp_path):
-    out, use = tmp_path / "out", ("--calibration", made)
-    refused = {
-        "no scale for deblurring": ("--task", "deblurring", "--blur", 1, *use),
-        "was made for steps = 1, not 2": ("--task", "denoising", "--steps", 2, *use),
-        "was made for samples = 3, not 4": ("--task", "denoising", "--samples", 4, *use),
-        "was made for another model": ("--task", "denoising", "--model", "photo", *use),
-        "give --samples 2 or more": ("--task", "denoising", "--samples", 1, *use),
-        "is no calibration, or is damaged": ("--task", "denoising", "--calibration", folder / "000.png"),
-        "no such file; `firm calibrate` writes one": ("--task", "denoising", "--calibration", tmp_path / "no.json"),
-    }
-    for message, arguments in refused.items():
-        result = restore(folder, model_file, out, *arguments)
-        assert result.exit_code == 2, message
-        assert says(result.output, message), result.output
-    assert not (out / "restore.json").exists()
-
-
-def test_a_part_that_the_calibration_does_not_know_is_noted(folder, model_file, tmp_path):
+def test_a_picture_unlike_the_calibration_is_noted(sampled, model_file, made, tmp_path):
+    use = ["--simulate", "box-inpainting", "--calibration"]
+    assert not says(sampled(*use, made), "the calibration was made with")
+    output = sampled(*use, made, "--box", 20, "--out", tmp_path / "b")
+    assert says(output, "the calibration was made with box 10, not 20: its scale may not fit")
+    assert says(output, "where pixels are missing)")
     plain = Calibration(firm.load(model_file).fingerprint(), 1, 3, 2, {"box-inpainting": replace(PLAIN, settings={})})
     plain.save(tmp_path / "c.json")
-    more = ("--simulate", "box-inpainting", "--calibration", tmp_path / "c.json")
-    result = restore(folder, model_file, tmp_path / "out", *more)
-    assert result.exit_code == 0, result.output
-    assert says(result.output, "no scale for missing pixels")
-    assert row(tmp_path / "out")["std multiplied by"] == PLAIN.scale
+    assert says(sampled(*use, tmp_path / "c.json", "--out", tmp_path / "p"), "no scale for missing pixels")
+    assert rows(tmp_path / "p")[0]["std multiplied by"] == PLAIN.scale
+
+
+def test_what_does_not_fit_is_refused_before_any_work(sampled, folder, made, tmp_path):
+    use = ["--task", "denoising", "--calibration", made]
+    for words, message in (
+        (["--task", "deblurring", "--blur", 1], "no scale for deblurring"),
+        (["--steps", 2], "was made for steps = 1, not 2"),
+        (["--samples", 4], "was made for samples = 3, not 4"),
+        (["--model", "photo"], "was made for another model"),
+        (["--samples", 1], "give --samples 2 or more"),
+        (["--integrator", "heun"], "--calibration holds for Euler steps"),
+        (["--calibration", folder / "000.png"], "is no calibration, or is damaged"),
+        (["--calibration", tmp_path / "no.json"], "no such file; `firm calibrate` writes one"),
+    ):
+        assert says(sampled(*use, *words, code=2), message)
+    assert not (tmp_path / "out").exists()
 
 
 def test_calibrate_refuses_to_replace_what_is_no_calibration(folder, model_file, made):

@@ -6,10 +6,8 @@ import pytest
 import torch
 from helpers import says
 from PIL import Image
-from typer.testing import CliRunner
 
 import firm
-from firm.cli import app
 from firm.data import read_picture
 from firm.data.sets import portrait_file
 from firm.restoration import Problem
@@ -65,30 +63,22 @@ def test_what_has_no_blocks():
     assert not has_blocks(stripes)
 
 
-def test_the_user_is_told(portrait, model_file, tmp_path):
+def test_the_user_is_told(portrait, restore, tmp_path):
     portrait.save(tmp_path / "low.jpg", quality=40)
     portrait.save(tmp_path / "high.jpg", quality=95)
     compressed(portrait, 15).save(tmp_path / "was.png")
     portrait.save(tmp_path / "clean.png")
-    notes = {path.name: Problem.from_file(path, "denoising").notes for path in tmp_path.iterdir()}
-    assert notes["low.jpg"] == (jpeg_note(40, False, "denoising"),)
-    assert "was a JPEG once" in notes["was.png"][0]
-    assert notes["high.jpg"] == notes["clean.png"] == ()
-    arguments = [tmp_path / "low.jpg", "--task", "denoising", "--steps", 1, "--model", model_file, "-o", tmp_path / "o"]
-    result = CliRunner().invoke(app, ["restore", *map(str, arguments)])
-    assert says(result.output, "note: this is a JPEG, and its compression is not undone: the noise estimate")
-
-
-@pytest.mark.parametrize("task", picture_tasks())
-def test_every_task_has_advice(task):
-    assert jpeg_note(30, False, task)
-
-
-def test_a_sensors_picture_that_was_compressed(portrait, tmp_path):
     portrait.convert("L").save(tmp_path / "raw.jpg", quality=60)
-    assert (
-        "it mixes the values of neighboring pixels" in Problem.from_file(tmp_path / "raw.jpg", "demosaicing").notes[0]
-    )
+
+    def notes(name, task="denoising"):
+        return Problem.from_file(tmp_path / name, task).notes
+
+    assert "was a JPEG once" in notes("was.png")[0]
+    assert notes("high.jpg") == notes("clean.png") == ()
+    assert "mixes the values of neighboring pixels" in notes("raw.jpg", "demosaicing")[0]
+    assert says(restore(tmp_path / "low.jpg", "--task", "denoising"), f"note: {notes('low.jpg')[0]}")
+    for task in picture_tasks():
+        assert jpeg_note(tmp_path / "low.jpg", torch.zeros(1, 3, 8, 8), task)
 
 
 def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
@@ -111,6 +101,8 @@ def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
      (40, "denoising", "0.1"), (40, "super-resolution", "0.1"), (None, "deblurring", "0.2"),
      (None, "denoising", "0.1")],
 )  # fmt: skip
-def test_the_note_names_the_level_that_was_best(quality, task, level):
+def test_the_note_names_the_level_that_was_best(portrait, tmp_path, quality, task, level):
     """As experiments/notes/jpeg measured it; blocks that are seen in a picture of another format are strong."""
-    assert f"--sigma {level} " in jpeg_note(quality, True, task)
+    path = tmp_path / ("a.png" if quality is None else "a.jpg")
+    compressed(portrait, 15).save(path) if quality is None else portrait.save(path, quality=quality)
+    assert f"--sigma {level} " in jpeg_note(path, read_picture(path)[None], task)

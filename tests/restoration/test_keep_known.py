@@ -1,44 +1,35 @@
 """``--keep-known``, the default where there is no noise: pixels outside the mask stay exactly as they are."""
 
-import json
-
 import numpy as np
 import pytest
-from helpers import call, says
+from helpers import says
 from PIL import Image
-from typer.testing import CliRunner
 
-from firm.cli import app
 from firm.restoration import Problem, ProblemError
+from restoration_helpers import pixels, rows, save_gray
 
 
 @pytest.fixture
-def mask(tmp_path):
+def holes():
     """A hole in the middle of pictures of 36x44 pixels."""
-    holes = np.zeros((36, 44), np.uint8)
-    holes[10:20, 15:30] = 255
-    Image.fromarray(holes).save(tmp_path / "mask.png")
-    return tmp_path / "mask.png", holes > 0
+    holes = np.zeros((36, 44), bool)
+    holes[10:20, 15:30] = True
+    return holes
 
 
-def restore(path, out, model_file, *more):
-    words = ["restore", path, "--sigma", 0.1, "--steps", 1, "--model", model_file, "--out", out, *more]
-    return CliRunner().invoke(app, [str(w) for w in words])
-
-
-def pixels(path):
-    with Image.open(path) as picture:
-        return np.asarray(picture)
+@pytest.fixture
+def filled(restore, holes, tmp_path):
+    """Fill the hole of pictures into tmp_path/out."""
+    mask = save_gray(tmp_path / "mask.png", holes)
+    return lambda *words, **how: restore("--task", "inpainting", "--mask", mask, *words, **how)
 
 
 @pytest.mark.parametrize("mode", ["RGB", "L"])
-def test_known_pixels_are_kept_to_the_bit(folder, model_file, tmp_path, mask, mode):
-    path, holes = mask
+def test_known_pixels_are_kept_to_the_bit(folder, filled, tmp_path, holes, mode):
     Image.open(folder / "000.png").convert(mode).save(tmp_path / "p.png")
     given = pixels(tmp_path / "p.png")
-    common = ["--task", "inpainting", "--mask", path, "--samples", 2]
-    assert restore(tmp_path / "p.png", tmp_path / "kept", model_file, *common, "--keep-known").exit_code == 0
-    assert restore(tmp_path / "p.png", tmp_path / "free", model_file, *common).exit_code == 0
+    for out, more in (("kept", ["--keep-known"]), ("free", [])):
+        filled(tmp_path / "p.png", "--sigma", 0.1, "--samples", 2, *more, "--out", tmp_path / out)
     for what in ("restored", "mean", "sample_02"):
         kept, free = (pixels(tmp_path / name / f"p_{what}.png") for name in ("kept", "free"))
         assert (kept[~holes] == given[~holes]).all()
@@ -63,34 +54,25 @@ def test_known_pixels_are_kept_to_the_bit(folder, model_file, tmp_path, mask, mo
         (8, ["--keep-known"], True),
     ],
 )
-def test_known_pixels_are_kept_by_default_where_there_is_no_noise(model_file, tmp_path, mask, noise, words, kept):
-    path, holes = mask
+def test_known_pixels_are_kept_by_default_where_there_is_no_noise(filled, tmp_path, holes, noise, words, kept):
     smooth = np.add.outer(2 * np.arange(36), 3 * np.arange(44))[..., None] + np.array([0, 20, 40])
     noisy = smooth + np.random.default_rng(0).normal(0, noise, smooth.shape)
     given = noisy.round().clip(0, 255).astype(np.uint8)
     Image.fromarray(given).save(tmp_path / "p.png")
-    common = [tmp_path / "p.png", "--task", "inpainting", "--mask", path, "--steps", 1, "--model", model_file]
-    result = call("restore", *common, *words, "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.output
+    filled(tmp_path / "p.png", *words)
     found = pixels(tmp_path / "out" / "p_restored.png")
     assert bool((found[~holes] == given[~holes]).all()) == kept
-    (row,) = json.loads((tmp_path / "out" / "restore.json").read_text())
-    assert row["keep_known"] == kept
+    assert rows(tmp_path / "out")[0]["keep_known"] == kept
 
 
-def test_results_with_and_without_known_pixels_are_of_different_runs(folder, model_file, tmp_path, mask):
-    words = [folder / "000.png", tmp_path / "out", model_file, "--task", "inpainting", "--mask", mask[0]]
-    assert restore(*words).exit_code == 0
-    assert says(restore(*words).output, "nothing to do")
+def test_results_with_and_without_known_pixels_are_of_different_runs(folder, filled):
+    words = [folder / "000.png", "--sigma", 0.1]
+    filled(*words)
+    assert says(filled(*words), "nothing to do")
     for other in ("--keep-known", "--no-keep-known"):
-        assert says(restore(*words, other).output, "is a result of a run with other settings")
+        assert says(filled(*words, other, code=2), "is a result of a run with other settings")
 
 
-def test_other_tasks_know_no_pixel(folder, model_file, tmp_path):
-    for words in (["--task", "denoising"], ["--simulate", "random-inpainting"]):
-        for option in ("--keep-known", "--no-keep-known"):
-            result = restore(folder / "000.png", tmp_path / "o", model_file, *words, option)
-            assert result.exit_code == 2
-            assert says(result.output, "--keep-known belongs to --task inpainting")
+def test_other_tasks_know_no_pixel(folder):
     with pytest.raises(ProblemError, match="keep_known does not belong to denoising"):
         Problem.from_file(folder / "000.png", "denoising", keep_known=True)

@@ -1,17 +1,14 @@
 """``--kernel``: a blur of the user's own, from a picture or an array."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from helpers import call, says
+from helpers import says
 from PIL import Image
 
-from firm.operators import Identity
 from firm.restoration import Problem, ProblemError
-from firm.restoration.calibration import TaskScale
 from firm.restoration.reading import read_kernel
+from restoration_helpers import pixels, rows
 
 HOOK = np.array([[0, 8, 0, 0], [0, 4, 0, 0], [0, 2, 1, 5]]) / 20  # the mirror image is another
 
@@ -27,14 +24,10 @@ def saved(path, values):
     return path
 
 
-def look(path):
-    with Image.open(path) as picture:
-        return picture.mode, *picture.size
-
-
-def restore(path, out, model_file, *more):
-    common = ["--task", "deblurring", "--sigma", 0.1, "--steps", 1, "--model", model_file, "--out", out]
-    return call("restore", path, *common, *more)
+@pytest.fixture
+def deblurred(restore):
+    """Deblur pictures into tmp_path/out."""
+    return lambda *words, **how: restore("--task", "deblurring", "--sigma", 0.1, *words, **how)
 
 
 def direct(kernel, x, margin):
@@ -104,19 +97,12 @@ def test_the_range_of_a_kernel_does_not_matter(tmp_path, dtype):
     np.testing.assert_allclose(read_kernel(tmp_path / "k.tif", 64)[0], HOOK, atol=1e-6)
 
 
-def test_a_kernel_among_the_pictures_is_none_of_them(folder, model_file, tmp_path):
+def test_a_kernel_among_the_pictures_is_none_of_them(folder, deblurred, tmp_path):
     kernel = saved(folder / "b.png", HOOK)
-    told = restore(folder, tmp_path / "out", model_file, "--kernel", kernel)
-    assert told.exit_code == 0, told.output
-    assert len(json.loads((tmp_path / "out" / "restore.json").read_text())) == 3
-    alone = restore(kernel, tmp_path / "alone", model_file, "--kernel", kernel)
-    assert alone.exit_code == 2
-    assert says(alone.output, f"no pictures in it but {kernel} and results of earlier runs")
-    some = call("restore", folder / "000.png", folder / "gone.png", "--task", "deblurring", "--sigma", 0.1, "--kernel",
-                kernel, "--model", model_file, "--out", tmp_path / "some")  # fmt: skip
-    assert some.exit_code == 1  # one of them is missing, and named; the other is restored
-    assert says(some.output, "gone.png: no such file")
-    assert (tmp_path / "some" / "000_restored.png").exists()
+    deblurred(folder, "--kernel", kernel)
+    assert len(rows(tmp_path / "out")) == 3
+    told = deblurred(kernel, "--kernel", kernel, code=2)
+    assert says(told, f"no pictures in it but {kernel} and results of earlier runs")
 
 
 def test_gray_pictures_in_color_and_with_alpha_are_kernels(tmp_path):
@@ -137,68 +123,39 @@ BAD = {
     "complex.npy": (HOOK + 0j, "of complex128: it must have two axes, of real numbers"),
     "color.png": (np.arange(48, dtype=np.uint8).reshape(4, 4, 3), "is in color"),
     "black.png": (np.zeros((5, 5), np.uint8), "is 0 everywhere"),
-    "large.npy": (np.ones((2, 45)), "the kernel has 45x2 pixels, the picture 44x36: it must not be larger"),
     "missing.png": (None, "missing.png: no such file"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_kernel_is_told(folder, model_file, tmp_path, name):
+def test_what_is_no_kernel_is_told_once_before_any_work(folder, deblurred, tmp_path, name):
     values, message = BAD[name]
     if values is not None and name.endswith("npy"):
         np.save(tmp_path / name, values)
     elif values is not None:
         Image.fromarray(values).save(tmp_path / name)
-    result = restore(folder / "000.png", tmp_path / "out", model_file, "--kernel", tmp_path / name)
-    assert result.exit_code == 2
-    assert says(result.output, message)
-    assert not list(tmp_path.glob("out/*.png"))
-    if name != "large.npy":  # which a larger picture could have
-        whole = restore(folder, tmp_path / "out", model_file, "--kernel", tmp_path / name)
-        assert "not restored" not in whole.output  # one error, before any work
-        assert whole.exit_code == 2
+    assert says(deblurred(folder, "--kernel", tmp_path / name, code=2), message)
+    assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--blur", 1], "give either blur, the width of a Gaussian, or kernel"),
-        (["--task", "motion-deblurring", "--length", 5, "--angle", 0], "--kernel belongs to --task deblurring"),
-        (["--task", "denoising"], "--kernel belongs to --task deblurring"),
-        (["--length", 5], "length does not belong to deblurring"),
-        (["--max-megapixels", 1e-6], "(3, 4), is larger than 1e-06 megapixels"),
-    ],
-)
-def test_a_kernel_does_not_go_with_other_blurs(folder, model_file, tmp_path, words, message):
-    kernel = saved(tmp_path / "k.npy", HOOK)
-    result = restore(folder / "000.png", tmp_path / "out", model_file, "--kernel", kernel, *words)
-    assert result.exit_code == 2
-    assert says(result.output, message)
-    with pytest.raises(ProblemError, match="kernel does not belong to denoising"):
-        Problem.from_file(folder / "000.png", "denoising", kernel=kernel)
-    simulated = call("restore", folder / "000.png", "--simulate", "deblurring", "--kernel", kernel)
-    assert says(simulated.output, "--kernel belongs to --task deblurring")
+def test_a_kernel_that_does_not_go_with_the_task_or_the_picture(folder, tmp_path):
+    for task, kernel, message in (
+        ("denoising", HOOK, "kernel does not belong to denoising"),
+        ("deblurring", np.ones((2, 45)), "the kernel has 45x2 pixels, the picture 44x36: it must not be larger"),
+    ):
+        with pytest.raises(ProblemError, match=message):
+            Problem.from_file(folder / "000.png", task, kernel=saved(tmp_path / "k.npy", kernel))
 
 
-def test_a_folder_is_restored_with_a_kernel_and_done_again_with_another(folder, model_file, tmp_path):
+def test_a_folder_is_restored_with_a_kernel_and_done_again_with_another(folder, deblurred, tmp_path):
     with Image.open(folder / "001.png") as picture:
         gray = picture.convert("L")
     gray.save(folder / "001.png")
     kernel, out = saved(tmp_path / "k.npy", 3 * HOOK), tmp_path / "out"
-    words = ["--kernel", kernel, "--tile", 32, "--overlap", 8, "--samples", 2]
-    first = restore(folder, out, model_file, *words)
-    assert first.exit_code == 0, first.output
-    assert says(first.output, "sum to 3: they were divided by that")
-    rows = json.loads((out / "restore.json").read_text())
-    assert [row["kernel"] for row in rows] == [str(kernel)] * 3
-    assert [look(out / f"00{i}_restored.png") for i in range(3)] == [("RGB", 44, 36), ("L", 44, 36), ("RGB", 44, 36)]
-    assert says(restore(folder, out, model_file, *words).output, "nothing to do: 3 pictures")
+    words = [folder, "--kernel", kernel, "--tile", 32, "--overlap", 8, "--samples", 2]
+    assert says(deblurred(*words), "sum to 3: they were divided by that")
+    assert [row["kernel"] for row in rows(out)] == [str(kernel)] * 3
+    assert [pixels(out / f"00{i}_restored.png").shape for i in range(3)] == [(36, 44, 3), (36, 44), (36, 44, 3)]
+    assert says(deblurred(*words), "nothing to do: 3 pictures")
     saved(kernel, HOOK[::-1])
-    assert says(restore(folder, out, model_file, *words).output, "is a result of a run with other settings")
-
-
-def test_a_calibration_for_gaussian_blur_is_noted():
-    found = TaskScale({"measured": 1.5}, {"blur": 1.0, "sigma": 0.05}, 0.8, 0.9)
-    assert found.notes({"blur": 1.0, "sigma": 0.05}, torch.ones(1, 3, 2, 2), Identity()) == []
-    (sentence,) = found.notes({"kernel": "k.png", "sigma": 0.05}, torch.ones(1, 3, 2, 2), Identity())
-    assert sentence.startswith("the calibration was made with a Gaussian blur, not the kernel k.png")
+    assert says(deblurred(*words, code=2), "is a result of a run with other settings")

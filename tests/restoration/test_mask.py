@@ -4,11 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import call, says
+from helpers import says
 from PIL import Image
 
 from firm.restoration import Problem, ProblemError
 from firm.restoration.reading import mask_in
+
+
+@pytest.fixture
+def filled(restore):
+    """Fill the holes of pictures into tmp_path/out."""
+    return lambda *words, **how: restore("--task", "inpainting", "--sigma", 0.1, *words, **how)
 
 
 @pytest.fixture
@@ -29,55 +35,42 @@ def mask(tmp_path):
 WHITE, BLACK, RED, NOTHING = (255, 255, 255, 255), (0, 0, 0, 255), (255, 0, 0, 255), (0, 0, 0, 0)
 
 
-def missing(folder, mask):
-    """The rows that are missing, and whether the others are whole."""
-    p = Problem.from_file(folder / "000.png", "inpainting", sigma=0.1, mask=mask)
-    holes = p.op.mask.numpy() == 0
-    return sorted(set(np.nonzero(holes)[0].tolist())), int(holes.sum())
-
-
 @pytest.mark.parametrize(
     ("strokes", "background"),
     [
-        (WHITE, BLACK),
-        (WHITE, NOTHING),
+        (WHITE, BLACK), (WHITE, NOTHING), ((255, 255, 255, 128), NOTHING),
+        ((128, 128, 128, 255), (127, 127, 127, 255)),
         (WHITE, (255, 255, 255, 0)),  # as GIMP exports strokes: white below what is transparent
         (WHITE, (255, 255, 255, 100)),  # pale
-        ((128, 128, 128, 255), (127, 127, 127, 255)),
-        ((255, 255, 255, 128), NOTHING),
     ],
-)
+)  # fmt: skip
 def test_bright_and_opaque_is_missing(folder, mask, strokes, background):
-    assert missing(folder, mask(strokes, background)) == ([5, 6, 7, 8, 9], 5 * 44)
+    p = Problem.from_file(folder / "000.png", "inpainting", sigma=0.1, mask=mask(strokes, background))
+    holes = p.op.mask.numpy() == 0
+    assert holes[5:10].all()
+    assert holes.sum() == 5 * 44
 
 
-@pytest.mark.parametrize(
-    ("strokes", "background"),
-    [(BLACK, BLACK), (RED, BLACK), (BLACK, NOTHING), (RED, NOTHING), ((127, 127, 127, 255), BLACK)],
-)
-def test_a_mask_without_holes_is_refused(folder, mask, strokes, background):
+@pytest.mark.parametrize("strokes", [BLACK, RED, (127, 127, 127, 255), None])
+@pytest.mark.parametrize("background", [BLACK, NOTHING])
+def test_a_mask_without_holes_is_refused(folder, mask, tmp_path, strokes, background):
+    file = mask(strokes or BLACK, background)
+    if strokes is None:  # white, but the transparent color of a palette
+        holes = Image.new("P", (44, 36), 0)
+        holes.putpalette([255, 255, 255])
+        holes.save(file, transparency=0)
     with pytest.raises(ProblemError, match=r"nothing is missing by the mask .*mask\.png: white means missing") as told:
-        missing(folder, mask(strokes, background))
+        Problem.from_file(folder / "000.png", "inpainting", sigma=0.1, mask=file)
     assert "128 to 255" in str(told.value)
     assert "transparent pixels are kept" in str(told.value)
 
 
-def test_a_transparent_color_of_a_palette_is_kept(folder, tmp_path):
-    holes = Image.new("P", (44, 36), 0)
-    holes.putpalette([255, 255, 255, 255, 255, 255])
-    holes.paste(1, (0, 5, 44, 10))
-    holes.save(tmp_path / "mask.png", transparency=0)
-    assert missing(folder, tmp_path / "mask.png") == ([5, 6, 7, 8, 9], 5 * 44)
-
-
-def test_much_that_is_missing_is_noted(folder, mask, model_file, tmp_path):
-    words = ["restore", folder / "000.png", "--task", "inpainting", "--sigma", 0.1, "--steps", 1, "--model", model_file]
-    for rows, percent in ((slice(0, 27), 75), (slice(0, 18), None), (slice(0, 35), 97)):
-        result = call(*words, "--mask", mask(WHITE, BLACK, rows), "--out", tmp_path / f"out-{percent}")
-        assert result.exit_code == 0, result.output
-        assert ("missing by its mask" in result.output) == (percent is not None)
-        if percent is not None:
-            assert says(result.output, f"note: {percent} % of the picture is missing by its mask: white means missing")
+def test_much_that_is_missing_is_noted(folder, mask, filled, tmp_path):
+    for rows, percent in ((27, 75), (18, None), (35, 97)):
+        words = ["--mask", mask(WHITE, BLACK, slice(0, rows)), "--out", tmp_path / str(rows)]
+        output = filled(folder / "000.png", *words)
+        note = f"note: {percent} % of the picture is missing by its mask: white means missing"
+        assert says(output, note) if percent else "missing by its mask" not in output
 
 
 def test_the_masks_of_a_folder_may_have_other_endings(tmp_path):
@@ -87,6 +80,7 @@ def test_the_masks_of_a_folder_may_have_other_endings(tmp_path):
     for name in ("sub/b.gif", "c.png", "c.jpg", "sub/d.bmp", "sub/d.png"):
         Image.new("L", (4, 4)).save(masks / name)
     (masks / "a.txt").touch()
+    (masks / "a.png").mkdir()
 
     def found(name):
         return mask_in(masks, pictures / name, Path(name)).relative_to(masks).as_posix()
@@ -105,34 +99,26 @@ def test_the_masks_of_a_folder_may_have_other_endings(tmp_path):
         found("sub/b.JPG")
 
 
-def test_a_folder_of_photographs_and_a_folder_of_masks(folder, model_file, mask, tmp_path):
-    masks = tmp_path / "masks"
+def test_a_folder_of_photographs_and_a_folder_of_masks(folder, filled, mask, tmp_path):
+    masks, photograph = tmp_path / "masks", tmp_path / "a.jpg"
     masks.mkdir()
-    Image.open(folder / "000.png").save(tmp_path / "a.jpg")
+    Image.open(folder / "000.png").save(photograph)
     mask(WHITE, BLACK).rename(masks / "a.png")
-    words = ["--task", "inpainting", "--mask", masks, "--sigma", 0.1, "--steps", 1, "--model", model_file]
-    result = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.output
-    again = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out")
-    assert says(again.output, "nothing to do")
+    filled(photograph, "--mask", masks)
+    assert says(filled(photograph, "--mask", masks), "nothing to do")
     (masks / "a.png").unlink()
-    gone = call("restore", tmp_path / "a.jpg", *words, "--out", tmp_path / "out", "--force")
-    assert gone.exit_code == 2
-    assert says(gone.output, f"no mask for {tmp_path / 'a.jpg'}")
+    assert says(filled(photograph, "--mask", masks, "--force", code=2), f"no mask for {photograph}")
 
 
-def test_masks_below_the_pictures_are_no_pictures(folder, model_file, mask, tmp_path):
-    pictures = tmp_path / "pictures"
-    (pictures / "masks").mkdir(parents=True)
+def test_masks_below_the_pictures_are_no_pictures(folder, filled, mask, tmp_path):
+    pictures, masks = tmp_path / "pictures", tmp_path / "pictures" / "masks"
+    masks.mkdir(parents=True)
     Image.open(folder / "000.png").save(pictures / "a.png")
-    mask(WHITE, BLACK).rename(pictures / "masks" / "a.png")
-    words = ["--task", "inpainting", "--sigma", 0.1, "--steps", 1, "--model", model_file]
-    result = call("restore", pictures, *words, "--mask", pictures / "masks", "--out", tmp_path / "out")
-    assert result.exit_code == 0, result.output
+    mask(WHITE, BLACK).rename(masks / "a.png")
+    filled(pictures, "--mask", masks)
     assert len(list((tmp_path / "out").rglob("*_restored.png"))) == 1
     # where the masks lie above the pictures, these are pictures nevertheless
     (pictures / "sub").mkdir()
-    (pictures / "masks" / "a.png").rename(pictures / "b.png")
+    (masks / "a.png").rename(pictures / "b.png")
     Image.open(folder / "000.png").save(pictures / "sub" / "b.png")
-    above = call("restore", pictures / "sub", *words, "--mask", pictures, "--out", tmp_path / "above")
-    assert above.exit_code == 0, above.output
+    filled(pictures / "sub", "--mask", pictures, "--out", tmp_path / "above")

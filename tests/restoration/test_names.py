@@ -1,28 +1,24 @@
 """Names of pictures that collide, are too long or cannot be printed; and runs that fail or end half way."""
 
-import json
+import errno
 import os
 import sys
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers import says
 from PIL import Image
-from typer.testing import CliRunner
 
 from firm._util.machine import Ranks
-from firm.cli import app
 from firm.restoration import output as module
 from firm.restoration import run
 from firm.restoration.output import result_names
+from restoration_helpers import rows
 
 ALONE = Ranks(0, 1, torch.device("cpu"))
-
-
-def call(*arguments):
-    return CliRunner().invoke(app, ["restore", *map(str, arguments)])
 
 
 def names_of(tmp_path, *files):
@@ -66,7 +62,7 @@ def test_names_take_linear_time(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that only Linux allows")
-def test_a_folder_of_hostile_names(model_file, tmp_path, monkeypatch):
+def test_a_folder_of_hostile_names(restore, tmp_path, monkeypatch):
     monkeypatch.setattr(run, "write_side_by_side", lambda path, rows: path.touch())  # slow
     root, out = tmp_path / "in", tmp_path / "out"
     (root / "a_restored.png").mkdir(parents=True)  # a folder, called like a result
@@ -75,64 +71,60 @@ def test_a_folder_of_hostile_names(model_file, tmp_path, monkeypatch):
     for i, name in enumerate(good):
         Image.new("RGB", (8, 8), (9 * i, 0, 0)).save(root / name)
     (root / "broken[").mkdir()
-    (root / "broken[" / os.fsdecode(b"x]\xff.png")).write_bytes(b"no picture")  # [/x] would close what is not open
-    result = call(root, "--task", "denoising", "--sigma", 0.1, "--steps", 1, "--model", model_file, "--out", out)
-    assert result.exit_code == 1, result.output
-    assert not result.exception or isinstance(result.exception, SystemExit)
-    assert says(result.output, "broken[/x]\\udcff.png: no picture")
-    assert says(result.output, "[bold red]x.png")
-    rows = json.loads((out / "restore.json").read_text())
-    assert {row["picture"] for row in rows if "error" not in row} == {str(root / name) for name in good}
+    bad = root / "broken[" / os.fsdecode(b"x]\xff.png")  # [/x] would close what is not open
+    bad.write_bytes(b"no picture")
+    output = restore(root, "--task", "denoising", "--sigma", 0.1, code=1)
+    assert says(output, "broken[/x]\\udcff.png: no picture")
+    assert says(output, "[bold red]x.png")
+    done = [row for row in rows(out) if "error" not in row]
+    assert {row["picture"] for row in done} == {str(root / name) for name in good}
     assert len(list(out.rglob("*_restored.png"))) == len(good)
-    for row in rows:
-        if "error" not in row:
-            assert row["written"][0] == str(out / f"{row['name']}_restored.png")
-            assert os.path.exists(row["written"][0])
+    for row in done:
+        assert row["written"][0] == str(out / f"{row['name']}_restored.png")
+        assert os.path.exists(row["written"][0])
+    assert says(restore(bad, "--task", "denoising", "--out", tmp_path / "one", code=2), "\\udcff.png: no picture")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="names that only Linux allows")
-def test_one_picture_whose_name_cannot_be_printed(model_file, tmp_path):
-    picture = tmp_path / os.fsdecode(b"\xff[red].png")
-    picture.write_bytes(b"no picture")
-    result = call(picture, "--task", "denoising", "--model", model_file, "--out", tmp_path / "out")
-    assert result.exit_code == 2, repr(result.exception)
-    assert says(result.output, "\\udcff[red].png: no picture")
+@pytest.fixture
+def restored(tmp_path, monkeypatch):
+    """Restore pictures of these names without a model, but with a function in its place: name -> row."""
+
+    def start(names, one):
+        monkeypatch.setattr(run, "_restore_file", lambda job, path, name, device: one(name))
+        job = run.Job(SimpleNamespace(estimator=torch.nn.Identity()), None, 1, 1, 0, tmp_path)
+        return run.restore_files(job, [tmp_path / f"{name}.png" for name in names], tmp_path, ALONE, progress=False)
+
+    return start
 
 
-def job(tmp_path):
-    return run.Job(None, None, 1, 1, 0, tmp_path)
-
-
-def test_any_error_is_that_of_one_picture(tmp_path, monkeypatch):
-    def restore_file(job, path, name, device):
+@pytest.mark.parametrize("error", [RuntimeError("out of memory"), OSError(errno.EFBIG, "File too large")])
+def test_any_error_is_that_of_one_picture(tmp_path, restored, error):
+    def one(name):
         if name == "b":
-            raise RuntimeError("out of memory")
+            raise error
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "_restore_file", restore_file)
-    rows = run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
-    assert [row.get("error") for row in rows] == [None, f"{tmp_path / 'b.png'}: RuntimeError: out of memory", None]
+    errors = [row.get("error") for row in restored("abc", one)]
+    assert errors == [None, f"{tmp_path / 'b.png'}: {type(error).__name__}: {error}", None]
 
 
-def test_the_report_is_there_when_the_run_is_stopped(tmp_path, monkeypatch):
+def test_the_report_is_there_when_the_run_is_stopped(tmp_path, restored):
     seen = []
 
-    def restore_file(job, path, name, device):
+    def one(name):
         seen.append((tmp_path / "restore.json").is_file())
         if name == "c":
             raise KeyboardInterrupt
         return {"nfe": 1}
 
-    monkeypatch.setattr(run, "_restore_file", restore_file)
     with pytest.raises(KeyboardInterrupt):
-        run.restore_files(job(tmp_path), [tmp_path / n for n in ("a.png", "b.png", "c.png")], tmp_path, ALONE)
+        restored("abc", one)
     assert seen == [False, True, True]  # after the first picture, had it been killed
-    assert [row["name"] for row in json.loads((tmp_path / "restore.json").read_text())] == ["a", "b"]
+    assert [row["name"] for row in rows(tmp_path)] == ["a", "b"]
 
 
-def test_the_report_of_many_pictures_is_not_written_for_each(tmp_path, monkeypatch):
+def test_the_report_of_many_pictures_is_not_written_for_each(restored, monkeypatch):
     written = []
     monkeypatch.setattr("firm.restoration.earlier.write_atomically", lambda path, data: written.append(path))
-    monkeypatch.setattr(run, "_restore_file", lambda job, path, name, device: {"nfe": 1})
-    run.restore_files(job(tmp_path), [tmp_path / f"{i}.png" for i in range(2000)], tmp_path, ALONE, progress=False)
+    restored(range(2000), lambda name: {"nfe": 1})
     assert 2 <= len(written) < 20

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import firm
-from firm.acceleration.tiling import Tiled
 from firm.operators import Identity
 from firm.restoration import run
 
@@ -31,11 +30,6 @@ class Bar:
         self.n += 1
 
 
-def bar_over(model, y, steps, samples=1, integrator="euler"):
-    job = run.Job(model, None, steps, samples, 0, Path(), integrator=integrator, bars=True)
-    return run._tile_bar(job, SimpleNamespace(op=Identity(), y=y))
-
-
 @pytest.fixture
 def bars(monkeypatch):
     made = []
@@ -43,16 +37,22 @@ def bars(monkeypatch):
     return made
 
 
+def restored(model, size, steps, samples=1, integrator="euler"):
+    """Restore a picture of this size below a bar."""
+    y = torch.zeros(1, 3, *size)
+    job = run.Job(model, None, steps, samples, 0, Path(), integrator=integrator, bars=True)
+    with run._tile_bar(job, SimpleNamespace(op=Identity(), y=y)):
+        firm.restore(model, Identity(), y, steps, samples, sigma=0.1, integrator=integrator)
+
+
+@pytest.mark.parametrize(("size", "tiles"), [((5, 7), 1), ((33, 31), 2), ((64, 40), 6), ((70, 100), 12)])
 @pytest.mark.parametrize("samples", [1, 3])
-def test_every_tile_counts(model_file, bars, monkeypatch, samples):
-    monkeypatch.setattr("firm._restore.AT_ONCE", 2 * 70 * 100)  # two samples at a time
+def test_every_tile_counts(model_file, bars, monkeypatch, size, tiles, samples):
+    monkeypatch.setattr("firm._restore.AT_ONCE", 2 * size[0] * size[1])  # two samples at a time
     model = firm.tiled(firm.load(model_file), 32, 8)
-    y = torch.zeros(1, 3, 70, 100)
-    with bar_over(model, y, 2, samples):
-        firm.restore(model, Identity(), y, 2, samples, sigma=0.1)
-    bar = bars[0]
-    assert model.estimator.count(70, 100) == 3 * 4
-    assert bar.n == bar.total == 12 * model.calls(2) * (1 if samples == 1 else 2)
+    restored(model, size, 2, samples)
+    (bar,) = bars
+    assert bar.n == bar.total == tiles * model.calls(2) * (1 if samples == 1 else 2)
     steps = [f"step {i} of 2" for i in (1, 2)]
     expected = steps if samples == 1 else [f"sample {s} of 3, {step}" for s in (1, 3) for step in steps]
     assert list(dict.fromkeys(bar.said)) == expected
@@ -63,43 +63,18 @@ def test_every_tile_counts(model_file, bars, monkeypatch, samples):
 @pytest.mark.parametrize("integrator", ["midpoint", "heun"])
 def test_steps_of_two_evaluations_count_twice(model_file, bars, integrator):
     model = firm.tiled(firm.load(model_file), 32, 8)
-    y = torch.zeros(1, 3, 32, 32)
-    with bar_over(model, y, 3, 1, integrator):
-        firm.restore(model, Identity(), y, 3, sigma=0.1, integrator=integrator)
+    restored(model, (32, 32), 3, integrator=integrator)
     K = model.solver.K
     assert bars[0].n == bars[0].total == {"midpoint": 6, "heun": 5}[integrator] * K
     last = {"midpoint": 2, "heun": 1}[integrator] * K  # Heun ends with an Euler step
     assert bars[0].said == [*["step 1 of 3"] * 2 * K, *["step 2 of 3"] * 2 * K, *["step 3 of 3"] * last]
 
 
-def test_a_model_without_tiles_has_no_bar(bars):
-    with bar_over(SimpleNamespace(estimator=torch.nn.Identity()), torch.zeros(1, 3, 8, 8), 1):
-        pass
+def test_a_model_without_tiles_has_no_bar(model_file, bars):
+    restored(firm.load(model_file), (8, 8), 1)
     assert bars == []
 
 
-@pytest.mark.parametrize("size", [(5, 7), (32, 32), (33, 31), (64, 40), (200, 65)])
-def test_the_count_is_that_of_the_calls(size):
-    calls = []
-
-    class Net(torch.nn.Module):
-        stride = 4
-
-        def forward(self, x, t):
-            calls.append(x.shape)
-            return x
-
-    tiled = Tiled(Net(), 32, 8)
-    tiled(torch.zeros(1, 3, *size), torch.zeros(1))
-    assert tiled.count(*size) == len(calls)
-
-
-def test_one_picture_on_the_command_line_has_a_bar(folder, model_file, tmp_path, bars):
-    from typer.testing import CliRunner
-
-    from firm.cli import app
-
-    words = [folder / "000.png", "--task", "deblurring", "--blur", 1, "--sigma", 0.1, "--model", model_file]
-    result = CliRunner().invoke(app, ["restore", *map(str, words), "-o", str(tmp_path)])
-    assert result.exit_code == 0, result.output
+def test_one_picture_on_the_command_line_has_a_bar(folder, restore, bars):
+    restore(folder / "000.png", "--task", "deblurring", "--blur", 1, "--sigma", 0.1)
     assert bars[0].n == bars[0].total > 0

@@ -106,18 +106,6 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path):
     assert task_class(names[0]) is first  # not run again because another of its name came between
 
 
-def test_measure_takes_the_papers_value_where_draw_has_a_range():
-    task = firm.Task("random-inpainting", 8, missing=(0.6, 0.8), sigma=(0.005, 1.0))
-    assert (task.missing, task.sigma) == (0.7, 0.01)
-    assert task.ranges == {"missing": (0.6, 0.8), "sigma": (0.005, 1.0)}
-    _, y = task.measure(images(2))
-    assert torch.equal(y, firm.Task("random-inpainting", 8).measure(images(2))[1])
-    assert task != firm.Task("random-inpainting", 8)
-    with pytest.raises(ValueError, match="a range is for training; missing, sigma must be one value"):
-        task.require_values()
-    firm.Task("random-inpainting", 8).require_values()
-
-
 def test_draws_are_uniform_or_uniform_in_the_logarithm():
     task = make_task({"name": f"{OWN}:Gain", "gain": [0.2, 2.0], "power": [1, 3], "sigma": [0.001, 0.1]}, 8, "fresh")
     rows = Rows(4000, 0, 4000)
@@ -132,54 +120,6 @@ def test_draws_are_uniform_or_uniform_in_the_logarithm():
     assert float((sigma < 0.01).float().mean()) == pytest.approx(0.5, abs=0.03)
     zero = make_task({"name": "denoising", "sigma": [0.0, 0.4]}, 8, "fresh").sample("sigma", rows, CPU)
     assert float(zero.mean()) == pytest.approx(0.2, abs=0.01)  # no logarithm of 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"name": "deblurring", "kernel_size": (5, 9)}, "kernel_size cannot be a range"),
-        ({"name": "super-resolution", "factor": [2, 4]}, "factor cannot be a range"),
-        ({"name": "random-inpainting", "mask": ["shared", "fresh"]}, "mask cannot be a range"),
-        ({"name": "deblurring", "blur": (2, 1)}, r"a number or a range \[low, high\]"),
-        ({"name": "deblurring", "blur": (1, 2, 3)}, r"a number or a range \[low, high\]"),
-        ({"name": "deblurring", "blur": ((1, 2), 3)}, r"a number or a range \[low, high\]"),
-        ({"name": "deblurring", "blur": (0, 2)}, "must be above 0, got 0"),
-        ({"name": "deblurring", "blur": "wide"}, "blur must be a number, got 'wide'"),
-        ({"name": "deblurring", "blur": float("nan")}, "above 0"),
-        ({"name": "deblurring", "blur": True}, "must be a number"),
-        ({"name": "deblurring", "kernel_size": 5.5}, "must be a whole number, got 5.5"),
-        ({"name": "random-inpainting", "missing": (0.5, 1.0)}, "below 1"),
-        ({"name": "super-resolution", "filter": "lanczos"}, "must be stride or bicubic or box, got 'lanczos'"),
-        ({"name": f"{OWN}:Gain", "power": 5}, "1 or more and at most 4, got 5"),
-        ({"name": f"{OWN}:Gain", "note": 5}, "must be text, got 5"),
-        ({"name": f"{OWN}:NoBuild"}, "must define build"),
-    ],
-)
-def test_settings_that_are_refused(settings, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        firm.Task(size=8, **settings).operator()
-
-
-def test_numbers_that_yaml_reads_as_text(tmp_path):
-    """1e-3, without a dot, is text to YAML; a configuration means the number, in a range too."""
-    (tmp_path / "c.yaml").write_text("mixture: [{name: denoising, sigma: [1e-3, 2e-1]}, {name: deblurring, blur: 2e0}]")
-    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4, noise_level: true}"
-    first, second = load_config(tmp_path / "c.yaml", [network]).make_tasks()
-    assert first.ranges == {"sigma": (0.001, 0.2)}
-    assert second.blur == 2.0
-
-
-def test_an_own_task_measures_image_by_image_in_any_batch():
-    task = firm.Task(f"{OWN}:Gain", 8, gain=0.5, power=2, sigma=0.1)
-    assert task.note == "nothing"
-    x = images(4)
-    op, y = task.measure(x, seed=3, index=5)
-    for i in range(4):
-        op_i, y_i = task.measure(x[i : i + 1], seed=3, index=5 + i)
-        assert torch.equal(y_i, y[i : i + 1])
-        assert torch.equal(op_i.A(x[i : i + 1]), 0.25 * x[i : i + 1])
-    assert float((y - 0.25 * x).std()) == pytest.approx(0.1, rel=0.1)
-    assert torch.equal(op.A(x), 0.25 * x)
 
 
 def test_an_own_task_draws_sample_by_sample():

@@ -44,11 +44,6 @@ def test_only_pixels_with_known_surroundings_are_measured(name, settings, kernel
     assert len({tuple(k.flatten().tolist()) for k in kernels}) == 3
 
 
-def test_the_papers_blur_is_periodic_as_before():
-    task = Task("deblurring", 32)
-    assert (task.boundary, task.operator().boundary, task.kernel_size) == ("circular", "circular", 61)
-
-
 def test_a_picture_with_motion_blur_is_restored_at_its_own_size():
     picture = torch.rand(1, 3, 20, 26) * 2 - 1
     op, y, margin = built_in()["motion-deblurring"].from_picture(picture, {"length": 7.0, "angle": 90.0})

@@ -1,4 +1,7 @@
+"""Tasks of the paper: their settings, masks, noise and measurements, and what is refused."""
+
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -7,6 +10,7 @@ import firm
 from firm.operators import dot_test
 from firm.tasks import Rows, built_in
 
+OWN = f"{Path(__file__).parent / 'own_tasks.py'}"
 NAMES = pytest.mark.parametrize("name", list(built_in()))
 
 
@@ -110,34 +114,57 @@ def test_a_range_is_measured_at_the_papers_value_or_at_its_nearest_end():
         _, y = task.measure(x)
         assert task.sigma == sigma
         assert float((y - x).std()) == pytest.approx(sigma, rel=0.02)
-    box = firm.Task("box-inpainting", 128, box=[24, 32]).box
-    assert (box, type(box)) == (32, int)
+    box = firm.Task("box-inpainting", 128, box=[24, 32])
+    assert (box.box, type(box.box), box.ranges) == (32, int, {"box": (24, 32)})
+    assert firm.Task("denoising", 8, sigma=["1e-3", "2e-1"]).ranges == {"sigma": (0.001, 0.2)}  # to YAML these are text
+    assert box != firm.Task("box-inpainting", 128, box=32)
+    with pytest.raises(ValueError, match="a range is for training; box must be one value"):
+        box.require_values()
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("name", "settings", "message"),
     [
-        ({"name": "debluring"}, "no task 'debluring'; there are denoising, deblurring"),
-        ({"name": "denoising", "factor": 2}, "the task denoising has no setting 'factor'; it has sigma"),
-        ({"name": "denoising", "sigma": -0.1}, "sigma, the noise level.*, must be 0 or more"),
-        ({"name": "random-inpainting", "missing": 1.0}, "share of pixels lost, must be 0 or more and below 1"),
-        ({"name": "random-inpainting", "mask": "new"}, "must be shared or fresh"),
-        ({"name": "denoising", "size": 0}, "size must be at least 1"),
+        ("debluring", {}, "no task 'debluring'; there are denoising, deblurring"),
+        ("denoising", {"factor": 2}, "the task denoising has no setting 'factor'; it has sigma"),
+        ("denoising", {"sigma": -0.1}, "sigma, the noise level.*, must be 0 or more"),
+        ("denoising", {"size": 0}, "size must be at least 1"),
+        ("deblurring", {"kernel_size": (5, 9)}, "kernel_size cannot be a range"),
+        ("deblurring", {"kernel_size": 5.5}, "must be a whole number, got 5.5"),
+        ("deblurring", {"blur": (2, 1)}, r"a number or a range \[low, high\]"),
+        ("deblurring", {"blur": (1, 2, 3)}, r"a number or a range \[low, high\]"),
+        ("deblurring", {"blur": ((1, 2), 3)}, r"a number or a range \[low, high\]"),
+        ("deblurring", {"blur": (0, 2)}, "must be above 0, got 0"),
+        ("deblurring", {"blur": "wide"}, "blur must be a number, got 'wide'"),
+        ("deblurring", {"blur": float("nan")}, "above 0"),
+        ("deblurring", {"blur": True}, "must be a number"),
+        ("random-inpainting", {"missing": (0.5, 1.0)}, "share of pixels lost, must be 0 or more and below 1"),
+        ("random-inpainting", {"mask": ["shared", "fresh"]}, "mask cannot be a range"),
+        ("random-inpainting", {"mask": "new"}, "must be shared or fresh"),
+        ("super-resolution", {"filter": "lanczos"}, "must be stride or bicubic or box, got 'lanczos'"),
+        (f"{OWN}:Gain", {"power": 5}, "1 or more and at most 4, got 5"),
+        (f"{OWN}:Gain", {"note": 5}, "must be text, got 5"),
+        (f"{OWN}:NoBuild", {}, "must define build"),
     ],
 )
-def test_wrong_settings(arguments, message):
+def test_settings_that_are_refused(name, settings, message):
     with pytest.raises(ValueError, match=message):
-        firm.Task(**arguments)
+        firm.Task(name, **{"size": 8, **settings}).operator()
 
 
-def test_images_as_a_numpy_array_are_refused():
-    with pytest.raises(ValueError, match=r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"):
-        firm.Task("denoising", 32).measure(images().numpy())
-
-
-def test_images_of_another_size():
-    with pytest.raises(ValueError, match=r"images of shape \(3, 3, 32, 32\), expected \(B, C, 64, 64\)"):
-        firm.Task("denoising", 64).measure(images())
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x.numpy(), r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"),
+        (lambda x: x.to_sparse(), "must be dense floats with values, got torch.float32 torch.sparse_coo"),
+        (lambda x: x.to("meta"), "must be dense floats with values, .* on meta"),
+        (lambda x: x.int(), "must be dense floats with values, got torch.int32"),
+        (lambda x: x[..., :16], r"images of shape \(3, 3, 32, 16\), expected \(B, C, 32, 32\)"),
+    ],
+)
+def test_what_cannot_be_measured(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        firm.Task("denoising", 32).measure(wrong(images()))
 
 
 def test_names_of_classes_and_what_is_no_name():

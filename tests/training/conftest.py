@@ -5,7 +5,7 @@ import torch
 from helpers import save_pictures
 
 from firm._util.machine import Ranks
-from firm.training.config import load_config
+from firm.training.config import TrainConfig, load_config
 from firm.training.feed import load_sets
 from firm.training.loop import train
 from firm.training.trainer import Trainer
@@ -59,6 +59,17 @@ def make(config_file, tmp_path):
         return load_config(config_file, [f"out={tmp_path / out}", *overrides])
 
     return build
+
+
+@pytest.fixture
+def fit(make):
+    """Train a configuration, or the tiny one with changes, in this process; returns the last numbers."""
+
+    def run(*overrides, **out):
+        config = overrides[0] if isinstance(overrides[0], TrainConfig) else make(*overrides, **out)
+        return train(config, Ranks(0, 1, torch.device("cpu")), progress=False)
+
+    return run
 
 
 @pytest.fixture

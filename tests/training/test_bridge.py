@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import Watch, save_pictures
+from helpers import Watch
 
 import firm
 from bridge_helpers import Both, Wave, numpy_schedule
@@ -19,7 +19,6 @@ from firm.tasks import Rows, Task
 from firm.training.bridge import Bridge
 from firm.training.config import ConfigError, load_config
 from firm.training.log import read_log
-from firm.training.loop import train
 from firm.training.objectives import Batch
 from firm.training.trainer import Trainer
 
@@ -32,11 +31,6 @@ TINY = [
     "warmup_steps=0", "checkpoint_every=0", "log_every=1", "optimizer=adamw",
 ]  # fmt: skip
 CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
-
-
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
-    return save_pictures(tmp_path_factory.mktemp("pictures"), 32, (20, 20))
 
 
 @pytest.fixture
@@ -155,9 +149,9 @@ def test_the_batch_may_be_split(config):
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(PriorUNet, []), (ResUNet, [CONDITIONED])])
-def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings):
+def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings, fit):
     config = load_config(CONFIG, [*TINY, *settings, f"data={pictures}", f"out={tmp_path / 'run'}"])
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     out = Path(config.out)
     losses = [row["loss"] for row in read_log(out) if "loss" in row]
     assert sum(losses[-5:]) < 0.8 * sum(losses[:5])

@@ -1,3 +1,4 @@
+import time
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_dump_loads_again(tmp_path):
         ("network={mult: 3}", "mult must be a list of 1 to 12 whole numbers"),
         ("network={ch: 7}", "ch must be even"),
         ("network={channels: 5}", "must be those of the images, channels=3"),
-        ("network={1: 2}", "has no argument 1"),
+        ("network={1: 2}", "has no argument '1'"),
         ("K=1000000000", "K must be at most 1000"),
         ("epochs=1000000000", "epochs x steps_per_epoch must be at most"),
         ("seed=1e30", "seed must be a whole number from 0"),
@@ -161,6 +162,35 @@ def test_wrong_files(text, message, tmp_path, monkeypatch):
     assert told.exit_code == 2
     assert says(told.output, message)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.yaml", "pictures"]
+
+
+NESTED = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(
+    f"a{i + 1}: &a{i + 1} [{', '.join([f'*a{i}'] * 9)}]\n" for i in range(12)
+)
+HUGE = {  # what would take minutes or gigabytes, or end in a traceback
+    "nested anchors": (NESTED + "mixture: *a12\n", "aliases counted as what they stand for, near line 5"),
+    "itself": ("mixture: &a [*a]\n", "an alias inside of what it stands for"),
+    "brackets": ("val_steps: " + 50_000 * "[", "more than 30 levels"),
+    "indentation": (20_000 * "- ", "more than 30 levels"),
+    "values": ("val_steps: [" + 40_000 * "1," + "]", "more than 10,000 values"),
+    "digits": ("seed: " + 4000 * "9", "a number of more than 40 digits"),
+    "hexadecimal": ("seed: 0x" + 4000 * "f", "more than 40 digits"),
+    "quoted digits": ("seed: '" + 4000 * "9" + "'", "seed must be a whole number"),
+    "text": ("task: " + 5000 * "x", "a value of more than 4,096 characters"),
+    "size": (300_000 * "#\n", "longer than 100,000 characters"),
+    "date": ("seed: 2001-99-99", "month must be"),
+}
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_hostile_files_are_refused_in_a_sentence_and_at_once(case, tmp_path):
+    text, message = HUGE[case]
+    (tmp_path / "c.yaml").write_text(text)
+    start = time.monotonic()
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(tmp_path / "c.yaml")
+    assert time.monotonic() - start < 10
+    assert len(str(caught.value)) < 400
 
 
 def test_no_traceback_for_what_is_not_a_model_or_a_file(config_file, tmp_path):

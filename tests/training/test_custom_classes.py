@@ -64,14 +64,14 @@ def test_the_saved_and_validated_network_is_the_average(make, tmp_path):
     assert not torch.allclose(saved[key], moved[key], atol=1e-4)
 
 
-def test_a_custom_network_continues_bit_identical(make, tmp_path, interrupted):
+def test_a_custom_network_continues_bit_identical(make, tmp_path, interrupted, fit):
     settings = [NETWORK, "task=denoising", "epochs=2", "warm_start_epochs=1", "val_images=0"]
-    train(make(*settings, out="whole"), RANK, progress=False)
+    fit(*settings, out="whole")
     assert interrupted(make(*settings, out="cut"), 12)["steps_now"] == 10
     whole, cut = (custom(tmp_path / name / "model.safetensors").state_dict() for name in ("whole", "cut"))
     assert same(whole, cut)
     with pytest.raises(ConfigError, match=r"other settings \(network\)"):
-        train(make(*settings[1:], f"network={{class: '{NETS}:Net', width: 16}}", out="cut"), RANK, progress=False)
+        fit(*settings[1:], f"network={{class: '{NETS}:Net', width: 16}}", out="cut")
 
 
 def test_a_checkpoint_knows_the_class_of_its_network(make, tmp_path):
@@ -125,10 +125,10 @@ def test_a_model_is_loaded_with_the_class_it_was_saved_with(run, pictures, tmp_p
         firm.load("face-128", twin)
 
 
-def test_init_from_a_custom_model(run, make, tmp_path):
+def test_init_from_a_custom_model(run, fit, tmp_path):
     first = run / "run" / "model.safetensors"
     settings = ["task=denoising", "epochs=1", "warm_start_epochs=0", "lr=1e-12", "lr_end=0", "val_images=0"]
-    train(make(NETWORK, *settings, f"init_from={first}", out="next"), RANK, progress=False)
+    fit(NETWORK, *settings, f"init_from={first}", out="next")
     a, b = (custom(path).body[0].weight for path in (first, tmp_path / "next" / "model.safetensors"))
     torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
     for network, message in (
@@ -136,19 +136,19 @@ def test_init_from_a_custom_model(run, make, tmp_path):
         ("network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}", "was saved with the network class"),
     ):
         with pytest.raises(ValueError, match=message):
-            train(make(network, *settings, f"init_from={first}", out="third"), RANK, progress=False)
+            fit(network, *settings, f"init_from={first}", out="third")
 
 
-def test_custom_networks_with_a_noise_level_and_for_the_prior(make, tmp_path):
+def test_custom_networks_with_a_noise_level_and_for_the_prior(make, tmp_path, fit):
     network = f"network={{class: '{NETS}:Aware', width: 8, noise_level: true}}"
     short = ["epochs=1", "warm_start_epochs=0"]
     config = make(network, "mixture=[{name: denoising, sigma: [0.1, 0.2]}]", *short)
-    assert train(config, RANK, progress=False)["finished"]
+    assert fit(config)["finished"]
     net, y = custom(tmp_path / "run" / "model.safetensors", "Aware"), torch.zeros(1, 3, 16, 16)
     images = [firm.restore(firm.Firm(net), firm.operators.Identity(), y, sigma=s).image for s in (0.1, 0.2)]
     assert not torch.equal(*images)
     config = make(f"network={NETS}:Velocity", "objective=prior", *short, out="prior")
-    assert train(config, RANK, progress=False)["finished"]
+    assert fit(config)["finished"]
     net = custom(tmp_path / "prior" / "model.safetensors", "Velocity")
     assert net(torch.zeros(1, 3, 4, 4), torch.zeros(1)).shape == (1, 3, 4, 4)
 
@@ -191,11 +191,11 @@ def test_classes_that_do_not_load_are_told_without_a_traceback(setting, name, me
     [("Fails", r"Fails\(width\), .*: width must be even"), ("Net", "unexpected keyword argument 'depth'"),
      ("Unsaved", "is saved as JSON")],
 )  # fmt: skip
-def test_networks_that_cannot_be_built(name, message, make):
+def test_networks_that_cannot_be_built(name, message, make, fit):
     arguments = {"Fails": ", width: 3", "Net": ", depth: 3", "Unsaved": ""}[name]
     config = make(f"network={{class: '{NETS}:{name}'{arguments}}}")
     with pytest.raises(ConfigError, match=message):
-        train(config, RANK, progress=False)
+        fit(config)
 
 
 def test_a_package_beside_the_user_is_found_and_nothing_else_is(tmp_path):
@@ -267,11 +267,11 @@ def test_a_task_that_is_twice_in_a_mixture_is_scored_twice(make):
 
 
 @pytest.mark.parametrize("name", ["WrongAdjoint", "WrongAdjointWithProx"])
-def test_a_wrong_adjoint_is_refused_before_the_first_step(name, make, monkeypatch):
+def test_a_wrong_adjoint_is_refused_before_the_first_step(name, make, monkeypatch, fit):
     monkeypatch.setattr(Trainer, "advance", lambda self: pytest.fail("it took a step"))
     label = {"WrongAdjoint": "wrong-adjoint", "WrongAdjointWithProx": "wrong-adjoint-with-prox"}[name]
     with pytest.raises(ConfigError, match=f"the task {label}: .*A_adjoint is not the adjoint of A"):
-        train(tasks_config(make, "denoising", name), RANK, progress=False)
+        fit(tasks_config(make, "denoising", name))
 
 
 def test_a_custom_file_finds_the_modules_beside_it(tmp_path):

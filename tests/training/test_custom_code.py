@@ -15,9 +15,8 @@ from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.tasks import task_class
 from firm.training.config import ConfigError
-from firm.training.loop import train
 from firm.training.objectives import make_task
-from firm.training.run_folder import put_in_order, refuse_another_run
+from firm.training.run_folder import RunFolder
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -46,21 +45,21 @@ def own(tmp_path):
 
 
 @pytest.mark.parametrize("setting", ["task={}:Mine", "mixture=[{{name: denoising}}, {{name: '{}:Mine', gain: 0.2}}]"])
-def test_a_run_does_not_go_on_with_edited_code(setting, own, make, tmp_path):
+def test_a_run_does_not_go_on_with_edited_code(setting, own, fit, tmp_path):
     settings = [setting.format(own), "val_images=0", "steps_per_epoch=2", "warm_start_epochs=0"]
-    train(make(*settings, "epochs=1"), RANK, progress=False)
-    assert train(make(*settings, "epochs=2"), RANK, progress=False)["steps_now"] == 2
+    fit(*settings, "epochs=1")
+    assert fit(*settings, "epochs=2")["steps_now"] == 2
     own.write_text(CODE + "# edited\n")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(ConfigError) as caught:
-        train(make(*settings, "epochs=3"), RANK, progress=False)
+        fit(*settings, "epochs=3")
     for words in (f"{own} has been edited since the run in {tmp_path / 'run'}", "its Mine: undo the edit", "out="):
         assert words in str(caught.value)
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
     own.write_text(CODE)
-    assert train(make(*settings, "epochs=3"), RANK, progress=False)["steps_now"] == 2
+    assert fit(*settings, "epochs=3")["steps_now"] == 2
     own.write_text(CODE + "# edited\n")
-    assert train(make(*settings, "epochs=1", out="another"), RANK, progress=False)["finished"]
+    assert fit(*settings, "epochs=1", out="another")["finished"]
 
 
 def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tmp_path):
@@ -71,33 +70,32 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
     )
     for setting in (f"objective={file}:Own", f"network={{class: '{file}:Net', ch: 8}}"):
         config = make(setting)
-        put_in_order(tmp_path, config, finished=False)
-        refuse_another_run(tmp_path, config)
+        folder = RunFolder(tmp_path, config)
+        folder.write(finished=False)
+        folder.refuse_another_run()
         file.write_text(file.read_text() + "# edited\n")
         with pytest.raises(ConfigError, match=r"both\.py has been edited since"):
-            refuse_another_run(tmp_path, config)
+            RunFolder(tmp_path, config).refuse_another_run()
         (tmp_path / "config.yaml").unlink()
     for damaged in ("{", "[1]"):
         (tmp_path / "code.json").write_text(damaged)
         with pytest.raises(ConfigError, match=r"code\.json, .* cannot be read: choose another out=, or delete"):
-            refuse_another_run(tmp_path, config)
+            folder.refuse_another_run()
 
 
-def test_tasks_of_the_library_leave_no_digests(short, tmp_path):
-    train(short, RANK, progress=False)
+def test_tasks_of_the_library_leave_no_digests(short, tmp_path, fit):
+    fit(short)
     assert not (tmp_path / "run" / "code.json").exists()
 
 
 # The card
 
 
-def test_the_card_has_the_defaults_of_a_custom_task(own, make, pictures, tmp_path):
+def test_the_card_has_the_defaults_of_a_custom_task(own, fit, pictures, tmp_path):
     """So that advice is given without running code that a card names."""
-    train(make(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_start_epochs=0"), RANK, False)
+    fit(f"task={own}:Mine", "val_images=0", "epochs=1", "steps_per_epoch=2", "warm_start_epochs=0")
     card = firm.load(tmp_path / "run" / "model.safetensors").card
-    assert card["trained_for"] == [
-        {"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05},
-    ]
+    assert card["trained_for"] == [{"weight": 1.0, "name": f"{own}:Mine", "gain": 0.5, "label": "faces", "sigma": 0.05}]
     elsewhere = tmp_path / "elsewhere.py"
     own.rename(elsewhere)
 

@@ -7,9 +7,8 @@ import firm
 from firm._util.machine import Ranks
 from firm.acceleration.compiled import _Input, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
-from firm.training.estimate import compile_beforehand, precompile
+from firm.training.estimate import _precompile, compile_beforehand
 from firm.training.feed import load_sets
-from firm.training.objectives import objective_class
 from firm.training.step import Velocity
 from firm.training.trainer import Trainer
 
@@ -42,7 +41,7 @@ def test_the_signatures_are_those_of_training(make, bf16, warm):
 
 @pytest.mark.filterwarnings("ignore")
 def test_every_signature_runs_forward_and_backward(make):
-    config = make(NETWORK)
+    config = make(NETWORK.replace("blocks: 2", "blocks: 1"))
     net = firm.UNet(**config.network_arguments()[1]).to(memory_format=torch.channels_last)
     found = signatures(net, Velocity(config).inputs(2, "cpu"), config.bf16)
     compile_blocks(net, backend="aot_eager")
@@ -53,13 +52,13 @@ def test_every_signature_runs_forward_and_backward(make):
 
 def test_a_failing_worker_is_reported(tmp_path):
     (tmp_path / "bad.yaml").write_text("nothing: 1\n")
-    assert precompile(tmp_path / "bad.yaml", 2, "cpu") is False
+    assert _precompile(tmp_path / "bad.yaml", 1, "cpu") is False
 
 
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compiled = []
     monkeypatch.setattr(
-        "firm.training.estimate.precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
+        "firm.training.estimate._precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
     )
     gpu, config = torch.device("cuda:1"), make(NETWORK, "batch_size=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
@@ -74,5 +73,5 @@ def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
 
 def test_nothing_is_compiled_beforehand_where_an_operator_is_an_input():
     config = load_config(None, ["objective=unrolled", "task=deblurring", "network={phases: 1, features: 2}", "size=32"])
-    objective = objective_class(config.objective)(config)
+    objective = config.objective_class(config)
     assert signatures(objective.build(), objective.inputs(2, "cpu"), False) == {}

@@ -8,13 +8,9 @@ import torch
 from helpers import call, same, says, weights
 
 import firm
-from firm._util.machine import Ranks
 from firm.training.config import dump_config
 from firm.training.log import Log, read_log
-from firm.training.loop import train
-from firm.training.validation import labeled, save_sheet
-
-RANK = Ranks(0, 1, torch.device("cpu"))
+from firm.training.validation import save_sheet
 
 
 @contextlib.contextmanager
@@ -28,8 +24,8 @@ def full_disk(size):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def test_a_full_disk_ends_in_a_sentence_and_the_run_goes_on_when_there_is_room(short, tmp_path):
-    train(short, RANK, progress=False)
+def test_a_full_disk_ends_in_a_sentence_and_the_run_goes_on_when_there_is_room(short, tmp_path, fit):
+    fit(short)
     run = tmp_path / "run"
     right, older, newest = weights(run), *sorted((run / "checkpoints").iterdir())
     newest.unlink()  # as if stopped after step 2
@@ -45,7 +41,7 @@ def test_a_full_disk_ends_in_a_sentence_and_the_run_goes_on_when_there_is_room(s
     assert [path.name for path in (run / "checkpoints").iterdir()] == [older.name]
     assert not list(run.rglob(".*"))
     assert firm.load(run / "model.safetensors").card["steps"] == 2
-    assert train(short, RANK, progress=False)["steps_now"] == 2
+    assert fit(short)["steps_now"] == 2
     assert same(weights(run), right)
     assert [row["step"] for row in read_log(run)] == [1, 2, 3, 4]
 
@@ -62,7 +58,7 @@ def test_the_log_and_pictures_are_whole_or_not_there(tmp_path):
     log.close()
     assert [row["step"] for row in read_log(tmp_path)] == [1, 3]
     with full_disk(100), pytest.raises(OSError, match="too large"):
-        save_sheet(labeled(*torch.rand(3, 1, 3, 16, 16), "measured", "made"), tmp_path / "sheet.png")
+        save_sheet([[("truth", torch.rand(3, 16, 16))]], tmp_path / "sheet.png")
     assert [p.name for p in tmp_path.iterdir() if "png" in p.name] == []
 
 

@@ -19,7 +19,6 @@ from firm.tasks import Rows
 from firm.training import loop
 from firm.training.config import ConfigError, load_config
 from firm.training.feed import Feed, load_sets
-from firm.training.loop import train
 from firm.training.step import StepLoss, Velocity
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -58,7 +57,7 @@ def stack(kind):
 
 
 @pytest.mark.parametrize("kind", [1, 2, 5, "complex"])
-def test_arrays_from_training_to_restored_files(kind, tmp_path):
+def test_arrays_from_training_to_restored_files(kind, tmp_path, fit):
     array, channels = stack(kind)
     np.save(tmp_path / "stack.npy", array)
     np.save(tmp_path / "x.npy", array[0])
@@ -67,7 +66,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     if kind == "complex":
         tasks = "[{name: denoising, sigma: [0.05, 0.3]}, {name: fourier, images: complex}]"
     data = ["dataset=arrays", f"data={tmp_path / 'stack.npy'}", f"channels={channels}", f"mixture={tasks}"]
-    result = train(load_config(tmp_path / "c.yaml", [*data, f"out={tmp_path / 'run'}"]), RANK, progress=False)
+    result = fit(load_config(tmp_path / "c.yaml", [*data, f"out={tmp_path / 'run'}"]))
     assert np.isfinite(result["psnr N=2"])
     with Image.open(next((tmp_path / "run" / "validation").iterdir())) as picture:
         # truth, measurement, restored; two images in two tasks, enlarged by 7, with titles
@@ -117,7 +116,7 @@ def test_arrays_from_training_to_restored_files(kind, tmp_path):
     torch.testing.assert_close(written, to_complex(again) if kind == "complex" else again)
 
 
-def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
+def test_a_gray_model_serves_gray_and_color_pictures(tmp_path, fit):
     pictures = tmp_path / "pictures"
     pictures.mkdir()
     save_pictures(pictures, 6, (36, 40))
@@ -127,7 +126,7 @@ def test_a_gray_model_serves_gray_and_color_pictures(tmp_path):
         tmp_path / "c.yaml",
         [f"data={pictures}", "channels=1", "mixture=[{name: denoising, sigma: [0.1, 0.3]}]", f"out={tmp_path / 'run'}"],
     )
-    train(config, RANK, progress=False)
+    fit(config)
     model = tmp_path / "run" / "model.safetensors"
     assert firm.load(model).estimator.config["channels"] == 1
     out = tmp_path / "e"
@@ -266,7 +265,7 @@ def test_images_that_do_not_fit_the_configuration(overrides, message, tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*values reach")
 @pytest.mark.parametrize("wrong", ["data", "val_data"])
-def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_path, monkeypatch):
+def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_path, monkeypatch, fit):
     monkeypatch.setattr(loop, "Trainer", lambda *_: pytest.fail("it was about to train"))
     x = smooth((7, 1, 36, 36))
     for name in ("data", "val_data"):
@@ -275,7 +274,7 @@ def test_a_range_far_beyond_that_of_firm_is_refused_before_training(wrong, tmp_p
     sets = [f"{name}={tmp_path / name}.npy" for name in ("data", "val_data")]
     config = load_config(tmp_path / "c.yaml", [*sets, "dataset=arrays", "channels=1", f"out={tmp_path / 'run'}"])
     with pytest.raises(ConfigError, match=rf"{wrong}\.npy: the images have values of about 1\d\d .* value_range="):
-        train(config, RANK, progress=False)
+        fit(config)
     assert not (tmp_path / "run").exists()
     scaled = replace(config, value_range=(0.0, 2.0))
     with pytest.raises(ConfigError, match=r"of about 1\d\d \(root mean square\) with value_range=\[0, 2\], but"):

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from helpers import says
+from helpers import call, run_two_processes, same, says, weights
 from typer.testing import CliRunner
 
 import firm
@@ -37,31 +37,17 @@ RANK = Ranks(0, 1, torch.device("cpu"))
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def weights(path):
-    return firm.load(path / "model.safetensors").estimator.state_dict()
-
-
-def same(a, b):
-    return all(torch.equal(a[key], b[key]) for key in a)
-
-
-def command(config, tmp_path, name="c.yaml"):
-    path = tmp_path / name
-    path.write_text(dump_config(config))
-    return [sys.executable, "-m", "firm", "train", str(path)]
-
-
-def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, pictures):
+def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, pictures, fit):
     """End to end: from a folder of pictures to a restored one."""
-    network = "network={ch: 16, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
+    network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4}"
     recipe = ["objective=balanced", "output=correction", "lr=4e-3", "ema_decay=0.98", "batch_size=16", network]
-    config = make("epochs=12", "steps_per_epoch=40", "val_images=8", *recipe)
-    result = train(config, RANK, progress=False)
+    config = make("epochs=8", "steps_per_epoch=40", "val_images=8", *recipe)
+    result = fit(config)
     assert result["finished"]
     rows = read_log(tmp_path / "run")
     assert rows[0]["step"] == 5
     errors = [row["error"] for row in rows if "error" in row]
-    assert len(errors) == 96
+    assert len(errors) == 64
     assert errors[-1] < 0.5 * errors[0]  # the balanced loss itself stays near 1
     held_out = to_tensor(resident(folder_files(pictures)[:8], 16, progress=False)[0])
     op, y = firm.Task("random-inpainting", 16).measure(held_out)
@@ -70,60 +56,68 @@ def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, 
     plain = float(psnr(plain_solve(op, y, 0.01, None), held_out).mean())
     assert restored > plain + 3
     assert result["psnr N=2"] == pytest.approx(restored, abs=2.0)  # other starting noise
-    assert model.card["steps"] == 480
-    assert (tmp_path / "run" / "validation" / "step_000000480.png").is_file()
+    assert model.card["steps"] == 320
+    assert (tmp_path / "run" / "validation" / "step_000000320.png").is_file()
     assert (tmp_path / "run" / "best.safetensors").is_file()
 
 
-def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path):
-    """SIGKILL ten times, each at a random moment after some progress; then to the end."""
-    settings = ["checkpoint_every=2", "objective=balanced", "val_images=0", "epochs=6", "warm_start_epochs=2"]
-    train(make(*settings, out="whole"), RANK, progress=False)
+def test_killed_at_random_moments_it_ends_bit_identical(make, tmp_path, fit):
+    """SIGKILL four times, each at a random moment after some progress; then to the end. (`make torture` does more.)"""
+    settings = ["checkpoint_every=2", "objective=balanced", "val_images=0", "epochs=3", "warm_start_epochs=2"]
+    fit(*settings, out="whole")
     config = make(*settings, out="killed")
-    run, generator = tmp_path / "killed", random.Random(0)
-    saved = 0
-    for _ in range(10):
+    run, generator, saved = tmp_path / "killed", random.Random(0), 0
+    (tmp_path / "c.yaml").write_text(dump_config(config))
+
+    def newest():
+        return max((int(path.stem[5:]) for path in (run / "checkpoints").glob("step_*.pt")), default=0)
+
+    for _ in range(4):
         process = subprocess.Popen(
-            command(config, tmp_path), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+            [sys.executable, "-m", "firm", "train", str(tmp_path / "c.yaml")], env=ENVIRONMENT,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
         deadline = time.monotonic() + 60
-        while time.monotonic() < deadline and process.poll() is None:
-            steps = [int(p.stem[5:]) for p in (run / "checkpoints").glob("step_*.pt")]
-            if max(steps, default=0) > saved:
-                break
+        while time.monotonic() < deadline and process.poll() is None and newest() <= saved:
             time.sleep(0.005)
         time.sleep(generator.uniform(0, 0.05))
         process.kill()
         process.wait()
-        saved = max((int(p.stem[5:]) for p in (run / "checkpoints").glob("step_*.pt")), default=0)
-    assert saved >= 10
-    assert train(config, RANK, progress=False)["finished"]
+        saved = newest()
+    assert saved >= 4
+    assert fit(config)["finished"]
     assert same(weights(run), weights(tmp_path / "whole"))
     rows = [row["step"] for row in read_log(run)]
     assert rows == sorted(set(rows))  # repeated steps are not logged twice
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_save_and_exit_cleanly(number, make, tmp_path):
-    settings = ["epochs=40", "val_images=0", "checkpoint_every=0", "steps_per_epoch=20"]
-    config = make(*settings, out="stopped")
-    process = subprocess.Popen(
-        command(config, tmp_path), env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    log, deadline = tmp_path / "stopped" / "metrics.jsonl", time.monotonic() + 60
-    while time.monotonic() < deadline and not (log.is_file() and log.stat().st_size > 200):
-        time.sleep(0.02)
-    process.send_signal(number)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 0
-    assert says(printed, "the same command continues")
-    (checkpoint,) = (tmp_path / "stopped" / "checkpoints").glob("*.pt")
-    step = int(checkpoint.stem[5:])
-    assert 0 < step < 800
-    assert firm.load(tmp_path / "stopped" / "model.safetensors").card["steps"] == step
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_signals_save_and_exit_cleanly(number, ignored, make, tmp_path, monkeypatch):
+    """Under nohup, where SIGHUP is ignored, it stays so."""
+    advance, before = Trainer.advance, signal.SIG_IGN if ignored else lambda *_: None
+
+    def signaled(self):
+        if self.step == 6:
+            os.kill(os.getpid(), number)
+        return advance(self)
+
+    monkeypatch.setattr(Trainer, "advance", signaled)
+    (tmp_path / "c.yaml").write_text(dump_config(make("epochs=1", "val_images=0", "checkpoint_every=0")))
+    outside = signal.signal(number, before)
+    try:
+        told = call("train", tmp_path / "c.yaml")
+        assert signal.getsignal(number) == before
+    finally:
+        signal.signal(number, outside)
+    assert told.exit_code == 0
+    step = 10 if ignored and number == signal.SIGHUP else 7
+    assert says(told.output, "done after 10 steps" if step == 10 else "the same command continues")
+    assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == [f"step_{step:09d}.pt"]
+    assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == step
 
 
-def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch):
+def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch, fit):
     """One when it begins to log and then one every few minutes, and what validations found."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
     config = make("epochs=1", "log_every=2", "validate_every=5")
@@ -136,7 +130,7 @@ def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch)
     monkeypatch.setattr("firm.training.log.EVERY", 0)
     train(replace(config, epochs=2), RANK)
     assert len([line for line in capsys.readouterr().err.splitlines() if line.startswith("step")]) >= 5
-    train(replace(config, epochs=3), RANK, progress=False)
+    fit(replace(config, epochs=3))
     assert capsys.readouterr().err == ""
     halfway = SimpleNamespace(step=7, elapsed=90.0)
     row = {"step": 7, "minutes": 1.5, "loss": 0.5, "images/s": 20.0}
@@ -144,56 +138,57 @@ def test_in_a_log_a_run_writes_lines_instead_of_a_bar(make, capsys, monkeypatch)
     assert capsys.readouterr().err == "step 7, 1.5 of 3 minutes: loss 0.5000, 20 images/s\n"
 
 
-def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch):
+def test_the_peak_memory_is_that_of_the_device_it_trains_on(short, tmp_path, monkeypatch, fit):
     """Without a device it would be that of a GPU, where there is one, also with --device cpu."""
-    monkeypatch.setattr("firm.training.loop.peak_megabytes", lambda device=None: str(device))
-    train(short, RANK, progress=False)
+    monkeypatch.setattr("firm.training.trainer.peak_megabytes", lambda device=None: str(device))
+    fit(short)
     assert {row["peak_mb"] for row in read_log(tmp_path / "run")} == {"cpu"}
 
 
-def run_two_processes(config, tmp_path):
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-    local = ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    arguments = [*torchrun, *local, *command(config, tmp_path)[1:]]
-    result = subprocess.run(arguments, env=ENVIRONMENT, capture_output=True, text=True, timeout=120)
-    assert result.returncode == 0, result.stderr
-    assert "Warning" not in result.stderr  # of a library: the user cannot do anything about it
-
-
-def test_two_processes_give_the_weights_of_one(make, tmp_path):
-    for objective in ("paper", "balanced"):
-        settings = ["epochs=2", "val_images=0", f"objective={objective}", "flips=true", "lr=1e-4"]
-        single = make(*settings, out=f"one-{objective}")
-        double = make(*settings, "accumulation_steps=2", out=f"two-{objective}")
-        train(single, RANK, progress=False)
-        run_two_processes(double, tmp_path)
-        one, two = (weights(tmp_path / f"{name}-{objective}") for name in ("one", "two"))
+def test_two_processes_give_the_weights_of_one(make, tmp_path, fit):
+    """One pair of processes trains several runs; their weights and logs are those of one process."""
+    common, program = ["epochs=2", "val_images=0", "flips=true", "lr=1e-4"], [
+        "import sys", "from firm._util.machine import ranks", "from firm.training import load_config, train",
+        "with ranks() as r:", "    for path in sys.argv[1:]:", "        train(load_config(path), r, progress=False)",
+    ]  # fmt: skip
+    prior = ["t_min=0", "t_max=0.9999", "warm_start_epochs=0", "memory_map=true", f"cache={tmp_path / 'cache'}"]
+    cases = {"paper": [], "balanced": [], "prior": prior}
+    for name, more in cases.items():
+        settings = [*common, f"objective={name}", *more]
+        fit(*settings, out=f"{name}-one")
+        parts = [] if name == "prior" else ["accumulation_steps=2"]
+        (tmp_path / f"{name}.yaml").write_text(dump_config(make(*settings, *parts, out=f"{name}-two")))
+    (tmp_path / "several.py").write_text("\n".join(program))
+    run_two_processes(tmp_path / "several.py", *(tmp_path / f"{name}.yaml" for name in cases))
+    for name in cases:
+        runs = [tmp_path / f"{name}-{number}" for number in ("one", "two")]
+        one, two = (firm.load_network(run / "model.safetensors").state_dict() for run in runs)
         assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
-        logged = [[row["loss"] for row in read_log(tmp_path / f"{name}-{objective}")] for name in ("one", "two")]
+        logged = [[row["loss"] for row in read_log(run)] for run in runs]
         assert logged[1] == pytest.approx(logged[0], rel=1e-5)  # the whole batch's loss, not one process's part
 
 
 def test_two_processes_share_one_clock(make, tmp_path):
     """With max_minutes every rank must see the same time, or they would wait for each other for ever."""
     often = ("checkpoint_every=0", "checkpoint_minutes=0.01", "keep_checkpoints=9")
-    config = make("max_minutes=0.05", "val_images=0", *often)
-    run_two_processes(config, tmp_path)
+    (tmp_path / "c.yaml").write_text(dump_config(make("max_minutes=0.05", "val_images=0", *often)))
+    run_two_processes("-m", "firm", "train", tmp_path / "c.yaml")
     assert len(list((tmp_path / "run" / "checkpoints").iterdir())) > 1  # saved in between, not only at the end
     assert 0.05 <= read_log(tmp_path / "run")[-1]["minutes"] < 0.5
 
 
-def test_a_step_asks_the_other_processes_once(make, monkeypatch):
+def test_a_step_asks_the_other_processes_once(fit, monkeypatch):
     """For the clock and for whether to stop; the answer is read in the next step."""
     asked = []
     monkeypatch.setattr(loop, "joined", lambda: True)
     monkeypatch.setattr(loop.dist, "all_reduce", lambda tensor, *_: asked.append(tensor.tolist()))
-    result = train(make("epochs=1", "val_images=0", "log_every=10"), RANK, progress=False)
+    result = fit("epochs=1", "val_images=0", "log_every=10")
     assert len(asked) == result["steps_now"] == 10
     assert result["minutes"] == round(asked[-2][0] / 60, 3)
     assert not any(stop for _, stop in asked)
 
 
-def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
+def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path, fit):
     mixture = (
         "mixture=[{name: denoising, sigma: [0.05, 0.3]}, {name: deblurring, blur: [0.5, 2]}, {name: super-resolution},"
         " {name: random-inpainting, weight: 2, missing: [0.5, 0.8]}, {name: box-inpainting, box: [3, 8]},"
@@ -201,7 +196,7 @@ def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
     )
     network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}"
     config = make(mixture, network, "val_steps=[1, 2]", "epochs=2")
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert result["finished"]
     assert {"psnr N=1 fourier", "psnr N=2 box-inpainting", "psnr N=2"} <= result.keys()
     model = firm.load(tmp_path / "run" / "model.safetensors")
@@ -210,10 +205,10 @@ def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path):
     assert firm.restore(model, firm.operators.Identity(), x, sigma=0.1).image.isfinite().all()
 
 
-def test_max_minutes_stretches_the_schedule(make, tmp_path):
+def test_max_minutes_stretches_the_schedule(make, tmp_path, fit):
     config = make("max_minutes=0.05", "val_images=0", "log_every=1")
     start = time.monotonic()
-    result = train(config, RANK, progress=False)
+    result = fit(config)
     assert 2.5 < time.monotonic() - start < 60
     assert result["finished"]
     rows = read_log(tmp_path / "run")
@@ -221,8 +216,8 @@ def test_max_minutes_stretches_the_schedule(make, tmp_path):
     assert rows[-1]["lr"] < 1e-4
 
 
-def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
-    train(make("epochs=1", out="first"), RANK, progress=False)
+def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path, fit):
+    fit("epochs=1", out="first")
     first = tmp_path / "first" / "model.safetensors"
     train(
         make("epochs=1", "warm_start_epochs=0", "lr=1e-12", "lr_end=0", f"init_from={first}", out="second"),
@@ -238,20 +233,13 @@ def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path):
     ):
         other = f"network={{{changes}, mult: [1, 2], blocks: 1, attention: []}}"
         with pytest.raises(ConfigError, match=said):
-            train(make(other, f"init_from={first}", out="third"), RANK, progress=False)
+            fit(other, f"init_from={first}", out="third")
 
 
-def test_a_folder_is_not_taken_over_by_other_settings(make, tmp_path):
-    train(make("epochs=1"), RANK, progress=False)
-    with pytest.raises(ConfigError, match=r"other settings \(lr\)"):
-        train(make("epochs=1", "lr=1e-3"), RANK, progress=False)
-    assert train(make("epochs=2"), RANK, progress=False)["steps_now"] == 10  # longer is allowed
-
-
-def test_a_run_that_never_began_claims_no_folder(make, tmp_path):
+def test_a_run_that_never_began_claims_no_folder(fit, tmp_path):
     with pytest.raises(FileNotFoundError, match="no model"):
-        train(make("epochs=1", "init_from=nowhere"), RANK, progress=False)
-    assert train(make("epochs=1", "lr=1e-3"), RANK, progress=False)["finished"]
+        fit("epochs=1", "init_from=nowhere")
+    assert fit("epochs=1", "lr=1e-3")["finished"]
     assert "lr: 0.001" in (tmp_path / "run" / "config.yaml").read_text()
 
 
@@ -268,8 +256,8 @@ def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
     assert score_keys([{"psnr": 1, "psnr deblurring": 1}]) == ["psnr", "psnr deblurring"]
 
 
-def test_plot_draws_the_curves(make, tmp_path):
-    train(make("validate_every=10", "epochs=3"), RANK, progress=False)
+def test_plot_draws_the_curves(fit, tmp_path):
+    fit("validate_every=10", "epochs=3")
     result = CliRunner().invoke(app, ["plot", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
@@ -305,13 +293,13 @@ def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
 
 
 @pytest.mark.parametrize("found", [{"psnr": "much"}, None, {"psnr": torch.tensor(3.0)}])
-def test_a_validation_that_fails_does_not_cost_the_training(make, monkeypatch, found):
+def test_a_validation_that_fails_does_not_cost_the_training(make, monkeypatch, found, fit):
     monkeypatch.setattr(Trainer, "validate", lambda *_: found)
     config = make("val_images=1", "epochs=1")
     if found and found["psnr"] == 3:  # a number, whatever its kind
-        assert train(config, RANK, progress=False)["psnr"] == 3
+        assert fit(config)["psnr"] == 3
         return
     with pytest.raises(TrainingError, match=r"validation failed at step \d+, .*loop.py, line \d+: .*Error"):
-        train(config, RANK, progress=False)
+        fit(config)
     firm.load(Path(config.out) / "model.safetensors")
     assert list((Path(config.out) / "checkpoints").glob("step_*.pt"))

@@ -5,7 +5,6 @@ import torch
 
 from firm.operators import dot_test
 from firm.tasks import Rows, built_in
-from firm.training.config import load_config
 from firm.training.objectives import Batch, make_task
 from firm.training.step import _split_batch
 
@@ -98,10 +97,3 @@ def test_the_batch_is_split_by_weight():
     assert sum(_split_batch([0.3, 0.7, 1.1, 0.2], 37)) == 37
     with pytest.raises(ValueError, match="cannot hold 3 tasks"):
         _split_batch([1, 1, 1], 2)
-
-
-def test_validation_has_the_protocols_masks_whatever_an_entry_says():
-    mixture = "mixture=[{name: random-inpainting, mask: fresh}, {name: denoising}, {name: fourier}]"
-    config = load_config(None, [mixture, "size=32", "mask=fresh", "network={class: ResUNet, widths: [4]}"])
-    masks = [[task.settings().get("mask") for task in config.make_tasks(mask)] for mask in ("", "shared")]
-    assert masks == [["fresh", None, "fresh"], ["shared", None, "shared"]]

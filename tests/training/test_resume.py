@@ -4,11 +4,13 @@ import dataclasses
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -41,7 +43,7 @@ def states(make, tmp_path):
 # The model and the checkpoint agree
 
 
-def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short, tmp_path, monkeypatch):
+def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short, tmp_path, monkeypatch, fit):
     path, save = tmp_path / "run" / "model.safetensors", Trainer.save
 
     def killed(self, path):
@@ -51,29 +53,29 @@ def test_a_finished_run_writes_the_model_that_is_missing_stale_or_damaged(short,
 
     monkeypatch.setattr(Trainer, "save", killed)  # between the last checkpoint and the model
     with pytest.raises(KeyboardInterrupt):
-        train(short, RANK, progress=False)
+        fit(short)
     monkeypatch.setattr(Trainer, "save", save)
     assert firm.load(path).card["steps"] == 2
-    assert train(short, RANK, progress=False)["steps_now"] == 0
+    assert fit(short)["steps_now"] == 0
     assert firm.load(path).card["steps"] == 4
     right, written = weights(tmp_path / "run"), path.stat().st_mtime_ns
-    train(short, RANK, progress=False)
+    fit(short)
     assert path.stat().st_mtime_ns == written  # what agrees is left alone
     trainer = Trainer(short, RANK, PIXELS)
     trainer.step = 4
     for spoil in (path.unlink, lambda: path.write_bytes(path.read_bytes()[:-1000]), lambda: trainer.save(path)):
         spoil()
-        train(short, RANK, progress=False)
+        fit(short)
         assert same(weights(tmp_path / "run"), right)
 
 
-def test_leftovers_of_killed_processes_are_removed_and_nothing_else(short, tmp_path):
+def test_leftovers_of_killed_processes_are_removed_and_nothing_else(short, tmp_path, fit):
     names = [f"{folder}.firm-0123456789abcde{i}.tmp" for i, folder in enumerate(["", "checkpoints/", "validation/"])]
     others = ["notes.tmp", ".mine.tmp", ".report.2024.tmp", "checkpoints/step_5.pt.tmp"]
     for name in [*names, *others]:
         (tmp_path / "run" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "run" / name).write_bytes(b"half")
-    train(short, RANK, progress=False)
+    fit(short)
     assert not any((tmp_path / "run" / name).exists() for name in names)
     assert all((tmp_path / "run" / name).exists() for name in others)
 
@@ -171,19 +173,21 @@ def test_infinite_constants_of_a_network_are_no_damage(make, tmp_path):
     assert trainers[1].step == 5
 
 
-def test_broken_weights_are_never_saved(short, tmp_path, monkeypatch):
-    train(short, RANK, progress=False)
-    (tmp_path / "run" / "checkpoints" / "step_000000004.pt").unlink()
+@pytest.mark.parametrize(("log_every", "step"), [(1, 3), (100, 5)])
+def test_broken_weights_are_never_saved(log_every, step, fit, tmp_path, monkeypatch):
+    """They are noticed when a row is logged, and where none is, before the checkpoint of step 4 is written."""
     advance = Trainer.advance
 
     def breaking(self):
         told = advance(self)
-        self.params[0].data[0] = torch.nan
+        if self.step == 3:
+            self.params[0].data[0] = torch.nan
         return told
 
     monkeypatch.setattr(Trainer, "advance", breaking)
-    with pytest.raises(TrainingError, match=r"the weights are not finite at step 3: .*Lower the lr"):
-        train(short, RANK, progress=False)
+    settings = ["val_images=0", "epochs=1", "steps_per_epoch=6", "checkpoint_every=2", f"log_every={log_every}"]
+    with pytest.raises(TrainingError, match=rf"the weights are not finite at step {step}: .*Lower the lr"):
+        fit(*settings)
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000000002.pt"]
     assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 2
 
@@ -206,19 +210,19 @@ def test_pruning_spares_the_last_good_ones(states):
     assert checkpoints.steps() == [13, 99, 10**9]
 
 
-def test_a_damaged_end_goes_on_from_the_older_one_bit_identical(short, tmp_path):
-    train(short, RANK, progress=False)
+def test_a_damaged_end_goes_on_from_the_older_one_bit_identical(short, tmp_path, fit):
+    fit(short)
     right, path = weights(tmp_path / "run"), tmp_path / "run" / "checkpoints" / "step_000000004.pt"
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     with pytest.warns(UserWarning, match="it is damaged"):
-        assert train(short, RANK, progress=False)["steps_now"] == 2
+        assert fit(short)["steps_now"] == 2
     assert same(weights(tmp_path / "run"), right)
 
 
-def test_without_a_usable_checkpoint_the_run_stops_and_keeps_its_log(short, tmp_path):
-    train(short, RANK, progress=False)
+def test_without_a_usable_checkpoint_the_run_stops_and_keeps_its_log(short, tmp_path, fit):
+    fit(short)
     for path in (tmp_path / "run" / "checkpoints").iterdir():
         path.write_bytes(b"torn")
     model, log = (tmp_path / "run" / name for name in ("model.safetensors", "metrics.jsonl"))
@@ -237,7 +241,7 @@ def test_without_a_usable_checkpoint_the_run_stops_and_keeps_its_log(short, tmp_
 # The same run
 
 
-def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_path):
+def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_path, fit):
     mixture = ["{name: denoising, sigma: 0.1}", "{name: deblurring, sigma: 0.2}"]
     settings = ["val_images=0", "warm_start_epochs=0", "steps_per_epoch=5"]
 
@@ -249,7 +253,7 @@ def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_pa
         train(config((1, 0), "epochs=2"), RANK, progress=False)
     swapped = "mixture=[{name: denoising, sigma: 0.2}, {name: deblurring, sigma: 0.1}]"  # the same lines of YAML
     with pytest.raises(ConfigError, match=r"other settings \(mixture\)"):
-        train(make(swapped, *settings, "epochs=2"), RANK, progress=False)
+        fit(swapped, *settings, "epochs=2")
     free = ["epochs=2", "log_every=1", "keep_checkpoints=5", "recompute=calls", "accumulation_steps=2",
             "validate_every=3", "compile=false"]  # fmt: skip
     assert train(config((0, 1), *free), RANK, progress=False)["steps_now"] == 5
@@ -261,32 +265,79 @@ def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_pa
             train(config((0, 1), *free), RANK, progress=False)
 
 
-def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path):
-    train(short, RANK, progress=False)
+def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path, fit):
+    fit(short)
     path = tmp_path / "run" / "config.yaml"
     trained = path.read_bytes()
     for again in (dataclasses.replace(short, data=f"{short.data}/."), dataclasses.replace(short, keep_checkpoints=7)):
-        assert train(again, RANK, progress=False)["steps_now"] == 0
+        assert fit(again)["steps_now"] == 0
         assert path.read_bytes() == trained
-    assert train(dataclasses.replace(short, epochs=2, keep_checkpoints=7), RANK, progress=False)["steps_now"] == 4
+    assert fit(dataclasses.replace(short, epochs=2, keep_checkpoints=7))["steps_now"] == 4
     longer = path.read_bytes()
     assert yaml.safe_load(longer)["epochs"] == 2
-    assert train(short, RANK, progress=False)["steps_now"] == 0
+    assert fit(short)["steps_now"] == 0
     assert path.read_bytes() == longer
     path.unlink()
-    train(short, RANK, progress=False)
+    fit(short)
     assert path.read_bytes() == trained  # better than none
 
 
-PROGRAM = """
+def change_images(change, data):
+    """Change a set of pictures, or an array; return what undoes it."""
+    if data.suffix == ".npy":
+        before = data.read_bytes()
+        np.save(data, np.load(data)[:-1] if change == "fewer" else np.load(data).astype(np.float64))
+        return lambda: data.write_bytes(before)
+    picture = data / "010.png"
+    if change == "added":  # the first: it moves every picture, and one for validation into training
+        shutil.copy(picture, data / "0.png")
+        return (data / "0.png").unlink
+    before = picture.read_bytes()
+    if change == "removed":
+        picture.unlink()
+    elif change == "renamed":
+        picture.rename(data / "0000.png")
+    else:
+        picture.write_bytes(before + b"more")
+    return lambda: [picture.write_bytes(before), (data / "0000.png").unlink(missing_ok=True)]
+
+
+@pytest.mark.parametrize("change", ["added", "removed", "renamed", "larger", "fewer", "wider"])
+def test_a_run_does_not_go_on_with_other_images(change, fit, pictures, tmp_path):
+    if change in ("fewer", "wider"):
+        data, kind = tmp_path / "stack.npy", "arrays"
+        np.save(data, np.zeros((9, 3, 16, 16), np.float32))
+    else:
+        data, kind = shutil.copytree(pictures, tmp_path / "data"), "folder"
+    settings = [f"dataset={kind}", "val_images=2", "steps_per_epoch=1", "warm_start_epochs=0"]
+    fit(*settings, f"data={data}", "epochs=1")
+    undo, run = change_images(change, data), tmp_path / "run"
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match="does not hold the images that the run in") as caught:
+        fit(*settings, f"data={data}", "epochs=2")
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    assert f"delete {run / 'images.json'}" in str(caught.value)
+    undo()
+    moved = data.rename(tmp_path / f"moved{data.suffix}")
+    assert fit(*settings, f"data={moved}", "epochs=2")["steps_now"] == 1
+    change_images(change, moved)
+    (run / "images.json").unlink()  # as the message tells
+    assert fit(*settings, f"data={moved}", "epochs=3")["steps_now"] == 1
+
+
+HEAD = """
 import pathlib, sys, warnings
 from firm._util.machine import ranks
-from firm.training.run_folder import Checkpoints
-from firm.training.config import load_config
+from firm.training import loop
+from firm.training.config import ConfigError, load_config
 from firm.training.objectives import TrainingError
-from firm.training.loop import _resume
+from firm.training.run_folder import Checkpoints
 
 warnings.simplefilter("ignore")
+"""
+RESUMED = (
+    HEAD
+    + """
 config, read = load_config(sys.argv[1]), Checkpoints.read
 with ranks() as r:
 
@@ -305,35 +356,71 @@ with ranks() as r:
         Checkpoints.read = torn if r.rank == blind else read
         trainer = Trainer()
         try:
-            _resume(trainer, Checkpoints(pathlib.Path(sys.argv[2]), config.network_about(), 2))
+            loop._resume(trainer, Checkpoints(pathlib.Path(sys.argv[2]), config.network_about(), 2))
         except TrainingError as error:
             return str(error)
         return trainer.step
 
     print(resumed(0), resumed(None), resumed(1), sep="|", flush=True)
 """
+)
+COMPARED = (
+    HEAD
+    + """
+class Begun(Exception):
+    pass
+
+def begin(*_):
+    raise Begun
+
+loop.Trainer = begin
+told = []
+with ranks() as r:
+    for change in ([], ["data=" + sys.argv[2]], ["seed=8"], ["data=" + sys.argv[3]]):
+        try:
+            loop.train(load_config(sys.argv[1], change if r.rank else []), r, progress=False)
+        except (Begun, ConfigError) as error:
+            told.append(str(error))
+print("|".join(told), flush=True)
+"""
+)
 
 
-def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
-    """Where only one of them finds the newest damaged, all take the older one, or all stop; none waits for ever."""
-    trainer, checkpoints = states
-    (tmp_path / "c.yaml").write_text(dump_config(trainer.config))
-    arguments = [sys.executable, "-c", PROGRAM, tmp_path / "c.yaml", checkpoints.folder]
+def in_two_processes(program, *arguments):
+    """Run a program twice, as torchrun would; return the last line that each printed."""
     port = 20000 + os.getpid() % 10000
     common = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
     processes = [
         subprocess.Popen(
-            arguments, env={**common, "MASTER_PORT": str(port), "RANK": str(rank)}, text=True,
+            [sys.executable, "-c", program, *map(str, arguments)], text=True,
+            env={**common, "MASTER_PORT": str(port), "RANK": str(rank)},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )
         for rank in range(2)
     ]  # fmt: skip
     told = [process.communicate(timeout=60) for process in processes]
     assert [process.returncode for process in processes] == [0, 0], told
-    for printed, _ in told:
-        chosen, newest, stopped = printed.strip().splitlines()[-1].split("|")
+    return [printed.strip().splitlines()[-1].split("|") for printed, _ in told]
+
+
+def test_the_processes_go_on_from_one_checkpoint(states, tmp_path):
+    """Where only one of them finds the newest damaged, all take the older one, or all stop; none waits for ever."""
+    trainer, checkpoints = states
+    (tmp_path / "c.yaml").write_text(dump_config(trainer.config))
+    for chosen, newest, stopped in in_two_processes(RESUMED, tmp_path / "c.yaml", checkpoints.folder):
         assert (chosen, newest) == ("5", "10")
         assert stopped.startswith("not every process can read")
+
+
+def test_processes_with_other_settings_or_images_do_not_train_together(make, pictures, tmp_path):
+    """A copy of the images elsewhere is the same; all of them refuse, and none waits for the others."""
+    same, other = (shutil.copytree(pictures, tmp_path / name) for name in ("same", "other"))
+    (other / "000.png").unlink()
+    (tmp_path / "c.yaml").write_text(dump_config(make()))
+    for told in in_two_processes(COMPARED, tmp_path / "c.yaml", same, other):
+        assert told[:2] == ["", ""]
+        assert told[2].startswith("the processes were given different settings")
+        assert told[3].startswith("the processes found different images")
 
 
 def test_a_network_is_the_same_read_from_yaml_or_written_in_python(tmp_path):

@@ -8,11 +8,8 @@ import yaml
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import firm
-from firm._util.machine import Ranks
 from firm.acceleration.compiled import compile_blocks
 from firm.training.objectives import Batch
-
-RANK = Ranks(0, 1, torch.device("cpu"))
 
 
 def randomized(net):

@@ -7,7 +7,6 @@ import firm
 from firm._util.machine import Ranks
 from firm.data import Images
 from firm.training import validation
-from firm.training.loop import train
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -80,15 +79,15 @@ def test_the_images_are_measured_on_the_device_of_the_network(make, monkeypatch)
 
 
 def test_random_masks_are_the_protocols(make):
-    """One mask for all images, and the same at every validation, whatever training draws."""
+    """One mask for all images, and the same at every validation, whatever training draws or an entry says."""
     images, masks = Images(torch.ones(3, 3, 16, 16), ["x"] * 3), []
 
     def method(op, y, sigma, generator):
         masks.append(op.A(torch.ones(3, 3, 16, 16)))
         return y
 
-    for _ in range(2):
-        validation.scored(validation.NamedMethod("method", method), make("mask=fresh"), images, RANK.device, None)
+    for fresh in (make("mask=fresh"), make("mixture=[{name: random-inpainting, mask: fresh}]")):
+        validation.scored(validation.NamedMethod("method", method), fresh, images, RANK.device, None)
     first = masks[0][0]
     assert 0 < float(first.mean()) < 1
     assert all(torch.equal(mask, first) for batch in masks for mask in batch)
@@ -107,11 +106,11 @@ def test_a_range_without_the_papers_value_is_validated_at_its_nearest_end(make):
     assert seen == [(0.05, pytest.approx(0.05, rel=0.1))]
 
 
-def test_the_best_model_is_that_of_the_best_score(make, tmp_path, monkeypatch):
+def test_the_best_model_is_that_of_the_best_score(fit, tmp_path, monkeypatch):
     scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5}
     monkeypatch.setattr(Trainer, "validate", lambda self, images, picture: {"psnr N=2": scores[self.step]})
     settings = ["validate_every=2", "steps_per_epoch=4", "warm_start_epochs=0", "checkpoint_every=2"]
     for epochs in (1, 2):  # the second run goes on, and knows the best of the first
-        train(make(*settings, f"epochs={epochs}"), RANK, progress=False)
+        fit(*settings, f"epochs={epochs}")
         assert firm.load(tmp_path / "run" / "best.safetensors").card["steps"] == 4
     assert firm.load(tmp_path / "run" / "model.safetensors").card["steps"] == 8

@@ -32,6 +32,20 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a.txt", "old")]
 
 
+def test_a_reader_never_sees_half_a_file(tmp_path):
+    """Who has the old file open reads it to its end; who opens it anew has the new one."""
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+    with open(path) as reader:
+        write_atomically(path, "new, and longer")
+        assert reader.read() == "old"
+    path.unlink()
+    path.symlink_to(tmp_path / "users")
+    write_atomically(path, "newer")  # takes the place of the link
+    assert path.read_text() == "newer"
+    assert not (tmp_path / "users").exists()
+
+
 def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
     """Names are random; even one that is guessed is not written through."""
     monkeypatch.setattr(files.secrets, "token_hex", lambda n: "0" * 2 * n)
@@ -43,6 +57,7 @@ def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
 
 
 def test_only_our_own_leftovers_are_removed(tmp_path, monkeypatch):
+    (tmp_path / ".firm-0123456789abcdef.tmp").mkdir()  # nor is a folder ours
     others = [".report.2024.tmp", ".a.png.7.tmp", ".firm-.tmp", ".firm-notes.tmp", "x.tmp", ".firm-lock"]
     for name in others:
         (tmp_path / name).touch()
@@ -54,7 +69,7 @@ def test_only_our_own_leftovers_are_removed(tmp_path, monkeypatch):
     assert re.fullmatch(r"\.firm-[0-9a-f]{16}\.tmp", names[0])
     assert (tmp_path / names[0]).is_file()
     remove_leftovers([tmp_path])
-    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(others)
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*others, ".firm-0123456789abcdef.tmp"])
 
 
 def test_where_a_file_cannot_be(tmp_path):

@@ -4,6 +4,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -83,27 +84,48 @@ def test_a_fork_does_not_hold_its_parents_folder(tmp_path):
     worker.kill()
 
 
-@pytest.mark.parametrize("about", [None, b"", b"\0\xff", b"[]", b"{}"])
+FOREIGN = b'{"command": "\\u001b[2J", "pid": 1, "host": "", "since": ""}'
+
+
+@pytest.mark.parametrize("about", [None, b"", b"\0\xff", b"[]", b"{}", FOREIGN])
 def test_another_thread_is_kept_out_also_by_a_holder_that_nobody_can_read(tmp_path, about):
     done = threading.Event()
     with folder_lock(tmp_path):
         (tmp_path / HOLDER).unlink() if about is None else (tmp_path / HOLDER).write_bytes(about)
-        thread = threading.Thread(target=lambda: refused(tmp_path, "in use by another command") and done.set())
+        thread = threading.Thread(target=lambda: refused(tmp_path, "in use by (another command|\\?.2J)") and done.set())
         thread.start()
         thread.join()
         assert done.is_set()
         assert (tmp_path / NAME).is_file()  # still there
 
 
-@pytest.mark.parametrize("make", [lambda path: path.symlink_to(path.parent / "nowhere"), os.mkfifo, os.mkdir])
+def listen(path):
+    with socket.socket(socket.AF_UNIX) as ours:
+        ours.bind(str(path))
+
+
+def write(path):
+    path.write_text("somebody's")
+
+
+PLANTED = [lambda path: path.symlink_to(path.parent / "nowhere"), os.mkfifo, os.mkdir, listen, write]
+
+
+@pytest.mark.parametrize("make", PLANTED)
 def test_what_lies_at_the_locks_place_is_neither_followed_nor_waited_for(tmp_path, make):
     make(tmp_path / NAME)
-    assert refused(tmp_path, "no plain file.*delete it")
+    assert refused(tmp_path, "no plain, empty file.*delete it")
     assert names(tmp_path) == [NAME]
     (tmp_path / NAME).rename(tmp_path / HOLDER)
     with folder_lock(tmp_path):  # who is there may stay unknown
         assert (tmp_path / NAME).is_file()
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_lock_that_is_another_file_too_is_not_emptied(tmp_path):
+    (tmp_path / "users").touch()
+    os.link(tmp_path / "users", tmp_path / NAME)
+    assert refused(tmp_path, "no plain, empty file")
 
 
 def contend(folder, start, rounds):

@@ -46,43 +46,16 @@ def finite(tensor: Tensor) -> bool:
     return bool(low.isfinite() & high.isfinite())
 
 
-class RepeatedKeyError(ValueError):
-    """YAML that gives a key twice; the message says which one, and in which lines."""
-
-
-def read_yaml(text: str) -> Any:
-    """Read YAML as `yaml.safe_load` does, and refuse a key that is given twice.
-
-    Of such a key `yaml.safe_load` takes the last value without a word.
-    """
-    left, seen = [yaml.compose(text, Loader=yaml.SafeLoader)], set()
-    while left:
-        node = left.pop()
-        if id(node) in seen:
-            continue  # an alias
-        seen.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            left += node.value
-        elif isinstance(node, yaml.MappingNode):
-            _refuse_repeated([key for key, _ in node.value])
-            left += [value for _, value in node.value]
-    return yaml.safe_load(text)
-
-
-def _refuse_repeated(keys: Sequence[yaml.Node]) -> None:
-    lines: dict[tuple[str, str], int] = {}
-    for key in keys:
-        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
-            continue
-        name, line = (key.tag, key.value), key.start_mark.line + 1
-        if name in lines:
-            where = f"in line {line}" if line == lines[name] else f"in lines {lines[name]} and {line}"
-            raise RepeatedKeyError(f"{key.value!r} is given twice, {where}: keep one of them")
-        lines[name] = line
-
-
 def numbers(text: str, option: str = "--steps") -> list[int]:
-    """Return the values of an option that takes several whole numbers, such as ``1,2,4``."""
+    """Return the values of an option that takes several whole numbers.
+
+    Parameters
+    ----------
+    text
+        What was written: different numbers of at least 1, with commas between them, such as ``1,2,4``.
+    option
+        What the error calls it.
+    """
     parts = text.split(",")
     found = [int(part) for part in parts if part.strip().isdecimal() and int(part) > 0]
     wanted = f"{option} takes different whole numbers of at least 1, such as 1,2,4, got {text!r}"
@@ -96,7 +69,15 @@ def counted(count: int, what: str = "image") -> str:
 
 
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """Return the settings ``key=value`` of an option that may be given several times; values are read as YAML."""
+    """Return the settings of an option that may be given several times.
+
+    Parameters
+    ----------
+    pairs
+        What was written: ``key=value`` each time, the value as in YAML.
+    option
+        What the error calls it.
+    """
     found: dict[str, Any] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -115,7 +96,15 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def noise_level(text: str, option: str = "--sigma") -> float:
-    """Return a noise level for pixels in [-1, 1]: ``0.2`` as it is, or in gray levels of 255, ``25/255``."""
+    """Return a noise level for pixels in [-1, 1].
+
+    Parameters
+    ----------
+    text
+        What was written: ``0.2``, or in gray levels of 255, ``25/255``, which is twice as much in [-1, 1].
+    option
+        What the error calls it.
+    """
     found = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(/\s*255(?:\.0*)?)?", text.strip().lower())
     if not found:
         wanted = "a noise level for pixels in [-1, 1], such as 0.2, or in gray levels, such as 25/255"
@@ -124,7 +113,15 @@ def noise_level(text: str, option: str = "--sigma") -> float:
 
 
 def image_size(text: str, option: str = "--size") -> tuple[int, int]:
-    """Return height and width of an image: ``128`` for a square, else ``WIDTHxHEIGHT``, as pictures are named."""
+    """Return height and width of an image.
+
+    Parameters
+    ----------
+    text
+        What was written: ``128`` for a square, else ``WIDTHxHEIGHT``, as pictures are named.
+    option
+        What the error calls it.
+    """
     words = text.lower().split("x")
     fits = len(words) <= 2 and all(word.isdecimal() and int(word) > 0 for word in words)
     require(fits, f"{option} takes the side of a square image, or WIDTHxHEIGHT, such as 192x128; got {text!r}")
@@ -143,17 +140,26 @@ def require_seed(seed: object, error: type[Exception] = ValueError) -> int:
 
     torch's CPU generator keeps 32 bits of a seed: 2^32 would give the samples of 0, and -1 those of 2^32 - 1.
     """
-    value = seed.__index__() if hasattr(seed, "__index__") else -1
-    require(
-        0 <= value < 2**32, f"the seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {seed!r}", error
-    )
+    value = seed.__index__() if hasattr(seed, "__index__") and not isinstance(seed, bool) else -1
+    if not 0 <= value < 2**32:
+        raise error(f"the seed must be a whole number from 0 to 2^32 - 1 = {2**32 - 1}, got {short(seed)}")
     return int(value)
 
 
 def generator_for(seed: int, index: int, purpose: str) -> Generator:
-    """Return a CPU generator for one image and one purpose.
+    """Return a CPU generator for one image and one purpose, so that neither batches nor devices change what is drawn.
 
-    Torch seeds a generator with 32 bits, so `seed`, `index` and `purpose` are hashed to them.
+    Parameters
+    ----------
+    seed, index
+        The seed of the work, and the number of the image in its data set.
+    purpose
+        What is drawn, such as "noise": another purpose draws independent numbers.
+
+    Returns
+    -------
+    Generator
+        Torch seeds it with 32 bits, to which the three are hashed.
     """
     from torch import Generator
 

@@ -54,7 +54,7 @@ class CustomFunction:
 
     def error(self, word: str, message: str) -> CustomCodeError:
         """Return an error that says `message` of this function, which is the user's `word`, such as "method"."""
-        return CustomCodeError(f"{place(self.files[-1], self.line, f'{word} {self.name}')}: {message}")
+        return CustomCodeError(f"{_place(self.files[-1], self.line, f'{word} {self.name}')}: {message}")
 
 
 Custom = type | CustomFunction
@@ -66,7 +66,17 @@ def is_custom(name: str) -> bool:
 
 
 def load_class(name: str, base: type, what: str) -> type:
-    """Import the class `name`, a subclass of `base`; `what` says in messages what it is for."""
+    """Import a custom class.
+
+    Parameters
+    ----------
+    name
+        ``file.py:Class`` or ``package.module:Class``; the file or module is run, once.
+    base
+        The class that it must be derived from.
+    what
+        What it is for, in messages, such as "task".
+    """
     found = _load(name, what, "Class", lambda value: isinstance(value, type))
     fits = isinstance(found, type) and issubclass(found, base)
     attribute, parent = name.rpartition(":")[2], f"{base.__module__}.{base.__name__}"
@@ -75,7 +85,15 @@ def load_class(name: str, base: type, what: str) -> type:
 
 
 def load_function(name: str, what: str) -> CustomFunction:
-    """Import the function `name`, plain or with decorators; `what` says in messages what it is for."""
+    """Import a custom function, plain or with decorators.
+
+    Parameters
+    ----------
+    name
+        ``file.py:function`` or ``package.module:function``; the file or module is run, once.
+    what
+        What it is for, in messages, such as "method".
+    """
     found = _load(name, what, "function", inspect.isfunction)
     module, _, attribute = name.rpartition(":")
     fits = callable(found) and inspect.isfunction(inspect.unwrap(found))
@@ -108,21 +126,29 @@ def custom_code(**given: Custom | Sequence[Custom]) -> Iterator[None]:
         here = [(word, it) for word, it in named if line[0] in _files(it)]  # several where they share a file
         names = [f"{word} {it.name if isinstance(it, CustomFunction) else it.__name__}" for word, it in here]
         what = " or ".join(dict.fromkeys(names))
-        raise CustomCodeError(f"{place(*line, what)}: {type(error).__name__}: {error}") from error
+        raise CustomCodeError(f"{_place(*line, what)}: {type(error).__name__}: {error}") from error
 
 
 def require_operator(task: Any, op: Any, method: str) -> None:
-    """Refuse what a task's `method` returned if it is no operator; most often a return is missing."""
+    """Refuse what a task's method returned if it is no operator; most often a return is missing.
+
+    Parameters
+    ----------
+    task, method
+        The task, and the name of the method that made `op`: the error says where it stands in the user's file.
+    op
+        What it returned.
+    """
     if callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None)):
         return
     what = "None" if op is None else f"a {type(op).__name__}"
     code = getattr(inspect.unwrap(getattr(type(task), method)), "__code__", None)  # None: no plain function
     name = f"task {type(task).__name__}"
-    where = place(code.co_filename, code.co_firstlineno, name) if code else f"the error is in your {name}"
+    where = _place(code.co_filename, code.co_firstlineno, name) if code else f"the error is in your {name}"
     raise CustomCodeError(f"{where}: {method} returned {what}; it must return an operator, with A(x) and A_adjoint(y)")
 
 
-def place(file: str, line: int, what: str) -> str:
+def _place(file: str, line: int, what: str) -> str:
     """Return the beginning of a message: what of the user's is wrong, and where it stands."""
     return f"the error is in your {what}, {file}, line {line}"
 

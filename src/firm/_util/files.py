@@ -12,6 +12,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -57,7 +58,8 @@ def remove_leftovers(folders: Iterable[Path]) -> None:
     """Delete what `write_atomically` leaves in these folders when its process is killed; nobody may be writing."""
     for folder in folders:
         for path in folder.glob(".firm-" + 16 * "[0-9a-f]" + ".tmp"):
-            path.unlink(missing_ok=True)
+            if path.is_symlink() or not path.is_dir():  # a folder is not ours
+                path.unlink(missing_ok=True)
 
 
 def is_full(error: BaseException) -> bool:
@@ -69,8 +71,8 @@ def make_folder(path: str | Path) -> Path:
     """Make a folder and those above it; where a file is in the way, the error says so."""
     path = Path(path)
     there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
-    message = f"{there} is a file, not a folder: choose another place for the results"
-    require(there.is_dir(), message, NotADirectoryError)
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file, not a folder: choose another place for the results")
     path.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -107,8 +109,8 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
     folder = Path(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     path, holder = make_folder(folder).resolve() / NAME, folder.resolve() / HOLDER
-    plain = path.is_file() or not path.exists()
-    require(plain and not path.is_symlink(), f"{path} is no plain file, so it cannot be a lock: delete it", LockedError)
+    if not _may_be_lock(path):
+        raise LockedError(f"{path} is no plain, empty file, so it cannot be a lock: move it away, or delete it")
     lock = FileLock(path, is_singleton=True)
     if lock.is_locked:  # by this thread
         yield
@@ -131,6 +133,14 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
                 for place in made:
                     place.rmdir()  # where nothing was written
             lock.release()
+
+
+def _may_be_lock(path: Path) -> bool:
+    """Tell whether filelock may open `path`: it would wait for a pipe, and empty a file of somebody else."""
+    if not path.exists():
+        return not path.is_symlink()
+    status = path.lstat()
+    return stat.S_ISREG(status.st_mode) and status.st_size == 0 and status.st_nlink == 1
 
 
 def locked(folder: Callable[..., str | Path | None]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -162,6 +172,8 @@ def _introduce(holder: Path, command: str | None) -> None:
 
 def _who(holder: Path) -> str:
     with suppress(OSError, ValueError, KeyError, TypeError):  # not written yet, or damaged
-        about = json.loads(holder.read_text() if holder.is_file() else "")
-        return f"{about['command']} (process {about['pid']} on {about['host']}, since {about['since']} UTC)"
+        with open(holder if holder.is_file() else os.devnull) as file:
+            about = json.loads(file.read(5000))
+        text = f"{about['command']} (process {about['pid']} on {about['host']}, since {about['since']} UTC)"
+        return "".join(c if c.isprintable() else "?" for c in text[:500])  # anybody may have written it
     return "another command"

@@ -17,14 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.checks import require
-
 # Ranks wait for the validation of the main one, or for large pictures of another: NCCL would give up after 10 minutes.
 PATIENCE = timedelta(days=1)
-
-
-class DeviceError(ValueError):
-    """A device that is not there, or cannot be chosen; the message says why."""
 
 
 def default_device() -> torch.device:
@@ -38,20 +32,21 @@ def choose_device(name: str | None) -> torch.device:
     Parameters
     ----------
     name
-        "cpu", "cuda" or "cuda:N"; None takes the GPU if there is one. A device that is not there is a `DeviceError`.
+        "cpu", "cuda" or "cuda:N"; None takes the GPU if there is one. A device that is not there is a ValueError.
     """
     if name is None:
         return default_device()
-    known = re.fullmatch(r"cpu|cuda(:\d{1,4})?", name)
-    require(known, f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}", DeviceError)
+    if not re.fullmatch(r"cpu|cuda(:\d{1,4})?", name):
+        raise ValueError(f"--device takes cpu, cuda or cuda:N (the N-th GPU, from 0), got {name!r}")
     device = torch.device(name)
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
-        require(count, f"--device {name}: {why}; leave the option out, or give --device cpu", DeviceError)
+        if not count:
+            raise ValueError(f"--device {name}: {why}; leave the option out, or give --device cpu")
         if device.index is not None:
-            there = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
-            require(device.index < count, f"--device {name}: {there}", DeviceError)
+            if device.index >= count:
+                raise ValueError(f"--device {name}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}")
             torch.cuda.set_device(device)  # memory is counted, and graphs are recorded, on the current one
     return device
 
@@ -157,8 +152,10 @@ def ranks(device_name: str | None = None) -> Iterator[Ranks]:
     if "WORLD_SIZE" not in os.environ:
         yield Ranks(0, 1, choose_device(device_name))
         return
-    alone = f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
-    require(device_name in (None, "cpu"), alone, DeviceError)
+    if device_name not in (None, "cpu"):
+        raise ValueError(
+            f"--device {device_name}: under torchrun each process takes a GPU of its own, or all --device cpu"
+        )
     cuda = torch.cuda.is_available() and device_name is None
     device = torch.device(f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if cuda else "cpu")
     if cuda:
@@ -177,7 +174,13 @@ def joined() -> bool:
 
 
 def largest(value: float, device: torch.device) -> float:
-    """Return the largest value among the ranks, so that they decide alike; all ranks must ask together."""
+    """Return the largest value among the ranks, so that they decide alike; all ranks must ask together.
+
+    Parameters
+    ----------
+    value, device
+        This rank's number, and where it computes: NCCL speaks between GPUs only.
+    """
     if not joined():
         return value
     shared = torch.tensor(value, device=device, dtype=torch.float64)
@@ -186,7 +189,7 @@ def largest(value: float, device: torch.device) -> float:
 
 
 def average(value: Tensor) -> Tensor:
-    """Return the mean of a tensor over the ranks; all ranks must ask together."""
+    """Return the mean of a tensor over the ranks, of the same shape; all ranks must ask together."""
     if not joined():
         return value
     total = value.clone()

@@ -19,8 +19,19 @@ _waiting = False
 
 
 def progress_bar(work: Any = None, *, shown: bool = True, **options: Any) -> tqdm[Any]:
-    """Return tqdm's bar, over `work` or moved by hand; hidden unless `shown`. In a log it moves every two minutes.
+    """Return tqdm's bar; in a log it moves every two minutes.
 
+    Parameters
+    ----------
+    work
+        What it counts while this is iterated over; None where the caller moves it with ``update``.
+    shown
+        False hides it.
+    options
+        Of tqdm, such as ``total`` and ``desc``.
+
+    Notes
+    -----
     Where it may be seen ``disable`` is not passed on: what the caller says would overrule TQDM_DISABLE=1.
     """
     from tqdm import tqdm
@@ -34,6 +45,15 @@ def progress_bar(work: Any = None, *, shown: bool = True, **options: Any) -> tqd
 def on_terminal() -> bool:
     """Tell whether somebody may look at stderr; a notebook's stream does not call itself a terminal."""
     return sys.stderr is not None and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+
+
+def printable(text: str) -> str:
+    """Spell out what could command a terminal in text of unknown origin, such as names of files: ``\\x1b[2J``.
+
+    Lines stay lines. Bytes that are no text, and signs that turn the direction of writing, are spelled out too.
+    """
+    spelled = (c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "".join(spelled)
 
 
 def loaded() -> None:

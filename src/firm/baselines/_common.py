@@ -9,9 +9,8 @@ from torch import Generator, Tensor
 
 from firm._sampling import Generators, noise_like, prepare
 from firm._util.checks import require
-from firm.acceleration.graphs import Step, replayed
 from firm.networks import denoise
-from firm.operators.base import LinearOperator, synchronizes
+from firm.operators.base import LinearOperator
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
@@ -47,13 +46,13 @@ def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
 
 
 def at_time(prior: Prior, x: Tensor, t: float | Tensor) -> Tensor:
-    """v(x, t), (B, C, H, W), for one time `t` of the whole batch."""
+    """Return v(x, t), (B, C, H, W), for one time `t` of the whole batch."""
     times = t.to(x.dtype) if isinstance(t, Tensor) else torch.full((1,), t, dtype=x.dtype, device=x.device)
     return prior(x, times.expand(len(x)))
 
 
 def clean(prior: Prior, x: Tensor, t: float | Tensor) -> Tensor:
-    """D_t(x) = x + (1 - t) v(x, t), the flow's estimate of the clean images at time t, (B, C, H, W)."""
+    """Return D_t(x) = x + (1 - t) v(x, t), the flow's estimate of the clean images at time t, (B, C, H, W)."""
     return x + (1 - t) * at_time(prior, x, t)
 
 
@@ -72,13 +71,8 @@ def as_denoiser(prior: Prior) -> Denoiser:
     return denoiser
 
 
-def recorded(step: Step, op: LinearOperator, y: Tensor) -> Step:
-    """A step that solves with the operator, replayed as a graph on a GPU unless the solve waits for the device."""
-    return step if synchronizes(op) else replayed(step, y.device)
-
-
 def noise_source(x: Tensor, generator: Generators) -> Callable[[], Tensor]:
-    """A function that draws fresh Gaussian noise in the shape of `x`, on its device.
+    """Return a function that draws fresh Gaussian noise in the shape of `x`, on its device.
 
     The baselines draw noise hundreds of times, which on the CPU would take longer than their networks on a GPU. So the
     generators are on the device of the images, seeded from the given ones: a seed gives one result on every CPU and

@@ -11,6 +11,7 @@ from firm._sampling import Generators
 from firm._util.checks import require
 from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
+from firm.baselines._lbfgs import minimize, start
 from firm.operators.base import LinearOperator
 
 Sign = Literal["published", "corrected"]
@@ -76,40 +77,32 @@ def d_flow(
     like = begin(prior, op, y, sigma)
     noise = noise_source(like, generator)
 
-    def evaluate(z: Tensor, i: Tensor) -> Tensor:
-        """The objective of image `i`, (1,), at the noise z (1, C, H, W), followed by its gradient: (1 + C H W,)."""
+    def evaluate(z: Tensor) -> Tensor:
+        """The objective of every image at the noise z (B, C, H, W), and its gradient: (B, 1 + C H W)."""
         with torch.enable_grad(), torch.autocast(z.device.type, enabled=False):
             z = z.detach().requires_grad_()
-            f = _objective(prior, op, y, z, regularization, sign, i)
-            (g,) = torch.autograd.grad(f, z)
-        return torch.cat([f.detach(), g.flatten()])
+            f = _objective(prior, op, y, z, regularization, sign)
+            (g,) = torch.autograd.grad(f.sum(), z)  # the images do not share terms: every row is its own gradient
+        return torch.cat([f.detach()[:, None], g.flatten(1)], dim=1)
 
     evaluate = replayed(evaluate, y.device)
-    start = blend**0.5 * _integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
-    rows = [z.clone() for z in start.split(1)]
-    optimizers = [torch.optim.LBFGS([z], max_iter=inner, history_size=100, line_search_fn="strong_wolfe") for z in rows]
+
+    def value_and_gradient(z: Tensor) -> tuple[Tensor, Tensor]:
+        out = evaluate(z.reshape(like.shape))
+        return out[:, 0].clone(), out[:, 1:].clone()  # the next evaluation overwrites it
+
+    z = blend**0.5 * _integrate(prior, like, 1.0, 0.0) + (1 - blend) ** 0.5 * noise()
+    state = start(z.flatten(1), history=100)
     for done in range(1, outer + 1):
-        for z, optimizer, i in zip(rows, optimizers, torch.arange(len(y), device=y.device).split(1), strict=True):
-
-            def closure(z: Tensor = z, i: Tensor = i) -> Tensor:
-                out = evaluate(z, i).clone()  # the next evaluation overwrites it
-                z.grad = out[1:].reshape(z.shape)
-                return out[0]
-
-            optimizer.step(closure)
+        minimize(value_and_gradient, state, inner)
         if callback is not None:
-            callback(done, outer, _to_images(prior, torch.cat(rows)))
-    return _to_images(prior, torch.cat(rows))
+            callback(done, outer, _to_images(prior, state.z.reshape(like.shape)))
+    return _to_images(prior, state.z.reshape(like.shape))
 
 
-def _objective(
-    prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regularization: float, sign: Sign, i: Tensor
-) -> Tensor:
-    """|A T(z) - y_i|^2 + regularization R(z) of images `i` (n,) at the noise `z` (n, C, H, W), (n,)."""
-    images = _to_images(prior, z)
-    # The operator may hold a mask or a kernel for each image of the batch, so it is given a whole batch.
-    batch = images.new_zeros(len(y), *images.shape[1:]).index_copy(0, i, images)
-    residual = (op.A(batch) - y).index_select(0, i)
+def _objective(prior: Prior, op: LinearOperator, y: Tensor, z: Tensor, regularization: float, sign: Sign) -> Tensor:
+    """|A T(z) - y|^2 + regularization R(z) of every image at the noise `z` (B, C, H, W), (B,)."""
+    residual = op.A(_to_images(prior, z)) - y
     fit = (residual * residual.conj()).real.flatten(1).sum(1)
     return fit + regularization * _norm_penalty(z, sign)
 
@@ -138,7 +131,6 @@ def _integrate(prior: Prior, x: Tensor, start: float, end: float, tolerance: flo
     the root mean square of error / (tolerance + tolerance |x|) over the image is at most 1.
     """
 
-    @torch.no_grad()
     def attempt(x: Tensor, slope: Tensor, t: Tensor, h: Tensor) -> Tensor:
         """One step of length h (B,): the new x, its slope, and its error relative to the tolerance."""
         wide = h.reshape(-1, *[1] * (x.ndim - 1))

@@ -7,7 +7,8 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Denoiser, Progress, begin, noise_source, recorded
+from firm.acceleration.graphs import replayed
+from firm.baselines._common import Denoiser, Progress, begin, noise_source
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -57,13 +58,12 @@ def diffpir(
     noise = noise_source(x, generator)
     x = a[0].sqrt() * x + (1 - a[0]).sqrt() * noise()
 
-    @torch.no_grad()
     def estimate(x: Tensor, a: Tensor) -> Tensor:
         s = ((1 - a) / a).sqrt()
         x_1 = denoiser(x / a.sqrt(), s.expand(len(x))).clamp(-1, 1)
         return data_consistency(op, x_1, y, (weight * sigma**2 / s**2).expand(len(x)))
 
-    estimate = recorded(estimate, op, y)
+    estimate = replayed(estimate, y.device, op)
     for i in range(steps):
         now = a[i].to(x)
         u = estimate(x, now).clone()

@@ -69,7 +69,6 @@ def flow_priors(
         x, v = x.detach(), v.detach()
         return g + torch.where(first, x, (x - t * v) / (1 - t))
 
-    @torch.no_grad()
     def step(x: Tensor, t: Tensor, first: Tensor, *signs: Tensor) -> Tensor:
         y_next = (t + dt) * y + (1 - t - dt) * y_0
         mean, square = torch.zeros_like(x), torch.zeros_like(x)

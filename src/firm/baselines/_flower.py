@@ -9,7 +9,8 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Prior, Progress, begin, clean, noise_source, recorded
+from firm.acceleration.graphs import replayed
+from firm.baselines._common import Prior, Progress, begin, clean, noise_source
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -52,7 +53,6 @@ def flower(
     noise = noise_source(like, generator)
     noise_of_y = noise_source(y, generator) if gamma else None
 
-    @torch.no_grad()
     def refine(x: Tensor, t: Tensor, *drawn: Tensor) -> Tensor:
         x_1, rho = clean(prior, x, t), sigma**2 * (t**2 + (1 - t) ** 2) / (1 - t) ** 2
         b = y
@@ -60,7 +60,7 @@ def flower(
             x_1, b = x_1 + sigma / rho.sqrt() * drawn[0], y + sigma * drawn[1]
         return data_consistency(op, x_1, b, rho.expand(len(x)))
 
-    refine = recorded(refine, op, y)
+    refine = replayed(refine, y.device, op)
     total = torch.zeros_like(like)
     for run in range(averages):
         x = noise()

@@ -22,13 +22,13 @@ OTHER_MODE = (1.0, True)  # deblurring, inpainting, and operators that the publi
 
 
 def mode_of(op: LinearOperator) -> tuple[float, bool]:
-    """beta_max, and whether the bridge is the one without noise (OT-ODE), for an operator."""
+    """Return beta_max, and whether the bridge is the one without noise (OT-ODE), for an operator."""
     return MODES.get(type(op), OTHER_MODE)
 
 
 @cache
 def schedule(beta_max: float) -> tuple[Tensor, Tensor, Tensor]:
-    """The noise of the bridge at its 1000 steps, each result (1000,) in float64.
+    """Return the noise of the bridge at its 1000 steps, each result (1000,) in float64.
 
     The roots of beta grow linearly from that of 1e-4 towards that of beta_max / 1000 over 1000 steps, but turn back
     half-way, so that beta is symmetric and never reaches its nominal end.
@@ -80,7 +80,7 @@ def beside_the_state(degraded: Tensor, known: Tensor | None, ode: bool) -> Tenso
 
 
 def sees_degraded(bridge: object, conditioned: bool | None = None) -> bool:
-    """Whether a network is called with the degraded image beside the state: as `conditioned` says, or the network."""
+    """Tell whether a network sees the degraded image beside the state, as `conditioned` or the network itself says."""
     images = getattr(bridge, "images", None)  # only the library's networks say it
     if images is None:
         return bool(conditioned)
@@ -144,7 +144,6 @@ def i2sb(
     degraded, known = degraded_image(op, y, noise())
     given = (beside_the_state(degraded, known, ode),) if conditioned else ()
 
-    @torch.no_grad()
     def back(x: Tensor, t: Tensor, s: Tensor, r: Tensor, spread: Tensor, level: Tensor, eps: Tensor) -> Tensor:
         clean = x - s * bridge(x, *given, t.expand(len(x)))
         x = clean + r * (x - clean) + spread * eps

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Prior, Progress, at_time, begin, noise_source, recorded
+from firm.acceleration.graphs import replayed
+from firm.baselines._common import Prior, Progress, at_time, begin, noise_source
 from firm.operators.base import LinearOperator, data_consistency
 
 
@@ -65,7 +66,7 @@ def ot_ode(
         gamma = (t / (t**2 + (1 - t) ** 2)).sqrt() if schedule == "sqrt" else 1.0
         return (x + (v + (1 - t) / t * gamma * (u + (1 - t) * Ju)) / steps).detach()
 
-    step = recorded(step, op, y)
+    step = replayed(step, y.device, op)
     first = round(steps * start)
     for i in range(first, steps):
         x = step(x, x.new_tensor(i / steps)).clone()

@@ -48,11 +48,9 @@ def pnp_flow(
     x = begin(prior, op, y, sigma)
     noise = noise_source(x, generator)
 
-    @torch.no_grad()
     def data_step(x: Tensor, t: Tensor) -> Tensor:
         return x - (1 - t) ** alpha * op.A_adjoint(op.A(x) - y)
 
-    @torch.no_grad()
     def denoise(z: Tensor, t: Tensor, eps: Tensor) -> Tensor:
         return clean(prior, t * z + (1 - t) * eps, t)
 

@@ -72,7 +72,6 @@ def pnp_gs(
         return denoiser(y, level(sigma))
     inpainting = isinstance(op, Mask) and bool(((op.mask == 0) | (op.mask == 1)).all())
 
-    @torch.no_grad()
     def step(x: Tensor, s: Tensor) -> Tensor:
         if inpainting:
             return denoiser(x, s)

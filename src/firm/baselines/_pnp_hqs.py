@@ -9,7 +9,8 @@ from torch import Tensor
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._common import Denoiser, Progress, begin, recorded
+from firm.acceleration.graphs import replayed
+from firm.baselines._common import Denoiser, Progress, begin
 from firm.operators import first_guess
 from firm.operators.base import LinearOperator, data_consistency
 
@@ -46,12 +47,11 @@ def pnp_hqs(
     last = max(sigma, FLOOR)
     rho = weight * last**2
 
-    @torch.no_grad()
     def step(z: Tensor, s: Tensor) -> Tensor:
         x = data_consistency(op, z, y, (rho / s**2).expand(len(z)))
         return denoiser(x, s.expand(len(x)))
 
-    step = recorded(step, op, y)
+    step = replayed(step, y.device, op)
     z = first_guess(op, y)
     for k in range(steps):
         share = k / (steps - 1) if steps > 1 else 1.0

@@ -86,7 +86,7 @@ AFHQ = CELEBA | {
 
 
 def settings(method: str, task: str, size: int = 128) -> dict[str, Any] | None:
-    """The published settings of a method in a task.
+    """Return the published settings of a method in a task.
 
     A task outside the paper's tables has no settings of its own: the function's defaults are used.
 

@@ -32,22 +32,16 @@ TRAINED_BY = {  # the beginning of a name -> how to make it
 }
 
 
-def weights_file(name: str, where: Path | None = None) -> Path:
-    """The path where the network `name` should lie: in the folder `where`, or in the usual one."""
-    return (FOLDER if where is None else where) / f"{name}.safetensors"
-
-
 def load_weights(name: str, where: Path | None = None) -> nn.Module:
     """Load the network `name` from the folder `where`, or from the usual one.
 
     It is ready to call, and its attribute ``card`` says what it is. FileNotFoundError says how to train a missing one.
     """
-    path = weights_file(name, where)
+    path = (where or FOLDER) / f"{name}.safetensors"
     made = next((f", or train them: {how}" for start, how in TRAINED_BY.items() if name.startswith(start)), "")
-    hint = (
-        "Those of faces are in the repository, not in the installed package, others do not come with firm: name their"
-    )
-    require(path.is_file(), f"{path}: no such weights. {hint} folder (--weights){made}", FileNotFoundError)
+    hint = "Those of faces are in the repository, not in the installed package, others do not come with firm"
+    missing = f"{path}: no such weights. {hint}: name their folder (--weights){made}"
+    require(path.is_file(), missing, FileNotFoundError)
     return load_network(path)
 
 
@@ -65,11 +59,11 @@ class Networks:
         self._ready: dict[tuple[str, bool], tuple[nn.Module, str]] = {}
 
     def has(self, name: str) -> bool:
-        """Whether the network lies where it is looked for."""
-        return weights_file(f"{self.images}-{name}", self.where).is_file()
+        """Tell whether the network lies where it is looked for."""
+        return ((self.where or FOLDER) / f"{self.images}-{name}.safetensors").is_file()
 
     def get(self, name: str, gradients: bool) -> tuple[nn.Module, str]:
-        """The network and its fingerprint; as it is if gradients go through it, else made fast."""
+        """Return the network and its fingerprint; as it is if gradients go through it, else made fast."""
         if (name, gradients) not in self._ready:
             net = load_weights(f"{self.images}-{name}", self.where).to(self.device)
             quick = net if gradients else fast_network(net, self.precision, False)
@@ -79,7 +73,7 @@ class Networks:
 
 
 def available(names: list[str], networks: Networks) -> list[str]:
-    """Those of the rows that have their networks, in every task that they do."""
+    """Return those of the rows that have their networks, in every task that they do."""
     rows = {name: BASELINES[name] for name in names}
     return [
         name for name, row in rows.items() if all(networks.has(row.weights.format(task=t)) for t in CELEBA[row.method])
@@ -87,12 +81,13 @@ def available(names: list[str], networks: Networks) -> list[str]:
 
 
 def baseline_methods(names: str, networks: Networks) -> list[NamedMethod]:
-    """The rows that `names` lists, ready for `firm.evaluation.evaluate`: in every task with its settings there."""
+    """Return the rows that `names` lists, ready for `firm.evaluation.evaluate`, with the settings of every task."""
     rows = [BASELINES[name] for name in baseline_names(names)]
     return [NamedMethod(row.label, _unsettled, settle=partial(_settled, row, networks)) for row in rows]
 
 
 def _settled(row: Baseline, networks: Networks, task: BaseTask) -> NamedMethod | None:
+    """Return a row with its settings and its network in a task; None where it does not do the task."""
     values, name = row.settings(task), row.weights.format(task=task.name)
     if values is None:
         return None
@@ -108,5 +103,6 @@ def _settled(row: Baseline, networks: Networks, task: BaseTask) -> NamedMethod |
     return NamedMethod(row.label, run, None if calls is None else calls.forward, fingerprint(None, about))
 
 
-def _unsettled(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+def _unsettled(*_: object) -> Tensor:
+    """Refuse to run without a task."""
     raise RuntimeError("a baseline has settings for each task: take method.on(task)")

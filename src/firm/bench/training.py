@@ -87,17 +87,18 @@ def measure_speed(
     trainer = Trainer(config, ranks, Images(pixels, [str(i) for i in range(len(pixels))]))
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    _, norm = trainer.advance()
-    gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
-    gradient *= max(1.0, norm.item() / config.clip_grad_norm)  # as it was before clipping, which hides its size
-    trainer.advance()
-    wait(device)
-    warm_up = time.perf_counter() - start
-    steps, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds or steps < 3:
+    with trainer.custom_code():
+        _, norm = trainer.advance()
+        gradient = torch.cat([p.grad.flatten() for p in trainer.params if p.grad is not None]).cpu().double()
+        gradient *= max(1.0, norm.item() / config.clip_grad_norm)  # as it was before clipping, which hides its size
         trainer.advance()
-        steps += 1
-    wait(device)
+        wait(device)
+        warm_up = time.perf_counter() - start
+        steps, start = 0, time.perf_counter()
+        while time.perf_counter() - start < seconds or steps < 3:
+            trainer.advance()
+            steps += 1
+        wait(device)
     step = (time.perf_counter() - start) / steps
     return {
         "images/s": round(config.batch_size / step, 2),

@@ -17,10 +17,11 @@ COMMANDS = {  # name -> its file here
 WITHOUT_TORCH = {("reproduce",), ("reproduce", "list"), ("reproduce", "report"), ("bench",)}  # are there at once
 
 
-class Commands(TyperGroup):
+class _Commands(TyperGroup):
     """The commands by their names; the file of a command is loaded when the command is asked for."""
 
     def __init__(self, **settings: Any) -> None:
+        """Know all names, and no command yet; `settings` are those of a Typer group."""
         super().__init__(**settings)
         self.commands: dict[str, Any] = dict.fromkeys(COMMANDS)
 
@@ -61,10 +62,11 @@ class Commands(TyperGroup):
             raise
 
 
-app = typer.Typer(name="firm", cls=Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(name="firm", cls=_Commands, no_args_is_help=True, pretty_exceptions_show_locals=False)
 
 
 def _print_version(wanted: bool) -> None:
+    """Print the version and end, if `wanted`."""
     if wanted:
         from firm import __version__
 

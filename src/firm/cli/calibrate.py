@@ -9,71 +9,59 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from firm.cli.options import SEED, Device, Key, Precision, user_errors, whole_number
-from firm.cli.task_options import task_names
+from firm.cli.evaluate import Assignments, Network, Seed, Side, Tasks, task_classes, task_for
+from firm.cli.options import Device, Key, Precision, user_errors, whole_number
 from firm.data.load import ImageSet
 
 if TYPE_CHECKING:
     from firm.restoration.calibration import Calibration
 
 
+# fmt: off
 def calibrate(
-    model: Annotated[
-        str, typer.Argument(help="A bundled model's name, a .safetensors file, or the folder of a training run.")
-    ],
+    model: Annotated[str, typer.Argument(
+        help="A bundled model's name, a .safetensors file, or the folder of a training run."
+    )],
     data: Annotated[Path, typer.Option(help="Folder of the data set.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="File for the scales, such as calibration.json.")],
-    dataset: Annotated[
-        ImageSet, typer.Option(help="Layout of the data set; of celeba and afhq the validation pictures are taken.")
-    ] = "folder",
-    tasks: Annotated[
-        str, typer.Option(help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class.")
-    ] = "all",
-    custom: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="A setting, key=value, of every task that has it; may be repeated."),
-    ] = None,
-    steps: Annotated[
-        int,
-        typer.Option(parser=whole_number(1), metavar="<int>", help="Euler steps N: a scale holds for one N."),
-    ] = 2,
-    samples: Annotated[
-        int, typer.Option(parser=whole_number(2), metavar="<int>", help="Posterior samples of each picture.")
-    ] = 16,
+    dataset: Annotated[ImageSet, typer.Option(
+        help="Layout of the data set; of celeba and afhq the validation pictures are taken."
+    )] = "folder",
+    tasks: Tasks = "all",
+    assignments: Assignments = None,
+    steps: Annotated[int, typer.Option(
+        parser=whole_number(1), metavar="<int>", help="Euler steps N: a scale holds for one N."
+    )] = 2,
+    samples: Annotated[int, typer.Option(
+        parser=whole_number(2), metavar="<int>", help="Posterior samples of each picture."
+    )] = 16,
     limit: Annotated[int, typer.Option(min=2, help="How many pictures, from the first.")] = 20,
-    size: Annotated[
-        int | None,
-        typer.Option(min=1, help="Side of the pictures (default: celeba 128, afhq 256, otherwise the model's)."),
-    ] = None,
+    size: Side = None,
     key: Key = None,
-    network: Annotated[
-        str | None, typer.Option(help="The network class, file.py:Class, if the model has a custom one.")
-    ] = None,
-    precision: Annotated[
-        Precision, typer.Option(help="Of the network; auto is bf16 where the machine has it.")
-    ] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
+    network: Network = None,
+    precision: Annotated[Precision, typer.Option(
+        help="Of the network; auto is bf16 where the machine has it."
+    )] = "auto",
+    seed: Seed = 42,
     device: Device = None,
 ) -> None:
+    # fmt: on
     """Fit a scale for each task, so that mean ± 1.645 scale std holds 90 % of the pixels; write them to a file."""
-    from firm._model import channels_of
     from firm._util.checks import settings
     from firm._util.machine import choose_device
-    from firm.cli.evaluate import task_classes, task_for
-    from firm.cli.models import load_plain, range_of, side_for
+    from firm.cli.models import form_of_images, load_plain
     from firm.data import load_images
     from firm.restoration.calibration import fit
 
     with user_errors():
         _refuse_to_replace(out)
-        where, given = choose_device(device), settings(custom or [])
+        where, given = choose_device(device), settings(assignments or [])
         kinds = task_classes(tasks, given)
         chosen = load_plain(model, network).to(where)
-        side = side_for(size, dataset, chosen.card)
+        side, channels, values = form_of_images({model: chosen}, data, dataset=dataset, size=size)
         pictures = load_images(
-            dataset, data, "val", size=side, channels=channels_of(chosen), limit=limit,
-            value_range=range_of(None, chosen.card, data), key=key,
-        )  # fmt: skip
+            dataset, data, "val", size=side, channels=channels, limit=limit, value_range=values, key=key
+        )
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
         found.save(out, shlex.join(["firm", *sys.argv[1:]]), where)
@@ -81,7 +69,7 @@ def calibrate(
 
 
 def _refuse_to_replace(out: Path) -> None:
-    """Only an earlier calibration is replaced."""
+    """Refuse a file that is there, but is no earlier calibration; make its folder."""
     from firm._util.files import check_file
     from firm.restoration.calibration import load
 
@@ -96,6 +84,7 @@ def _refuse_to_replace(out: Path) -> None:
 
 
 def _print(found: Calibration, model: str, out: Path) -> None:
+    """Print a table of the scales, and the command that uses them."""
     from rich.console import Console
     from rich.table import Table
 

@@ -24,30 +24,52 @@ def demo(
         list[str] | None, typer.Option(help="A model of your own to offer first, a .safetensors file; may be repeated.")
     ] = None,
     queue: Annotated[int, typer.Option(min=1, help="Requests that may wait; more are turned away.")] = 64,
-    max_megapixels: Annotated[float, typer.Option(min=0, help="Larger pictures and results are refused.")] = 64,
+    max_megapixels: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            help="Larger pictures and results are refused; each megapixel takes up to 0.23 GB of memory. Default: 64 "
+            "on this machine alone, 2.1 where others are let in.",
+        ),
+    ] = None,
+    max_calls: Annotated[
+        int, typer.Option(min=1, help="Calls of the network that one request may make, one for each tile.")
+    ] = 5000,
+    max_minutes: Annotated[float, typer.Option(min=0, help="Minutes that one request may compute.")] = 15,
+    max_uploads: Annotated[
+        int, typer.Option(min=1, help="Megabytes of visitors' files, a fifth of them for each; the oldest go first.")
+    ] = 1000,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="A further host name that visitors reach the page by, as of a proxy; may be repeated."),
+    ] = None,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     device: Device = None,
 ) -> None:
     """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
     from firm._util.checks import require
     from firm._util.machine import choose_device
+    from firm.data.picture import MAX_MEGAPIXELS
     from firm.demo.app import serve
     from firm.demo.request import Limits
 
     try:
-        name, separator, password = (auth or "").partition(":")
-        require(auth is None or (name and separator and password), "--auth takes NAME:PASSWORD")
+        user, _, password = (auth or "").partition(":")
+        require(auth is None or (user and password), "--auth takes NAME:PASSWORD")
+        alone = host in ("127.0.0.1", "localhost", "::1") and not name
+        megapixels = max_megapixels if max_megapixels is not None else MAX_MEGAPIXELS if alone else Limits.megapixels
         with serve(
             host,
             port,
-            auth=(name, password) if auth else None,
+            auth=(user, password) if auth else None,
             browser=open_browser,
             models=model,
             device=choose_device(device),
-            limits=Limits(megapixels=max_megapixels, waiting=queue),
+            limits=Limits(megapixels, uploads=max_uploads, calls=max_calls, minutes=max_minutes, waiting=queue),
+            names=name or (),
         ) as page:
             typer.echo(f"FIRM is ready at {page.local_url} (Ctrl-C ends it)")
-            if host not in ("127.0.0.1", "localhost", "::1") and auth is None:
+            if not alone and auth is None:
                 typer.echo("note: others on the network can use it; --auth NAME:PASSWORD asks them who they are")
             page.block_thread()
     except (ModuleNotFoundError, ValueError, OSError) as error:

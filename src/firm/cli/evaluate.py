@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
 from pathlib import Path
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm._sampling import Integrator
-from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, user_errors
-from firm.cli.task_options import task_names
+from firm._util.terminal import printable
+from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, task_names, user_errors
 from firm.data.load import ImageSet
 from firm.data.sets import Split
 from firm.metrics import Convention
@@ -24,6 +25,21 @@ STEPS = "1,2,4,10,25"  # the paper's
 
 
 # fmt: off
+Tasks = Annotated[str, typer.Option(
+    help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
+)]
+Assignments = Annotated[list[str] | None, typer.Option(
+    "--set", help="A setting, key=value, of every task that has it; may be repeated."
+)]
+Side = Annotated[int | None, typer.Option(
+    min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."
+)]
+Network = Annotated[str | None, typer.Option(
+    help="The network class, file.py:Class, if the model was trained with your own."
+)]
+Seed = Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)]
+
+
 @user_errors()
 def evaluate(
     names: Annotated[list[str], typer.Argument(metavar="METHOD...", help=(
@@ -33,12 +49,8 @@ def evaluate(
     ))],
     data: Annotated[Path, typer.Option(help="Folder of the data set, or a file of arrays.")],
     dataset: Annotated[ImageSet, typer.Option(help="Layout of the data set.")] = "folder",
-    tasks: Annotated[str, typer.Option(
-        help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
-    )] = "all",
-    assignments: Annotated[list[str] | None, typer.Option(
-        "--set", help="A setting, key=value, of every task that has it; may be repeated."
-    )] = None,
+    tasks: Tasks = "all",
+    assignments: Assignments = None,
     steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
     integrator: Annotated[Integrator, typer.Option(
         help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
@@ -50,9 +62,7 @@ def evaluate(
         help="Folder of the baselines' networks (default: weights of the checkout)."
     )] = None,
     limit: Annotated[int, typer.Option(min=0, help="Evaluate only the first images; 0 means all.")] = 100,
-    size: Annotated[int | None, typer.Option(
-        min=1, help="Side of the images (default: celeba 128, afhq 256, otherwise the model's)."
-    )] = None,
+    size: Side = None,
     split: Annotated[Split, typer.Option(help="Which part of celeba or afhq.")] = "test",
     convention: Annotated[Convention, typer.Option(help="How metrics are computed: docs/evaluation.md.")] = "tables",
     out: Annotated[Path | None, typer.Option(
@@ -64,13 +74,11 @@ def evaluate(
         help="Arrays: the values low,high that become -1 and 1 (default: as in training)."
     )] = None,
     key: Key = None,
-    network: Annotated[str | None, typer.Option(
-        help="The network class, file.py:Class, if the model was trained with your own."
-    )] = None,
+    network: Network = None,
     precision: Annotated[Precision, typer.Option(
         help="Precision of the network; auto is bf16 where the machine supports it."
     )] = "float32",
-    seed: Annotated[int, typer.Option(help="Seed of the measurements and of the starting noise.", callback=SEED)] = 42,
+    seed: Seed = 42,
     skip_broken: Annotated[bool, typer.Option("--skip-broken", help="Skip pictures that cannot be read.")] = False,
     max_megapixels: MaxMegapixels = 64,
     device: Device = None,
@@ -82,61 +90,55 @@ def evaluate(
     """
     from rich.console import Console
 
-    from firm._model import channels_of
     from firm._util.checks import counted, numbers, settings
     from firm._util.files import folder_lock, write_atomically
     from firm._util.machine import describe_machine, ranks
     from firm.baselines.weights import Networks
-    from firm.cli.models import load_model, range_of, side_for
+    from firm.cli.models import form_of_images, load_model
     from firm.evaluation import Evaluation, methods_for
     from firm.evaluation import evaluate as run
     from firm.evaluation.report import comparison, summarize, tables
 
     start = time.perf_counter()
     with ranks(device) as r:
-        given, counts = settings(assignments or []), numbers(steps)
+        main, given, counts = r.main, settings(assignments or []), numbers(steps)
         classes = task_classes(tasks, given)  # before anything is read
         words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
-        networks = Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face")
         chosen = methods_for(
-            words, counts, integrator=integrator, networks=networks,
+            words, counts, integrator=integrator,
+            networks=Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face"),
             load=lambda name: load_model(name, network, r.device, precision, strict=len(words) == 1),
         )  # fmt: skip
         if integrator != "euler" and not chosen.models:
             raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")
-        side = chosen.shared(
-            lambda model: side_for(size, dataset, model.card), side_for(size, dataset, {}), "the side of their images",
-            "give --size",
-        )  # fmt: skip
-        channels = chosen.shared(channels_of, None, "the channels of their images", "evaluate them one by one")
-        values = chosen.shared(
-            lambda model: range_of(value_range, model.card, data), range_of(value_range, {}, data),
-            "the values that stand for -1 and 1", "give --value-range low,high",
-        )  # fmt: skip
+        side, channels, values = form_of_images(
+            chosen.models, data, dataset=dataset, size=size, value_range=value_range
+        )
+        todo: list[Any] = []
         if side is not None:
             _require_memory(side)
-            for task in [task_for(kind, (side, side), given) for kind in classes]:
-                for row in chosen.rows:
-                    row.on(task)  # loads networks: what is missing is said first
+            todo = [task_for(kind, (side, side), given) for kind in classes]
+            for task, row in itertools.product(todo, chosen.rows):
+                row.on(task)  # loads networks: what is missing is said first
         folder = out or Path("outputs") / f"evaluate-{dataset}-{chosen.stem}-{convention}"
-        with folder_lock(folder if r.main else None):
+        with folder_lock(folder if main else None):
             pictures, notes = _load(
                 dataset, data, split, size=side, channels=channels, limit=limit,
                 broken="skip" if skip_broken else "refuse", value_range=values, key=key, max_megapixels=max_megapixels,
-                progress=r.main,
+                progress=main,
             )  # fmt: skip
-            todo = [task_for(kind, pictures.shape[1:], given) for kind in classes]
+            todo = todo or [task_for(kind, pictures.shape[1:], given) for kind in classes]
             notes += _advice(chosen, todo)
             if steps != STEPS and not chosen.models:
                 notes.append("--steps is for models, and had no effect here: other methods have their own, or none")
             if weights is not None and all(row.settle is None for row in chosen.rows):
                 notes.append("--weights is for baselines, and had no effect here")
-            for note in notes if r.main else ():
-                typer.echo(f"note: {note}", err=True)
+            for note in notes if main else ():
+                typer.echo(f"note: {printable(note)}", err=True)
             about: dict[str, Any] = {"dataset": dataset, "split": split if dataset in ("celeba", "afhq") else None}
             evaluation = Evaluation(pictures, todo, convention, seed, about, r.device)
             rows = run(evaluation, chosen.rows, folder, batch_size=batch_size, ranks=r)
-            if not r.main:
+            if not main:
                 return
             summary, console = summarize(rows), Console()
             results = {
@@ -154,12 +156,12 @@ def evaluate(
             for task in todo if images else ():
                 comparison(evaluation, task, chosen.rows, images, folder / f"{task.name}.png", batch_size=batch_size)
         took = f"{counted(len(pictures))} in {time.perf_counter() - start:.0f} s"
-        console.print(f"{took}; results are in {folder}", soft_wrap=True)
+        console.print(printable(f"{took}; results are in {folder}"), soft_wrap=True)
 
 
 def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:
     """Return one sentence for each task that is not what a model was trained for."""
-    from firm import advice
+    from firm.restoration.advice import advice
 
     several = len(chosen.models) > 1
     found = [(task, name, advice(model, task)) for task in tasks for name, model in chosen.models.items()]
@@ -169,7 +171,10 @@ def _advice(chosen: Methods, tasks: list[Any]) -> list[str]:
 def _load(
     dataset: ImageSet, data: Path, split: Split, *, broken: Any, size: int | None, limit: int, **reading: Any
 ) -> tuple[Images, list[str]]:
-    """Return the images, and notes for readers of the scores: that there are more of them, or that some are small."""
+    """Return the images, and notes for readers of the scores: that there are more of them, or that some are small.
+
+    The arguments are those of `firm.data.load_images`.
+    """
     from firm._util.checks import counted
     from firm.data import PictureError, load_images, named_files
     from firm.data.array_file import is_array_file
@@ -180,7 +185,8 @@ def _load(
     except PictureError as error:
         hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
         raise ValueError(f"{error}{hint}") from error
-    if dataset == "arrays" or is_array_file(pictures.names[0]):  # never resized, and not counted before they are read
+    # Arrays are never resized, and not counted before they are read.
+    if dataset == "arrays" or (dataset == "folder" and is_array_file(pictures.names[0])):
         more = limit and len(pictures) == limit
         return pictures, [f"only the first {counted(limit)} are evaluated; --limit 0 takes all"] if more else []
     files, crop = named_files(dataset, data, split)
@@ -205,7 +211,15 @@ def _require_memory(side: int) -> None:
 
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
-    """Return the classes of the tasks that --tasks names; every setting must belong to one of them."""
+    """Return the classes of the tasks that --tasks names.
+
+    Parameters
+    ----------
+    text
+        Names, separated by commas; "all" stands for the paper's five.
+    settings
+        Those of --set: each must belong to one of the tasks at least.
+    """
     from firm._util.checks import did_you_mean
     from firm.tasks import tables, task_class
 
@@ -221,7 +235,17 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
 
 
 def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
-    """Return the task for images of this height and width, with those of the settings that it has."""
+    """Return a task for images.
+
+    Parameters
+    ----------
+    kind
+        The class of the task.
+    shape
+        Height and width of the images.
+    settings
+        Those of --set, of which the task takes the ones that it has; a range is refused.
+    """
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
     task = kind(side, **chosen)

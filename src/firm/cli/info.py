@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from firm._util.checks import require
+from firm._util.terminal import printable
 from firm.cli.options import Key, MaxMegapixels, model_names, user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
+    from torch import Tensor
 
 Facts = dict[str, Any]
 
 
+@user_errors()
 def models() -> None:
     """List the bundled models and, in a checkout, the baselines' networks: tasks, parameters, data."""
     from rich import box
@@ -39,12 +43,12 @@ def models() -> None:
         facts = read_facts(path)
         card = facts["card"]
         trained = card.get("trained_for", [])
-        tasks = [trained] if isinstance(trained, str) else dict.fromkeys(_text(e.get("name")) for e in trained)
+        tasks = [_text(trained)] if isinstance(trained, str) else dict.fromkeys(_text(e.get("name")) for e in trained)
         data = re.split(r",| \(", _text(card.get("data", "")))[0]
-        shown = "\n".join(tasks) or _text(card.get("objective", ""))
-        table.add_row(*map(escape, (path.stem, shown, f"{facts['parameters'] / 1e6:.2f} M", data)))
+        purpose = "\n".join(tasks) or _text(card.get("objective", ""))
+        table.add_row(*map(escape, (_text(path.stem), purpose, f"{facts['parameters'] / 1e6:.2f} M", data)))
         for said in (_text(card[key]) for key in ("notice", "license") if card.get(key)):
-            terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(path.stem)
+            terms.setdefault(f"{said[:1].upper()}{said[1:].rstrip('.')}.", []).append(_text(path.stem))
     console = Console()
     console.print(table, "")
     for said, names in terms.items():
@@ -72,7 +76,6 @@ def info(
     from firm._model import find
     from firm._model_file import read_facts
     from firm.cli.models import listed
-    from firm.cli.picture_files import picture_facts
     from firm.data.array_file import is_array_file
 
     path = Path(what)
@@ -83,8 +86,77 @@ def info(
     elif path.suffix == ".safetensors" or not path.exists():
         facts = read_facts(find(listed(what)))
     else:
-        facts = picture_facts(path, max_megapixels, key)
+        facts = _picture_facts(path, max_megapixels, key)
     Console().print(_table(facts))
+
+
+def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) -> Facts:
+    """Format, size and depth of a picture, how noisy, blurred and compressed it looks; of an array, what it holds.
+
+    `key` names the array in a file that holds several.
+    """
+    from firm.data.array_file import is_array_file
+    from firm.data.picture import frames, has_alpha, is_deep, open_picture, top
+    from firm.restoration.estimates import has_blocks, jpeg_quality
+    from firm.restoration.reading import is_saved_picture, read
+
+    if is_array_file(path) and (key is not None or not is_saved_picture(path)):
+        return _array_facts(path, max_megapixels, key)
+    image = read(path, max_megapixels=max_megapixels).image
+    facts: Facts = {"picture": str(path), "width": image.shape[-1], "height": image.shape[-2]}
+    if is_array_file(path):
+        return {**facts, "format": "floats in [0, 1], as --format npy writes them", **_seen(image)}
+    with warnings.catch_warnings(), open(path, "rb") as file:
+        warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
+        picture = open_picture(file)
+        facts |= {"format": picture.format, "mode": picture.mode, "frames": frames(path)[0]}
+        if is_deep(picture):
+            white = top(picture.mode)
+            low, high = (white * (float(end) + 1) / 2 for end in (image.min(), image.max()))
+            facts["values"] = f"{low:.6g} to {high:.6g}; black is 0, white {white:g}, or as --value-range says"
+        if has_alpha(picture):
+            facts["transparency"] = "kept by firm restore"
+    quality = jpeg_quality(path)
+    if quality is not None:
+        facts["compression"] = f"JPEG of quality {quality}"
+    elif has_blocks(image):
+        facts["compression"] = "was a JPEG once: blocks of 8x8 pixels show"
+    return {**facts, **_seen(image)}
+
+
+def _seen(image: Tensor) -> Facts:
+    """Noise and blur of a picture (1, 3, H, W), as they look."""
+    from firm.restoration import estimate_blur, estimate_noise
+
+    facts: Facts = {}
+    try:
+        sigma = estimate_noise(image)
+        facts["noise"] = f"about {sigma:.3f} for pixels in [-1, 1], {127.5 * sigma:.1f} of 255"
+    except ValueError as error:
+        facts["noise"] = f"not known: {error}"
+    try:
+        facts["blur"] = f"{estimate_blur(image)} pixels (standard deviation), what the lens blurred included"
+    except ValueError as error:
+        facts["blur"] = f"not known: {error}"
+    return facts
+
+
+def _array_facts(path: Path, max_megapixels: float, key: str | None = None) -> Facts:
+    """Shape, type and values of an array; of a stack, those of the whole of it."""
+    import numpy as np
+
+    from firm.data.array_file import open_array
+    from firm.data.arrays import check_size
+
+    with open_array(path, key) as array:
+        H, W = (1, 1, *array.shape)[-2:]
+        check_size(path, 1, H, W, max_megapixels)
+        values = np.abs(array[...]) if array.dtype.kind == "c" else np.asarray(array[...])
+        what = "magnitudes" if array.dtype.kind == "c" else "values"
+        return {
+            "array": str(path), "shape": " x ".join(map(str, array.shape)), "type": str(array.dtype),
+            what: f"{float(values.min()):.4g} to {float(values.max()):.4g}, mean {float(values.mean()):.4g}",
+        }  # fmt: skip
 
 
 def _folder_facts(path: Path) -> Facts:
@@ -171,15 +243,13 @@ def _table(facts: Facts) -> Table:
 
 def _text(value: Any) -> str:
     """Return a value as a person reads it: numbers short, and no characters of a file that command a terminal."""
-    from firm.restoration.output import shown
-
     if isinstance(value, dict):
         return "\n".join(_lines(value))
     if isinstance(value, list) and any(isinstance(v, dict | str) for v in value):
         return "\n".join(_text(v) for v in value)
     if isinstance(value, float):
         return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else shown(str(value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else printable(str(value))
 
 
 def _lines(nested: Facts, above: str = "") -> Iterator[str]:

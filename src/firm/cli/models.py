@@ -1,25 +1,37 @@
-"""The model that a command names, ready to restore, and what its card says where options are left out."""
+"""The models that a command names, ready to restore, and what images they take where options are left out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import torch
 
     from firm._model import Firm
 
+Range = tuple[float, float]
+T = TypeVar("T")
+
 
 def load_model(
     name: str, network: str | None, device: torch.device | str, precision: Any, *, strict: bool = True
 ) -> Firm:
-    """Load a model and make it fast; `network` is the custom class that it was saved with, ``file.py:Class``.
+    """Load a model and make it fast.
 
-    Unless `strict`, as for one of several models, those that were saved with another class do without it.
+    Parameters
+    ----------
+    name
+        A bundled model, a file, or the folder of a training run.
+    network
+        The custom class that the model was saved with, ``file.py:Class``. Unless `strict`, as for one of several
+        models, those that were saved with another class do without it.
+    device, precision
+        Where, and how precisely, it computes.
     """
-    from firm import fast
+    from firm.acceleration import fast
 
     if network is not None and not strict:
         with suppress(ValueError):
@@ -28,10 +40,10 @@ def load_model(
 
 
 def load_plain(name: str, network: str | None = None) -> Firm:
-    """Load a model as it was saved."""
+    """Load a model as it was saved; `network` is the custom class that it was saved with, ``file.py:Class``."""
     from torch import nn
 
-    from firm import load
+    from firm._model import load
     from firm._util.custom import load_class
 
     return load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
@@ -40,16 +52,53 @@ def load_plain(name: str, network: str | None = None) -> Firm:
 def listed(name: str) -> str | Path:
     """Return the file of a baseline's network that `firm models` lists by this name; all other names as they are."""
     from firm._model import bundled
+    from firm.baselines.weights import FOLDER
 
-    if name in bundled() or Path(name).exists() or name != Path(name).name:
-        return name
-    from firm.baselines.weights import weights_file
-
-    path = weights_file(name)
-    return path if path.is_file() else name
+    path = FOLDER / f"{name}.safetensors"
+    known = name == path.stem and path.is_file() and not Path(name).exists()
+    return path if known and name not in bundled() else name
 
 
-def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float, float] | None:
+def form_of_images(
+    models: Mapping[str, Firm], data: Path, *, dataset: str, size: int | None = None, value_range: str | None = None
+) -> tuple[int | None, int | None, Range | None]:
+    """Return the form of a data set's images that all models take; ValueError where the models differ.
+
+    Parameters
+    ----------
+    models
+        By their names in messages; none for methods that take any images.
+    data, dataset
+        Where the images are, and their layout.
+    size, value_range
+        What the user asked for; None leaves it to the data set and the models' cards.
+
+    Returns
+    -------
+    The side (None for arrays as they are), the number of channels (None for any), and the values that stand for -1
+    and 1 (None for pictures, and where nobody says).
+    """
+    from firm._model import channels_of
+
+    cards = {name: model.card for name, model in models.items()} or {"": {}}
+    given, usual = size or {"celeba": 128, "afhq": 256}.get(dataset), None if dataset == "arrays" else 128
+    sides = {name: given or card.get("size") or usual for name, card in cards.items()}
+    side = _agreed(sides, "the side of their images", "give --size")
+    counts = {name: channels_of(model) for name, model in models.items()}
+    channels = _agreed(counts, "the channels of their images", "evaluate them one by one")
+    ranges = {name: range_of(value_range, card, data) for name, card in cards.items()}
+    return side, channels, _agreed(ranges, "the values that stand for -1 and 1", "give --value-range low,high")
+
+
+def _agreed(found: Mapping[str, T], what: str, cure: str) -> T | None:
+    """Return the one value of all models, None without a model; where they differ, say the `cure`."""
+    if len(set(found.values())) > 1:
+        each = ", ".join(f"{name} {value}" for name, value in found.items())
+        raise ValueError(f"the models differ in {what} ({each}): {cure}")
+    return next(iter(found.values()), None)
+
+
+def range_of(text: str | None, card: Mapping[str, Any], data: Path) -> Range | None:
     """Return the values of arrays that stand for -1 and 1: ``low,high`` if given, else those of training.
 
     None for pictures, and where nobody says.
@@ -70,9 +119,3 @@ def range_of(text: str | None, card: dict[str, Any], data: Path) -> tuple[float,
             low, high = map(float, card["value_range"])
             return low, high
     return None
-
-
-def side_for(size: int | None, dataset: str, card: dict[str, Any]) -> int | None:
-    """Return the side of a data set's images: as given, the paper's, or the model's; None for arrays, as they are."""
-    side = size or {"celeba": 128, "afhq": 256}.get(dataset) or card.get("size")
-    return None if side is None and dataset == "arrays" else side or 128

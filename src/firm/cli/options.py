@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from firm._util.files import folder_lock, is_full
+from firm._util.terminal import printable
 
 # The library's, spelled out because it loads torch, which `firm reproduce list` and `firm bench` do without.
 Precision = Literal["auto", "bf16", "float32"]
@@ -41,6 +43,10 @@ MaxMegapixels = Annotated[
 ]
 Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
 
+PICTURE = "What is wrong with the pictures"  # panels of the help of `firm restore`
+SIMULATION = "Simulation: degrade clean pictures first"
+ESTIMATED = {"blur": " Estimated if not given with --task."}
+
 
 def simulated_tasks(incomplete: str) -> list[str]:
     """Return the tasks of ``--simulate`` that begin so."""
@@ -51,10 +57,9 @@ def simulated_tasks(incomplete: str) -> list[str]:
 
 def picture_tasks(incomplete: str) -> list[str]:
     """Return the tasks of ``--task`` that begin so."""
-    from firm.tasks import built_in
+    from firm.tasks import picture_tasks
 
-    kinds = dict.fromkeys(task.picture for task in built_in().values() if task.picture)
-    return [name for name in kinds if name.startswith(incomplete)]
+    return [name for name in picture_tasks() if name.startswith(incomplete)]
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -68,10 +73,50 @@ def model_names(incomplete: str) -> list[str]:
     return [name for name in [*bundled(), *found] if name.startswith(incomplete)]
 
 
+def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for every setting that the built-in tasks declare, so that a new task brings its own.
+
+    The command gets them as keywords by the names of the settings, None if not given. The help names the tasks that
+    have a setting, and lists those that real pictures have, too, before those of simulations only.
+    """
+    from firm.tasks import built_in
+
+    users: dict[str, list[str]] = {}
+    found: dict[str, inspect.Parameter] = {}
+    panels: dict[str, str] = {}
+    for task in built_in().values():
+        for setting in task.parameters.values():
+            option = setting.option
+            if not option or setting.name == "sigma":
+                continue
+            users.setdefault(option, []).append(task.name)
+            if setting.picture is not None or option not in panels:
+                panels[option] = SIMULATION if setting.picture is None else PICTURE
+            about = f"{', '.join(users[option])}: {setting.about}.{ESTIMATED.get(option, '')}"
+            typed = typer.Option(f"--{option}", help=about, rich_help_panel=panels[option])
+            annotation: Any = Annotated[setting.kind | None, typed]
+            kind = inspect.Parameter.KEYWORD_ONLY
+            found[option] = inspect.Parameter(setting.name, kind, default=None, annotation=annotation)
+    signature = inspect.signature(command, eval_str=True)
+    fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    command.__signature__ = signature.replace(parameters=[*fixed, *found.values()])  # type: ignore[attr-defined]
+    return command
+
+
+def task_names() -> str:
+    """Return the built-in tasks, for help texts."""
+    from firm.tasks import built_in
+
+    return ", ".join(built_in())
+
+
 def sentence(error: BaseException) -> str:
-    """Return an error as a sentence for the user, who also needs to know what to do about a full disk."""
+    """Return an error as a sentence for the user, who also needs to know what to do about a full disk.
+
+    It may quote names and contents of files, whose control characters must not reach the terminal.
+    """
     if not is_full(error):
-        return str(error)
+        return printable(str(error))
     return (
         "there is no room left on the disk for the results. What was written before is whole: "
         "make room, then give the same command again"

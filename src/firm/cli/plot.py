@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from firm._util.checks import require
+from firm._util.terminal import printable
 from firm.cli.options import user_errors
 
 
@@ -48,15 +49,20 @@ def plot(
             axis.legend(fontsize=8)
     figure.savefig(path, dpi=110)
     plt.close(figure)
-    typer.echo(f"wrote {path}")
+    typer.echo(printable(f"wrote {path}"))
 
 
 def _can_be_drawn(value: Any) -> bool:
+    """Tell whether a value of the log is a number that a plot has room for."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def score_keys(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the scores to draw: of "psnr N=n" and "psnr N=n task" every mean, and single tasks of the first N."""
+    """Return the scores to draw.
+
+    Of the keys "psnr N=n" and "psnr N=n task" in the `rows` of a log, these are the mean of every N, and the single
+    tasks of the first N.
+    """
     keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
     steps = [key.split()[1] for key in keys if key.startswith("psnr N=")]
     return [key for key in keys if "N=" not in key or len(key.split()) == 2 or key.split()[1] == steps[0]]

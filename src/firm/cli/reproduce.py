@@ -47,6 +47,7 @@ def _add(name: str, about: str, options: list[str]) -> None:
     """Add the command `name` with these options and no others; `experiments.catalog.command` does its work."""
 
     def run(**given: Any) -> None:
+        """Run the study and end; code 1 says that one of several has failed."""
         with user_errors(given["out"] if name == "all" else None):
             failed = import_module("experiments.catalog").command(name, given)
         raise typer.Exit(1 if failed else 0)

@@ -11,7 +11,9 @@ import typer
 
 from firm._sampling import Integrator
 from firm.cli.options import (
+    PICTURE,
     SEED,
+    SIMULATION,
     Device,
     Key,
     MaxMegapixels,
@@ -21,10 +23,14 @@ from firm.cli.options import (
     sentence,
     simulated_tasks,
     whole_number,
+    with_task_options,
 )
-from firm.cli.task_options import PICTURE, SIMULATION, task_names, with_task_options
 from firm.restoration.output import Format
+from firm.tasks import built_in
 from firm.tasks import picture_tasks as kinds
+
+TASKS, PICTURE_TASKS = ", ".join(built_in()), ", ".join(kinds())  # for the help
+COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 
 
 # fmt: off
@@ -34,11 +40,11 @@ def restore(
         "Pictures or array files (.npy, ...), or folders of them; several at once."
     ))],
     task: Annotated[str | None, typer.Option(rich_help_panel=PICTURE, autocompletion=picture_tasks, help=(
-        f"What to undo in pictures that are degraded: {', '.join(kinds())}; or a custom task, file.py:Class, that "
+        f"What to undo in pictures that are degraded: {PICTURE_TASKS}; or a custom task, file.py:Class, that "
         "these files (pictures, or arrays y = A x + noise) are measurements of."
     ))] = None,
     simulate: Annotated[str | None, typer.Option(rich_help_panel=SIMULATION, autocompletion=simulated_tasks, help=(
-        f"Degrade clean pictures first, then restore and score them: {task_names()}; or a custom task, file.py:Class."
+        f"Degrade clean pictures first, then restore and score them: {TASKS}; or a custom task, file.py:Class."
     ))] = None,
     sigma: Annotated[str | None, typer.Option(metavar="S|G/255", rich_help_panel=PICTURE, help=(
         "Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is 0.196). "
@@ -74,14 +80,13 @@ def restore(
     ))] = None,
     key: Key = None,
     steps: Annotated[int, typer.Option(
-        parser=whole_number(1), metavar="<int>", help="Steps N: few for least error, more for detail."
+        **COUNT, help="Steps N: few for least error, more for detail."
     )] = 2,
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
     )] = "euler",
     samples: Annotated[int, typer.Option(
-        parser=whole_number(1), metavar="<int>",
-        help="Posterior samples; with 2 or more also their mean and standard deviation.",
+        **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
     )] = 1,
     calibration: Annotated[Path | None, typer.Option(
         help="What `firm calibrate` wrote: its scale multiplies the standard deviations."
@@ -118,22 +123,21 @@ def restore(
     from firm._model import channels_of
     from firm._util.checks import image_size, noise_level
     from firm._util.checks import settings as parse
-    from firm._util.custom import code_digest, is_custom
+    from firm._util.custom import code_digest
     from firm._util.machine import ranks
     from firm.acceleration import tiled
     from firm.cli.models import load_model, load_plain, range_of
-    from firm.cli.picture_files import find_pictures
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import load
-    from firm.restoration.degradation import picture_settings, task_settings
+    from firm.restoration.earlier import find_pictures
     from firm.restoration.output import shown
-    from firm.restoration.reading import mask_in, read_kernel
+    from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
 
-    measured = task is not None and is_custom(task)
+    measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
     for wrong, why in (
         ((task is None) == (simulate is None), "give either --task (the picture is degraded) or --simulate (it is "
@@ -154,62 +158,65 @@ def restore(
          "fitted: leave --integrator out"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
-        (kernel is not None and not kernel.is_file(), f"--kernel {kernel}: no such file"),
+        (kernel is not None and not kernel.exists(), f"--kernel {kernel}: no such file"),
     ):  # fmt: skip
         if wrong:
             raise typer.BadParameter(why)
     try:
+        # What is wrong with the pictures, before one of them is read.
         level, sides = None if sigma is None else noise_level(sigma), None if size is None else image_size(size)
         options = {key: value for key, value in settings.items() if value is not None}
-        chosen_settings = {**({} if level is None else {"sigma": level}), **options, **parse(custom or [])}
-        if kernel is not None:
-            read_kernel(kernel, max_megapixels)  # which is the same for all
+        degradation = {**({} if level is None else {"sigma": level}), **options, **(parse(custom) if custom else {})}
         if named is None:
             picture_settings(str(task), level, mask, keep_known, kernel, **options)
         else:
-            task_settings(named, chosen_settings)
-        found = find_pictures(pictures, out, [place for place in (mask, kernel) if place is not None])
-        arrays = [file for file in found.files if is_array_file(file)]
+            check_sigma(task_class(named).checked(degradation).get("sigma"))
+
+        # The pictures, and the mask and the kernel that come with them.
+        files, root, notes = find_pictures(pictures, out, mask, kernel)
+        if kernel is not None:
+            read_kernel(kernel, max_megapixels)  # which is the same for all
+        arrays = {file for file in files if is_array_file(file)}
         if key is not None and not arrays:
             raise ValueError("--key is for files that hold several arrays, and these are pictures: leave it out")
+
+        def mask_of(path: Path) -> Path | None:
+            if mask is None or not mask.is_dir():
+                return mask
+            return mask_in(mask, path, Path(os.path.abspath(path)).relative_to(root))
+
+        inputs: dict[Path, list[Path]] = {}  # the files that a picture's results depend on
+        for path in files:
+            inputs[path] = [path] if kernel is None else [path, kernel]
+            with suppress(ProblemError):  # no mask for this picture: told when its turn comes
+                inputs[path] += [] if mask is None else [mask_of(path) or mask]
+
+        # The model, and how each picture becomes a problem for it.
         with ranks(device) as r:
             chosen = load_model(model, network, r.device, precision)
-            channels, values = channels_of(chosen), range_of(value_range, chosen.card, [*arrays, *found.files][0])
+            channels, print_of_model = channels_of(chosen), chosen.fingerprint()
+            values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
             if calibration is not None:
                 kind_name = str(task) if named is None else task_class(named).name
                 loaded = load_plain(model, network).fingerprint()
                 scale = load(calibration).scale_for(kind_name, loaded, steps, samples)
 
-            def mask_of(path: Path) -> Path | None:
-                if mask is None or not mask.is_dir():
-                    return mask
-                return mask_in(mask, path, Path(os.path.abspath(path)).relative_to(found.root))
-
-            def inputs(path: Path) -> list[Path]:
-                """The files that a picture's results depend on."""
-                there = [path, kernel]
-                with suppress(ProblemError):  # no mask for this picture: told when its turn comes
-                    there.append(mask_of(path))
-                return [file for file in there if file is not None]
-
             def problem(path: Path) -> Problem:
-                ranged = values if value_range is not None or is_array_file(path) else None  # of training: for arrays
+                ranged = values if value_range is not None or path in arrays else None  # of training: for arrays
                 if simulate is not None:
-                    given = (chosen_settings, seed, channels, ranged, max_megapixels, key)
-                    return Problem.simulated(path, simulate, *given)
+                    return Problem.simulated(path, simulate, degradation, seed, channels, ranged, max_megapixels, key)
                 if measured:
-                    size_and_rest = (chosen_settings, sides, channels, max_megapixels, key)
-                    return Problem.from_measurement(path, str(task), *size_and_rest)
+                    return Problem.from_measurement(path, str(task), degradation, sides, channels, max_megapixels, key)
                 return Problem.from_file(
                     path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel,
                     channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,
                 )  # fmt: skip
 
             about = {  # all that tells these results from others
-                "task": task, "simulate": simulate, "degradation": chosen_settings, "keep_known": keep_known,
+                "task": task, "simulate": simulate, "degradation": degradation, "keep_known": keep_known,
                 "seed": seed, "size": sides, "key": key, "code": named and code_digest(task_class(named)),
-                "model": chosen.fingerprint(), "value_range": values, "steps": steps, "integrator": integrator,
+                "model": print_of_model, "value_range": values, "steps": steps, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
                 "tile": tile, "overlap": overlap, "precision": precision,
             }  # fmt: skip
@@ -217,13 +224,13 @@ def restore(
                 tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, about, inputs, scale, force,
                 integrator, compare,
             )  # fmt: skip
-            rows = restore_files(job, found.files, found.root, r)
+            rows = restore_files(job, files, root, r)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(shown(sentence(error))) from error
-    if not r.main:
+    if r.rank:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
         raise typer.BadParameter(shown(rows[0]["error"]))
-    print_results(rows, out, found.notes())
+    print_results(rows, out, notes)
     if any("error" in row for row in rows):
         raise typer.Exit(1)

@@ -4,41 +4,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-    from firm.restoration.earlier import Row
+from firm._util.checks import counted, in_both_units
+from firm.restoration.calibration import in_words
+from firm.restoration.earlier import Row
+from firm.restoration.output import shown
 
 TITLES = {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
 
 
 def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> None:
-    """The table of all pictures, what was noticed, what failed, and where to look."""
-    from rich.console import Console
+    """Print the table of all pictures, what was noticed, what failed, and where to look.
 
-    from firm.restoration.output import shown
-
+    Parameters
+    ----------
+    rows
+        One of each picture, as `firm.restoration.run.restore_files` returns them.
+    out
+        The folder of the results.
+    notes
+        What else the user should know.
+    """
     console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
     done = [row for row in rows if "error" not in row]
+    advice = sorted({sentence for row in done for sentence in row.get("advice", [])})
+    lines = [f"note: {sentence}" for sentence in [*notes, *advice]]
+    lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
     if done:
         console.print(_table(done), soft_wrap=False)
-    for sentence in [*notes, *sorted({s for row in done for s in row.get("advice", [])})]:
-        console.print(shown(f"note: {sentence}"))
-    for row in rows:
-        if "error" in row:
-            console.print(shown(f"not restored: {row['error']}"))
-    console.print(shown(_line(rows, done, out)))
+    for line in [*lines, _line(rows, done, out)]:
+        console.print(shown(line))
 
 
 def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
     """What was done and how to look at it, in one line."""
-    from firm.restoration.calibration import in_words
-
     if not done:
-        return f"none of the {_pictures(len(rows))} could be restored"
+        return f"none of the {counted(len(rows), 'picture')} could be restored"
     look = [f"see before and after in {p}" for row in done for p in row["written"] if p.endswith("_compare.png")][:1]
     scales = [row["std multiplied by"] for row in done if "std multiplied by" in row][:1]
     calibrated = [f"standard deviations multiplied by {in_words(scale)}" for scale in scales]
@@ -49,25 +56,21 @@ def _done(done: Sequence[Row]) -> str:
     """How many pictures were restored now, and how many before."""
     earlier = sum(bool(row.get("earlier")) for row in done)
     seconds = sum(row["seconds"] for row in done if not row.get("earlier"))
-    task = done[0]["task"]
+    task, count = done[0]["task"], counted(len(done) - earlier, "picture")
     if not earlier:
-        return f"{_pictures(len(done))} restored by {task} in {seconds:.1f} s"
+        return f"{count} restored by {task} in {seconds:.1f} s"
     if earlier == len(done):
-        return f"nothing to do: {_pictures(earlier)} restored by {task} in an earlier run (--force does that again)"
-    return (
-        f"{_pictures(len(done) - earlier)} restored by {task} in {seconds:.1f} s, {earlier} by an earlier run "
-        "(--force does them again)"
-    )
+        count = counted(earlier, "picture")
+        return f"nothing to do: {count} restored by {task} in an earlier run (--force does that again)"
+    again = f"{earlier} by an earlier run (--force does them again)"
+    return f"{count} restored by {task} in {seconds:.1f} s, {again}"
 
 
 def _degradation(done: Sequence[Row]) -> str:
     """The noise in both units, and the blur where it was estimated."""
-    from firm._util.checks import in_both_units
-
-    levels = [row["sigma"] for row in done]
+    levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
-    widths = [row["blur"] for row in done if "blur_error" in row]
     if not widths:
         return noise
     if len(done) == 1:
@@ -75,17 +78,8 @@ def _degradation(done: Sequence[Row]) -> str:
     return f"{noise}, estimated blur {min(widths):.2f} to {max(widths):.2f} pixels"
 
 
-def _pictures(n: int) -> str:
-    return "1 picture" if n == 1 else f"{n} pictures"
-
-
 def _table(done: Sequence[Row]) -> Table:
     """One line a picture."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from firm.restoration.output import shown
-
     table = Table()
     table.add_column("picture")
     columns = ["blur"] * any("blur" in row for row in done) + ["sigma", "nfe", "seconds"]

@@ -6,8 +6,9 @@ import functools
 import importlib
 import math
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firm._util.checks import require
+from firm.data.picture import require_contents
 from firm.data.sets import files_below
 
 ARRAY_EXTENSIONS = {".npy", ".npz", ".pt", ".h5", ".hdf5"}
 BYTES = (torch.uint8, torch.int8, torch.bool)  # numpy knows no other types of one byte
+SHOWN = 10  # names of arrays in a message
+DEPTH = 100  # of groups in HDF5: each one takes longer to find than the one above it
 
 
 class ArrayError(ValueError):
@@ -66,18 +70,12 @@ def open_array(
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    known = f"{path}: not an array file ({', '.join(sorted(ARRAY_EXTENSIONS))})"
-    require(is_array_file(path), known, ArrayError)
-    require(path.is_file(), f"{path}: no such file", ArrayError)
-    require(path.stat().st_size, f"{path}: the file is empty", ArrayError)
+    if not is_array_file(path):
+        raise ArrayError(f"{path}: not an array file ({', '.join(sorted(ARRAY_EXTENSIONS))})")
+    require_contents(path, ArrayError)
     if suffix in (".h5", ".hdf5"):
         with _open_hdf5(path) as file:
-            sets: dict[str, Any] = {}
-            file.visititems(lambda name, item: sets.update({name: item}) if hasattr(item, "dtype") else None)
-            found = _chosen(path, sets, key)  # of values in other files, the file's maker would choose what is read
-            elsewhere = f"{path}: {found.name} is kept in other files (external storage, or virtual): copy it into one"
-            require(not found.external and not found.is_virtual, elsewhere, ArrayError)
-            yield _numbers(path, found)
+            yield _numbers(path, _dataset(path, file, key))
     elif suffix == ".npz":
         require(not mapped, f"{path}: .npz files cannot be mapped into memory: save the array as .npy", ArrayError)
         with open(path, "rb") as file:  # numpy would leave it open if it is damaged
@@ -86,7 +84,7 @@ def open_array(
             zipped = isinstance(arrays, np.lib.npyio.NpzFile)
             require(zipped, f"{path}: a .npy file under the name of a .npz: rename it", ArrayError)
             name = _chosen(path, {name: name for name in arrays.files}, key)
-            yield _numbers(path, _Member(path, arrays, name))
+            yield _numbers(path, _member(path, arrays, name))
     else:
         found = _load_npy(path) if suffix == ".npy" else _load_pt(path, mapped, max_bytes)
         several = isinstance(found, Mapping)
@@ -96,57 +94,61 @@ def open_array(
 
 
 @contextmanager
-def _damaged(path: Path) -> Iterator[None]:
+def _damaged(path: Path, else_: str = "") -> Iterator[None]:
     """Name the file where its contents cannot be read: numpy, zipfile, HDF5 and torch raise errors of many kinds."""
     try:
         yield
     except Exception as error:
-        if isinstance(error, ArrayError):
+        if isinstance(error, ArrayError | MemoryError):
             raise
-        first = next(iter(str(error).split(". ")[0].splitlines()), type(error).__name__)  # torch adds advice to run it
-        kinds = "damaged, cut short, without any values, or with Python objects, which could run code"
-        raise ArrayError(f"{path}: {kinds}: save plain numbers ({first[:200]})") from error
+        first = next(iter(str(error).split(". ")[0].splitlines()), "") or type(error).__name__  # torch adds advice
+        raise ArrayError(f"{path}: damaged or cut short{else_} ({_shown(first, 200)})") from error
+
+
+def _shown(text: str, most: int) -> str:
+    """Shorten text from a file, and leave out what would steer a terminal."""
+    return "".join(c if c.isprintable() else "?" for c in text[:most]) + ("..." if len(text) > most else "")
+
+
+# .npy and .npz
 
 
 def _load_npy(path: Path) -> Any:
     with open(path, "rb") as file, _damaged(path):
-        require(file.read(6) == b"\x93NUMPY", "no .npy file")  # numpy would take it for a pickle
-        file.seek(0)
-        _header(file, path.stat().st_size)
-        return np.load(path, mmap_mode="r", allow_pickle=False)
+        shape, _ = _header(path, file, path.stat().st_size)
+        return np.load(path, mmap_mode="r" if math.prod(shape) else None, allow_pickle=False)  # no empty maps
 
 
-def _header(file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _header(path: Path, file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read shape and type of a .npy file of `held` bytes without its values, of which a header may promise too many."""
+    start = file.read(6)
+    if start != b"\x93NUMPY":  # numpy would take it for a pickle
+        pickled = ", or with Python objects, which could run code: save plain numbers" if start[:1] == b"\x80" else ""
+        raise ArrayError(f"{path}: no .npy file: damaged{pickled}")
+    file.seek(-6, 1)
     version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
-    require(version in ((1, 0), (2, 0)), f"a .npy header of version {version}")
+    require(version in ((1, 0), (2, 0)), f"{path}: a .npy header of version {version}, not 1 or 2", ArrayError)
     one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
     read: Any = one if version == (1, 0) else two
     shape, _, dtype = read(file)
-    require(not dtype.hasobject, "Python objects")
+    objects = f"{path}: holds Python objects, which could run code: save plain numbers"
+    require(not dtype.hasobject, objects, ArrayError)
     fits = min(shape, default=1) >= 0 and math.prod(shape) * dtype.itemsize <= held
-    require(fits, f"{shape} values of {dtype} are more than there are")
+    promised = f"{path}: damaged or cut short: {_shown(str(shape), 60)} values of {dtype} are more than there are"
+    require(fits, promised, ArrayError)
     return shape, dtype
 
 
-class _Member:
-    """An array of a .npz file: its header, and, when first sliced, its values."""
+def _member(path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> _Slices:
+    """Return an array of a .npz file, of which only the header is read until it is sliced."""
+    with _damaged(path):
+        member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
+        with arrays.zip.open(member) as file:
+            shape, dtype = _header(path, file, member.file_size)
+    return _Slices(path, shape, dtype, functools.cache(lambda: arrays[name]))
 
-    def __init__(self, path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> None:
-        self.path, self.arrays, self.name = path, arrays, name
-        with _damaged(path):
-            member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
-            with arrays.zip.open(member) as file:
-                self.shape, self.dtype = _header(file, member.file_size)
 
-    @functools.cached_property
-    def values(self) -> NDArray[Any]:
-        """All values, read once."""
-        with _damaged(self.path):
-            return self.arrays[self.name]
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.values[place]
+# .pt
 
 
 def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
@@ -156,7 +158,7 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
             held = sum(member.file_size for member in inner.infolist()) if inner else 0
     large = f"{path}: holds {held / 1e6:,.0f} MB, more than {max_bytes / 1e6:,.0f}"
     require(held <= max_bytes, large + " (max_megapixels; --max-megapixels on the command line)", ArrayError)
-    with _damaged(path):
+    with _damaged(path, ", or with Python objects, which could run code: save plain tensors"):
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     if isinstance(found, Mapping):
         return {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
@@ -165,18 +167,66 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
     return found
 
 
+# HDF5
+
+
 def _open_hdf5(path: Path) -> Any:
     require(find_spec("h5py"), f"{path}: HDF5 files need h5py: pip install h5py", ArrayError)
     with _damaged(path):
         return importlib.import_module("h5py").File(path, "r")
 
 
+def _dataset(path: Path, file: Any, key: str | None) -> _Slices:
+    """Return the data set called `key`, or the only one, if its values are in this very file."""
+    h5o, names = importlib.import_module("h5py").h5o, list[bytes]()
+
+    def note(name: bytes, about: Any) -> None:
+        require(name.count(b"/") < DEPTH, f"{path}: groups within groups, more than {DEPTH} deep", ArrayError)
+        if about.type == h5o.TYPE_DATASET:
+            names.append(name)
+
+    with _damaged(path):
+        h5o.visit(file.id, note, info=True)  # follows no link to another name or file, and opens nothing
+        found = file[_chosen(path, {name.decode(errors="replace"): name for name in names}, key)]
+        # With values in other files, the file's maker would choose what is read.
+        elsewhere = f"{path}: {_shown(found.name, 60)} is kept in other files (external storage, or virtual)"
+        require(not found.external and not found.is_virtual, f"{elsewhere}: copy it into one", ArrayError)
+        if found.chunks:  # HDF5 inflates a block to whatever it holds: it must not be stored in more than it stands for
+            stored = [0]
+            found.id.chunk_iter(lambda block: stored.append(block.size))
+            whole = math.prod(found.chunks) * found.dtype.itemsize
+            require(
+                max(stored) <= 2 * whole + 1024, f"{path}: damaged: blocks of {whole:,} bytes hold more", ArrayError
+            )
+        return _Slices(path, found.shape, found.dtype, lambda: found, found.chunks)
+
+
+# What is inside
+
+
+@dataclass
+class _Slices:
+    """An array that is read when it is sliced; damage that shows only then is named."""
+
+    path: Path
+    shape: tuple[int, ...] | None
+    dtype: np.dtype[Any]
+    values: Callable[[], Any]
+    chunks: tuple[int, ...] | None = None  # of HDF5: the blocks that it is stored in
+
+    def __getitem__(self, place: Any) -> NDArray[Any]:
+        with _damaged(self.path):
+            found: NDArray[Any] = self.values()[place]
+        return found
+
+
 def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
     """Return the array called `key`, or the only one."""
     names = list(arrays)
-    there = ", ".join(names)
+    there = ", ".join(_shown(name, 60) for name in names[:SHOWN])
+    there += f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     if key is not None:
-        require(key.strip("/") in names, f"{path}: no array {key!r} in it; there are {there or 'none'}", ArrayError)
+        require(key.strip("/") in arrays, f"{path}: no array {key!r} in it; there are {there or 'none'}", ArrayError)
         return arrays[key.strip("/")]
     require(names, f"{path}: holds no arrays", ArrayError)
     several = f"{path}: holds several arrays ({there}): choose one with key=NAME (--key NAME in firm restore, evaluate,"
@@ -187,14 +237,16 @@ def _chosen(path: Path, arrays: Mapping[str, Any], key: str | None) -> Any:
 def _numbers(path: Path, array: Any) -> Any:
     """Return an array, or a tensor as numpy knows it, if it holds numbers and at least one."""
     if isinstance(array, Tensor):
-        sparse = f"{path}: a sparse or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
-        require(array.layout == torch.strided and not array.is_quantized, sparse, ArrayError)
+        dense = array.layout == torch.strided and not array.is_quantized and not array.is_nested
+        strange = f"{path}: a sparse, nested or quantized tensor; save tensor.to_dense() or tensor.dequantize()"
+        require(dense, strange, ArrayError)
+        require(not array.is_meta, f"{path}: a tensor without values (device meta); save one that has some", ArrayError)
         if array.dtype in (torch.bfloat16, torch.complex32):  # unknown to numpy
             array = array.to(torch.complex64 if array.is_complex() else torch.float32)
         unknown = f"{path}: holds {array.dtype}, which numpy does not know; save float32"
         require(array.dtype.itemsize > 1 or array.dtype in BYTES, unknown, ArrayError)
         array = array.detach().resolve_conj().resolve_neg().numpy()
     numeric = array.shape is not None and array.dtype.kind in "biufc"
-    require(numeric, f"{path}: holds {array.dtype}, not numbers", ArrayError)
+    require(numeric, f"{path}: holds {_shown(str(array.dtype), 60)}, not numbers", ArrayError)
     require(min(array.shape, default=1) > 0, f"{path}: an empty array, {tuple(array.shape)}", ArrayError)
     return array

@@ -238,7 +238,8 @@ def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layo
     check_size(path, c, H, W, o.max_megapixels)
     chunks = getattr(array, "chunks", None) or ()  # HDF5 unpacks these whole, and they may be larger than the array
     large = f"{path}: stored in blocks of {tuple(chunks)}, larger than {o.max_megapixels:g} megapixels"
-    require(stack or math.prod(chunks) <= 3e6 * o.max_megapixels, large, ArrayError)
+    most = max(3e6 * o.max_megapixels, math.prod(shape) if stack else 0)
+    require(math.prod(chunks) <= most, large, ArrayError)
     h, w = (H, W) if o.size is None else (o.size, o.size)
     last = "; channels come before rows and columns" if shape[-1] <= 4 else ""
     require(h <= H and w <= W, f"{path}: images of {H}x{W} are smaller than {h}x{w}{last}", ArrayError)

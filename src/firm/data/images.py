@@ -8,19 +8,20 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from types import TracebackType
 
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
 from firm.data.picture import to_tensor
 
 
 def to_float(data: Tensor) -> Tensor:
     """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
-    require(data.dtype in (torch.uint8, torch.float32), f"images are uint8 or float32, not {data.dtype}", TypeError)
-    return to_tensor(data) if data.dtype == torch.uint8 else data
+    if data.dtype == torch.uint8:
+        return to_tensor(data)
+    if data.dtype == torch.float32:
+        return data
+    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
 
 
 @dataclass(frozen=True)
@@ -43,11 +44,12 @@ class Images:
 
     def __post_init__(self) -> None:
         shape, dtype, n = tuple(self.data.shape), self.data.dtype, len(self.names)
-        fits = len(shape) == 4 and dtype in (torch.uint8, torch.float32)
-        require(fits, f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
-        require(n == shape[0], f"{shape[0]} images need as many names, got {n}")
-        pairs = not self.complex or (shape[1] % 2 == 0 and dtype == torch.float32)
-        require(pairs, f"complex images have an even number of float32 channels, got {shape} {dtype}")
+        if len(shape) != 4 or dtype not in (torch.uint8, torch.float32):
+            raise ValueError(f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
+        if n != shape[0]:
+            raise ValueError(f"{shape[0]} images need as many names, got {n}")
+        if self.complex and (shape[1] % 2 or dtype != torch.float32):
+            raise ValueError(f"complex images have an even number of float32 channels, got {shape} {dtype}")
 
     def __len__(self) -> int:
         return len(self.names)
@@ -103,7 +105,8 @@ class Prefetcher:
     """
 
     def __init__(self, images: Images, indices: Callable[[int], Tensor], first_step: int = 0, depth: int = 3) -> None:
-        require(depth >= 1, f"depth must be at least 1, got {depth}")
+        if depth < 1:
+            raise ValueError(f"depth must be at least 1, got {depth}")
         self._next, self._closed = first_step, False
         # A thread starts on the first GPU. It knows nothing of the prefetcher, so that one can be forgotten.
         on_gpu = (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_available() else ()
@@ -115,9 +118,10 @@ class Prefetcher:
 
     def get(self, step: int) -> Tensor:
         """Return the batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
-        require(not self._closed, "the prefetcher is closed", RuntimeError)
-        order = f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher for another"
-        require(step == self._next, order)
+        if self._closed:
+            raise RuntimeError("the prefetcher is closed")
+        if step != self._next:
+            raise ValueError(f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher")
         batch = self._ahead[0].result()
         self._ahead.popleft()
         self._ahead.append(self._pool.submit(self._gather, step + len(self._ahead) + 1))
@@ -133,9 +137,7 @@ class Prefetcher:
     def __enter__(self) -> Prefetcher:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

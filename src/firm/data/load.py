@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from firm._util.checks import require
-from firm._util.terminal import progress_bar
+from firm._util.terminal import printable, progress_bar
 from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
@@ -74,10 +73,12 @@ def load_images(
         All of one shape, each with its path below `root`, or its place in the stack, as its name.
     """
     root, known = Path(root), get_args(ImageSet)
-    require(dataset in known, f"no data set {dataset!r}; there are {', '.join(known)}")
-    require(broken in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}')
-    counts = f"limit must not be negative and size at least 1, got {limit} and {size}"
-    require(limit >= 0 and (size is None or size >= 1), counts)
+    if dataset not in known:
+        raise ValueError(f"no data set {dataset!r}; there are {', '.join(known)}")
+    if broken not in ("refuse", "skip"):
+        raise ValueError(f'broken must be "refuse" or "skip", got {broken!r}')
+    if limit < 0 or (size is not None and size < 1):
+        raise ValueError(f"limit must not be negative and size at least 1, got {limit} and {size}")
     check_range(value_range)
     folder = None if cache is None else Path(cache)
     if dataset == "arrays" or (dataset == "folder" and _holds_arrays(root)):
@@ -85,11 +86,12 @@ def load_images(
             size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
         )
         return load_arrays(root, options)
-    require(key is None, f"{root}: key is for arrays; these are pictures")
+    if key is not None:
+        raise ValueError(f"{root}: key is for arrays; these are pictures")
     if size is None:
         raise ValueError(f"{root}: pictures are resized to one size: give it")
-    decoded = f"{root}: pictures must be decoded before they can be mapped: give a folder, cache=DIR"
-    require(not mapped or cache is not None, decoded)
+    if mapped and cache is None:
+        raise ValueError(f"{root}: pictures must be decoded before they can be mapped: give a folder, cache=DIR")
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(
         files[: limit or None], size, crop=crop, channels=3 if channels is None else channels, cache=folder,
@@ -127,7 +129,8 @@ def read_image(
     path = Path(path)
     check_range(value_range)
     if not is_array_file(path):
-        require(value_range is None and key is None, f"{path}: value_range and key are for arrays; this is a picture")
+        if value_range is not None or key is not None:
+            raise ValueError(f"{path}: value_range and key are for arrays; this is a picture")
         return read_picture(path, channels=3 if channels is None else channels, max_megapixels=max_megapixels), False
     options = ArrayOptions(channels=channels, key=key, value_range=value_range, max_megapixels=max_megapixels)
     image = read_array_image(path, options)
@@ -175,8 +178,8 @@ def resident(
     deep = dtype == torch.float32
     if deep:
         about["value_range"] = None if value_range is None else list(value_range)
-    only = "value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8"
-    require(deep or value_range is None, only)
+    elif value_range is not None:
+        raise ValueError("value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8")
 
     def read(path: Path) -> Tensor:
         return decode(path, size, crop, channels, max_megapixels, dtype, value_range=value_range, rounded=False)
@@ -222,7 +225,8 @@ class Pictures(Dataset[Tensor]):
         return len(self.files)
 
     def __getitem__(self, index: int) -> Tensor:
-        require(-len(self) <= index < len(self), f"picture {index} of {len(self)}", IndexError)
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"picture {index} of {len(self)}")
         for offset in range(len(self)):
             path = self.files[(index + offset) % len(self)]
             try:
@@ -236,8 +240,8 @@ class Pictures(Dataset[Tensor]):
 
 def _holds_arrays(root: Path) -> bool:
     """Tell whether a folder holds arrays, not pictures; both, or neither, are refused."""
-    single = f'{root}: a file; the data set of a single array file is called "arrays"'
-    require(not (root.is_file() and is_array_file(root)), single, NotADirectoryError)
+    if root.is_file() and is_array_file(root):
+        raise NotADirectoryError(f'{root}: a file; the data set of a single array file is called "arrays"')
     files = files_below(root, EXTENSIONS | ARRAY_EXTENSIONS, "pictures and no arrays")
     arrays = [path for path in files if is_array_file(path)]
     pictures = [path for path in files if not is_array_file(path)]
@@ -276,9 +280,10 @@ def _decode_ahead(
                     readable += 1
                     yield [i], decoding.result()[None].numpy()
                 elif skip and isinstance(error, PictureError):
-                    bar.write(f"skipped {error}")
+                    bar.write(printable(f"skipped {error}"))
                 else:
                     raise error
         finally:
             pool.shutdown(cancel_futures=True)
-    require(readable, f"none of the {len(files)} files could be read", PictureError)
+    if not readable:
+        raise PictureError(f"none of the {len(files)} files could be read")

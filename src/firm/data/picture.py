@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -17,17 +19,20 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
+from firm.data.tiff import directories, fills_memory
+
 Background = Literal["white", "black"]
 Range = tuple[float, float]
 
 MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
 MAX_SIDE = 65_535  # the most that a JPEG can have
-MAX_PAGES = 1000  # of a TIFF are counted: each one takes longer than the one before
+MAX_PAGES = 1000  # of a TIFF are counted
 STRIP = 2**17  # pixels that are converted at a time
 # What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
 # and ICO, ICNS and the like, which hold whole pictures of other sizes.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
 BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339  # tags of a TIFF; the second is 1 for numbers without a sign
+TILE_WIDTH, TILE_LENGTH = 322, 323  # Pillow decodes a whole tile, however small the picture is
 
 
 class PictureError(ValueError):
@@ -164,6 +169,8 @@ def open_picture(file: IO[bytes]) -> Image.Image:
     Image.init()
     added = [name for name, (factory, _) in Image.OPEN.items() if not factory.__module__.startswith("PIL.")]
     start = file.read(16)
+    if start[:2] in (b"II", b"MM") and fills_memory(file):
+        raise OSError("its metadata are larger than the file")
     for name in (*FORMATS, *added):  # `added` by the user, such as HEIF
         factory, accept = Image.OPEN.get(name, (None, None))
         if factory is None:
@@ -225,17 +232,14 @@ def frames(path: Path) -> tuple[int, str]:
     The pages of a TIFF are counted to `MAX_PAGES` ("pages or more"). The pictures in the JPEG of a camera are previews
     of the first, so they are one.
     """
-    count = 1
     with _header(path) as picture:
-        if not isinstance(picture, TiffImageFile):
-            with suppress(Exception):  # broken beyond the first frame, which is all that is read
-                count = 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1))
-            return count, "frames"
-        with suppress(Exception):  # the end, or broken beyond the first page, which is all that is read
-            for count in range(1, MAX_PAGES):
-                picture.seek(count)
-            return MAX_PAGES, "pages or more"
-        return count, "pages"
+        if isinstance(picture, TiffImageFile):  # Pillow would read each page, and take longer for each
+            with open(path, "rb") as file:
+                count = sum(1 for _ in islice(directories(file), MAX_PAGES))
+            return count, "pages" if count < MAX_PAGES else "pages or more"
+        with suppress(Exception):  # broken beyond the first frame, which is all that is read
+            return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
+        return 1, "frames"
 
 
 def side_of(path: Path, crop: int | None = None) -> int:
@@ -249,13 +253,20 @@ def _side(picture: Image.Image, crop: int | None) -> int:
     return min(picture.size) if crop is None else min(crop, *picture.size)
 
 
+def require_contents(path: Path, error: type[ValueError]) -> None:
+    """Raise `error` where there is no file to read: nothing there, a folder, a pipe or device, or an empty file."""
+    if not path.is_file():
+        special = path.exists() and not path.is_dir()
+        why = "a pipe or a device, not a file: save its contents to a file" if special else "no such file"
+        raise error(f"{path}: {why}{'' if path.exists() else ' or folder'}")
+    if not path.stat().st_size:
+        raise error(f"{path}: the file is empty")
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Image.Image]:
     """Open a file, of which the header is read, and turn whatever goes wrong within into an error that names it."""
-    if not path.is_file():
-        raise PictureError(f"{path}: no such file{'' if path.exists() else ' or folder'}")
-    if not path.stat().st_size:
-        raise PictureError(f"{path}: the file is empty")
+    require_contents(path, PictureError)
     try:
         with open(path, "rb") as file:
             yield open_picture(file)
@@ -288,7 +299,14 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
     Pillow reads these from a TIFF as if they had one.
     """
     check_size(path, picture.width, picture.height, max_megapixels)
+    if isinstance(picture, TiffImageFile):
+        width, height = (int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH))
+        check_size(path, width, height, max_megapixels)
     picture.load()
+    exif, text = picture.info.get("exif", b""), picture.info.get("Raw profile type exif", "")  # text in some PNGs
+    exif = exif.removeprefix(b"Exif\0\0")
+    if len(text) > 2**18 or (exif and fills_memory(io.BytesIO(exif))):
+        raise PictureError(f"{path}: its EXIF data would fill the memory: save the picture without them")
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
     return ImageOps.exif_transpose(picture), tags.get(SAMPLE_FORMAT, (1,))[0] == 1
 

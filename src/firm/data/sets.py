@@ -8,7 +8,6 @@ from typing import Literal
 
 from torch import Tensor
 
-from firm._util.checks import require
 from firm.data.picture import read_picture
 
 Split = Literal["train", "val", "test"]
@@ -40,7 +39,8 @@ def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:
     """
     root = Path(root)
     _require_folder(root)
-    require(split in PARTITION, f"CelebA has the splits {', '.join(PARTITION)}, not {split!r}")
+    if split not in PARTITION:
+        raise ValueError(f"CelebA has the splits {', '.join(PARTITION)}, not {split!r}")
     images = root / "img_align_celeba"
     if (images / "img_align_celeba").is_dir():  # the archive of some mirrors
         images = images / "img_align_celeba"
@@ -48,9 +48,11 @@ def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:
     present = {path.name for path in images.iterdir()}
     names = sorted(name for name, number in _partition(root) if number == PARTITION[split])
     absent = [name for name in names if name not in present]
-    missing = f"{images}: {len(absent)} of {len(names)} {split} pictures are missing, first {(absent or [''])[0]}"
-    require(not absent, missing, FileNotFoundError)
-    require(names, f"{root}: the partition list has no {split} pictures", FileNotFoundError)
+    if absent:
+        missing = f"{len(absent)} of {len(names)} {split} pictures are missing, first {absent[0]}"
+        raise FileNotFoundError(f"{images}: {missing}")
+    if not names:
+        raise FileNotFoundError(f"{root}: the partition list has no {split} pictures")
     return [images / name for name in names]
 
 
@@ -58,8 +60,9 @@ def afhq_files(root: str | Path, split: Split = "test", animal: Literal["cat", "
     """Return the pictures of a split of AFHQ, which is laid out as ``SPLIT/cat/*.jpg``, in sorted order."""
     _require_folder(Path(root))
     folder = Path(root) / split / animal
-    layout = f"{folder}: no such folder; AFHQ is laid out as train/{animal}, val/{animal}, test/{animal}"
-    require(folder.is_dir(), layout, NotADirectoryError)
+    if not folder.is_dir():
+        layout = f"AFHQ is laid out as train/{animal}, val/{animal}, test/{animal}"
+        raise NotADirectoryError(f"{folder}: no such folder; {layout}")
     return folder_files(folder)
 
 
@@ -74,14 +77,15 @@ def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]
         and not any(part.startswith(".") for part in path.relative_to(root).parts)
         and path.is_file()
     ]
-    require(files, f"{root}: no {what} ({', '.join(sorted(extensions))}) in it or below", FileNotFoundError)
+    if not files:
+        raise FileNotFoundError(f"{root}: no {what} ({', '.join(sorted(extensions))}) in it or below")
     return sorted(files, key=lambda path: path.relative_to(root).as_posix())
 
 
 def _require_folder(path: Path) -> None:
-    """Refuse a path that is no folder."""
-    why = "a file, not a folder of pictures" if path.is_file() else "no such folder"
-    require(path.is_dir(), f"{path}: {why}", NotADirectoryError)
+    if not path.is_dir():
+        why = "a file, not a folder of pictures" if path.exists() else "no such folder"
+        raise NotADirectoryError(f"{path}: {why}")
 
 
 def portrait() -> Tensor:

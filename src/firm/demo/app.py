@@ -1,9 +1,11 @@
 """How the page is served: on this machine alone unless told otherwise, and gone with its files at the end."""
 
+import ctypes
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from firm.demo.request import Limits
 from firm.demo.restorer import Models, Restorer
 from firm.demo.workspace import Workspace
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
 MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip install -e ".[demo]" -c constraints.txt'
 
 
@@ -28,6 +31,7 @@ def serve(
     models: list[str] | None = None,
     device: torch.device | None = None,
     limits: Limits | None = None,
+    names: Sequence[str] = (),
 ) -> Iterator[Any]:
     """Serve the page until the ``with`` block is left, and remove all its files then.
 
@@ -45,6 +49,8 @@ def serve(
         Where to compute; the CPU if not given.
     limits
         Of requests.
+    names
+        Further host names under which visitors reach the page, such as that of a proxy.
 
     Yields
     ------
@@ -57,12 +63,15 @@ def serve(
         Where gradio is missing; the message says how to install it.
     """
     limits = limits or Limits()
-    workspace = Workspace()
+    workspace = Workspace(megabytes=limits.uploads)
+    streams = Counter[str]()  # on which clients listen
     try:
         # gradio reads these when it is imported
         os.environ["GRADIO_TEMP_DIR"] = str(workspace.cache)
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+        os.environ.setdefault("FORWARDED_ALLOW_IPS", "")  # a visitor cannot give another address than its own
+        _return_freed_memory()
         restorer = Restorer(Models(models or [], device or torch.device("cpu")), limits)
         require(find_spec("gradio"), MISSING, ModuleNotFoundError)
         # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
@@ -70,10 +79,11 @@ def serve(
         import gradio as gr
         from starlette.middleware import Middleware
 
+        from firm.demo.gate import Gate
         from firm.demo.page import build_page
-        from firm.demo.security import SecurityMiddleware
 
-        page = build_page(restorer, workspace)
+        page = build_page(restorer, workspace, streams)
+        gate = Middleware(Gate, host=host, names=names, limits=limits, workspace=workspace, streams=streams)
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none from elsewhere
         theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", **fonts)
         page.queue(max_size=limits.waiting, default_concurrency_limit=4, api_open=False)
@@ -82,7 +92,7 @@ def serve(
             share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=theme,
             head=f"<style>{Path(__file__).with_name('page.css').read_text()}</style>", footer_links=[],
             run_history=False, enable_monitoring=False, ssr_mode=False, pwa=False, mcp_server=False, blocked_paths=[],
-            allowed_paths=[], app_kwargs={"middleware": [Middleware(SecurityMiddleware)]},
+            allowed_paths=[], app_kwargs={"middleware": [gate]},
         )  # fmt: skip
         try:
             yield page
@@ -90,3 +100,16 @@ def serve(
             page.close(verbose=False)
     finally:
         workspace.remove()
+
+
+def _return_freed_memory() -> None:
+    """Have glibc give the memory of pictures back to the system as soon as they are freed.
+
+    Else its heaps, one or more for each thread, keep pictures of less than 32 MB that they held: 40 requests of two
+    megapixels took 3 GB, and take 1.2 GB.
+    """
+    with suppress(OSError, TypeError, AttributeError):  # another C library
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(M_MMAP_THRESHOLD, 4_000_000)
+        mallopt(M_TRIM_THRESHOLD, 4_000_000)
+        mallopt(M_ARENA_MAX, 2)

@@ -10,8 +10,8 @@ from PIL import Image
 
 from firm.data.picture import PictureError, read_picture
 from firm.demo.previews import CANVAS, save_canvas
-from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, Upload, describe
-from firm.demo.restorer import model_label
+from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, Upload
+from firm.demo.restorer import Models
 from firm.demo.security import Painting, PictureFile
 from firm.demo.workspace import Example, Workspace
 
@@ -64,7 +64,7 @@ def build_inputs(
     noise = gr.Slider(
         0, 128, value=25, step=0.5, label="Noise level", info="In gray levels, of 255", visible=False, elem_id="noise"
     )
-    choices = [(model_label(name), name) for name in models]
+    choices = [(Models.label(name), name) for name in models]
     model = gr.Dropdown(choices, value=models[0], label="Model", elem_id="model")
     steps = gr.Slider(
         1, limits.steps, value=2, step=1, label="Steps N", elem_id="steps",
@@ -100,7 +100,7 @@ def build_inputs(
             yield file  # gradio has its own copy once it asks for the next value
 
     def describe_picture(upload: Upload | None) -> tuple[str, Any]:
-        line, width = describe(upload, limits)
+        line, width = ("", None) if upload is None else upload.describe(limits)
         return line, gr.update() if width is None else min(max(round(width, 1), blur.minimum), blur.maximum)
 
     def take_example(index: int) -> list[Any]:

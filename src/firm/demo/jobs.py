@@ -1,15 +1,16 @@
-"""The jobs of the page while they run: progress by network calls, and the flag with which visitors cancel theirs."""
+"""A job of the page while it runs: its progress by network calls, and what ends it before it is done."""
 
-import threading
+import math
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+
+from firm.demo.request import RequestError
 
 Report = Callable[[int, int, str], None]
 
 
 class CanceledError(RuntimeError):
-    """The visitor has canceled the job."""
+    """The visitor has canceled the job, or has gone."""
 
 
 class Progress:
@@ -19,12 +20,17 @@ class Progress:
     ----------
     report
         Called with the network calls that are done, their total, and a line on where the job stands.
-    canceled
-        When this is set, the job ends at the next network call, or while it waits for its turn.
+    stopped
+        Says whether the job must end; asked at every network call, and while the job waits for its turn.
     """
 
-    def __init__(self, report: Report = lambda *_: None, canceled: threading.Event | None = None) -> None:
-        self.report, self.canceled = report, canceled or threading.Event()
+    def __init__(self, report: Report = lambda *_: None, stopped: Callable[[], bool] = lambda: False) -> None:
+        self.report, self.stopped = report, stopped
+        self.minutes = self.end = math.inf
+
+    def limit(self, minutes: float) -> None:
+        """Give the job this many minutes from now."""
+        self.minutes, self.end = minutes, time.monotonic() + 60 * minutes
 
     def begin(self, calls: int, steps: int, tiles: int, label: str = "") -> None:
         """Start to count.
@@ -52,9 +58,14 @@ class Progress:
         self.report(self.calls * self.tiles_done // self.tiles, self.calls, self.line())
 
     def check(self) -> None:
-        """Raise `CanceledError` if the visitor has canceled."""
-        if self.canceled.is_set():
+        """Raise `CanceledError` if the job must end, and `RequestError` if its time is over."""
+        if self.stopped():
             raise CanceledError
+        if time.monotonic() > self.end:
+            raise RequestError(
+                f"stopped after {self.minutes:g} minutes, the most that one request may take here: choose fewer steps "
+                "or samples, or a smaller picture"
+            )
 
     def line(self) -> str:
         """Say which step it is, and how much time is left once that can be told."""
@@ -65,27 +76,3 @@ class Progress:
             left = (time.monotonic() - self.started) / (self.tiles_done - 1) * (self.tiles - self.tiles_done)
             parts.append(f"about {max(1, round(left))} s left" if left < 90 else f"about {round(left / 60)} min left")
         return ", ".join(parts)
-
-
-class RunningJobs:
-    """The jobs of each visitor, so that visitors can cancel their own."""
-
-    def __init__(self) -> None:
-        self._jobs: list[tuple[str, threading.Event]] = []
-
-    @contextmanager
-    def start(self, visitor: str) -> Iterator[threading.Event]:
-        """Note a visitor's job while it runs; the event that comes back is set to cancel it."""
-        job = (visitor, threading.Event())
-        self._jobs.append(job)  # a list's append, remove and copy cannot be interrupted by other threads
-        try:
-            yield job[1]
-        finally:
-            self._jobs.remove(job)
-
-    def cancel(self, visitor: str) -> int:
-        """Cancel all jobs of a visitor, and return how many there were."""
-        found = [canceled for name, canceled in self._jobs.copy() if name == visitor]
-        for canceled in found:
-            canceled.set()
-        return len(found)

@@ -1,23 +1,28 @@
-"""The page: its layout, what happens when a button is pressed or a visitor leaves, and its endpoint for programs."""
+"""The page: its layout, what happens when a button is pressed, and its endpoint for programs."""
 
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
 
 import gradio as gr
+from gradio.context import LocalContext
 
 from firm.demo.inputs import build_inputs, request_from
-from firm.demo.jobs import CanceledError, Progress, RunningJobs
+from firm.demo.jobs import CanceledError, Progress
 from firm.demo.request import Request
 from firm.demo.restorer import Restorer
 from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
 from firm.demo.security import PictureFile, fetch_nothing
-from firm.demo.workspace import Workspace, make_examples
+from firm.demo.workspace import Workspace
 
 HEADER = (
     "# FIRM: restore a picture\n"
     "Noise, blur, lost pixels, scratches, low resolution. Everything is computed on this machine; no picture leaves it."
 )
+PATIENCE = 3.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
 FILES_STAY = 3600  # seconds that a visitor's files stay
 NO_PICTURE = "**Choose a picture first**, or one of the examples."
 CANCELED = "**Stopped.**"
@@ -26,14 +31,14 @@ QUIET: dict[str, Any] = {**PRIVATE, "queue": False, "show_progress": "hidden"}
 ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "restore", "concurrency_limit": 1}
 
 
-def build_page(restorer: Restorer, workspace: Workspace) -> Any:
-    """Build the page, ready to be launched; its files go to `workspace`.
+def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) -> Any:
+    """Build the page, ready to be launched; its files go to `workspace`, and `streams` says who listens.
 
     Errors are told in the status of the tab that was to show the result, and the rest of the tab stays as it was.
     """
     fetch_nothing()
-    jobs = RunningJobs()
-    examples = make_examples(workspace.root / "examples")
+    running: list[tuple[str, threading.Event]] = []  # the jobs of each visitor, with the flag that cancels them
+    examples = workspace.examples()
     with gr.Blocks(title="FIRM: restore a picture", analytics_enabled=False, delete_cache=(300, FILES_STAY)) as page:
         gr.Markdown(HEADER, elem_id="header")
         with gr.Row(equal_height=False):
@@ -54,37 +59,40 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
             """Let `button` do `work`, which gets the values of the components `more` as well, and show it in `tab`."""
 
             def handle(visitor: gr.Request, bar: Any = gr.Progress(), *values: Any) -> Iterator[Any]:  # noqa: B008
-                request = None
+                request, job = None, (str(visitor.session_hash), threading.Event())
+                running.append(job)  # a list's append, remove and copy cannot be interrupted by other threads
                 try:
-                    with jobs.start(str(visitor.session_hash)) as canceled, workspace.results() as folder:
+                    with workspace.results() as folder:
                         request = request_from(dict(zip(inputs, values, strict=False)), folder)
                         if request is None:
                             yield {tab.status: NO_PICTURE}
                         else:  # the folder of the files goes when gradio has taken them and comes back
-                            progress = Progress(_report_to(bar), canceled)
+                            gone = _client_has_gone(page, streams)
+                            progress = Progress(_report_to(bar), lambda: job[1].is_set() or gone())
                             yield tab.show(work(request, progress, folder, *values[len(inputs) :]))
                 except CanceledError:
                     yield {tab.status: CANCELED}
                 except Exception as error:
                     text = str(error) if request is None else request.explain(error)
                     yield {tab.status: f"**Not restored:** {text}"}
+                finally:
+                    running.remove(job)
 
             clear = {cancel: gr.update(interactive=True), tab.status: ""}  # the progress is shown where the status was
             cleared = button.click(lambda: clear, None, [cancel, tab.status], **QUIET)
-            running = cleared.then(
+            event = cleared.then(
                 handle, [*inputs.values(), *more], tab.outputs, show_progress_on=[tab.status], scroll_to_output=True,
                 **ONE_AT_A_TIME, **PRIVATE,
             )  # fmt: skip
-            running.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
-            return running
+            event.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
+            return event
 
         def cancel_jobs(visitor: gr.Request) -> dict[Any, Any]:
             """Stop what runs at its next network call; what waits in the queue, gradio takes out."""
-            jobs.cancel(str(visitor.session_hash))
+            for name, canceled in running.copy():
+                if name == visitor.session_hash:
+                    canceled.set()
             return {cancel: gr.update(interactive=False), result.status: CANCELED}
-
-        def leave(visitor: gr.Request) -> None:
-            jobs.cancel(str(visitor.session_hash))
 
         runs = [
             run(start, result, restorer.restore),
@@ -92,12 +100,29 @@ def build_page(restorer: Restorer, workspace: Workspace) -> Any:
             run(trajectory.button, trajectory, restorer.trajectory, trajectory.step),
         ]
         cancel.click(cancel_jobs, None, [cancel, result.status], cancels=runs, **QUIET)
-        page.unload(leave)
-        _add_api(restorer, workspace)
+        _add_api(page, restorer, workspace, streams)
+    workspace.keep_what_is_there()
     return page
 
 
-def _add_api(restorer: Restorer, workspace: Workspace) -> None:
+def _client_has_gone(page: Any, streams: Counter[str]) -> Callable[[], bool]:
+    """Return a function that says whether nobody has listened to the event that is being handled for a while.
+
+    Clients listen to a stream of their session, or of the event; they may be on the way when it comes into the queue.
+    """
+    event = page._queue.event_ids_to_events[LocalContext.event_id.get()]
+    heard = event.enqueue_time
+
+    def has_gone() -> bool:
+        nonlocal heard
+        if streams[event.session_hash] or streams[event._id]:
+            heard = time.monotonic()
+        return bool(time.monotonic() - heard > PATIENCE)
+
+    return has_gone
+
+
+def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Counter[str]) -> None:
     """Add the one endpoint for programs, ``/restore``, to the page that is being built; nothing of it is shown."""
     with gr.Row(visible=False):
         defaults = {
@@ -121,14 +146,19 @@ def _add_api(restorer: Restorer, workspace: Workspace) -> None:
         if upload is None:
             raise gr.Error("a picture is needed")
         request = Request.from_controls(upload, given | {"mask": mask and mask.path})
+        problem = ""
         with workspace.results() as folder:
             try:
-                outcome = restorer.restore(request, Progress(_report_to(bar)), folder)
+                outcome = restorer.restore(request, Progress(_report_to(bar), _client_has_gone(page, streams)), folder)
+                files = outcome.files
+                more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
+                yield files["png8"], files["png16"], more, outcome.settings
+            except CanceledError:
+                problem = "stopped: the client has gone"
             except Exception as error:
-                raise gr.Error(request.explain(error), print_exception=False) from error
-            files = outcome.files
-            more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
-            yield files["png8"], files["png16"], more, outcome.settings
+                problem = request.explain(error)
+        if problem:  # raised here, it does not keep the pictures in the frames that failed
+            raise gr.Error(problem, print_exception=False)
 
     # gradio's clients take the names of the parameters from the signature, and their defaults from the components
     parameters = [Parameter("bar", Parameter.POSITIONAL_OR_KEYWORD, default=gr.Progress())]

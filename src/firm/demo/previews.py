@@ -8,19 +8,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
+from firm.data.picture import open_picture
 from firm.restoration.output import write_picture
 
+MAX_LAYERS, MAX_LAYER = 4, 8e6  # how many layers are painted on, and pixels of each; the page sends one of 0.6e6
 LARGEST = 1600  # pixels of the longer side that the page shows; downloads have them all
 CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
 GRAY_LEVELS = 127.5  # gray levels of 255 in a unit of images in [-1, 1]
 
 
-def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
+def _shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
     """Shrink an image (1, C, H, W) until its longer side has at most `largest` pixels."""
     factor = largest / max(x.shape[-2:])
     if factor >= 1:
@@ -30,7 +31,7 @@ def shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
 
 def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
     """Write an image (1, C, H, W) as a PNG of at most `largest` pixels a side, and return the file's name."""
-    write_picture(path, shrunk(x, largest)[0])
+    write_picture(path, _shrunk(x, largest)[0])
     return str(path)
 
 
@@ -59,7 +60,7 @@ def save_heat_map(path: Path, std: Tensor) -> float:
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps figures and is made for one thread
 
-    values = (shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
+    values = (_shrunk(std.mean(1, keepdim=True), 1000)[0, 0] * GRAY_LEVELS).cpu().numpy()
     H, W = values.shape
     figure = Figure(figsize=(6.4, max(2.4, min(9.0, 5.2 * H / W + 0.4))), layout="constrained")
     axes = figure.subplots()
@@ -110,12 +111,13 @@ def painted(layers: Sequence[bytes]) -> NDArray[np.bool_] | None:
     Parameters
     ----------
     layers
-        The layers of the page's editor as image files with transparency.
+        The layers of the page's editor as image files with transparency; opened as all pictures are, and refused from
+        their headers if they are larger than the page makes them.
     """
     found: NDArray[np.bool_] | None = None
-    for data in layers:
-        with Image.open(io.BytesIO(data)) as layer:
-            require(layer.width * layer.height <= 16e6, "the painted layer is larger than the page makes them")
+    for data in layers[:MAX_LAYERS]:
+        with open_picture(io.BytesIO(data)) as layer:
+            require(layer.width * layer.height <= MAX_LAYER, "the painted layer is larger than the page makes them")
             alpha = np.asarray(layer.convert("RGBA"))[:, :, 3] > 0
         found = alpha if found is None or found.shape != alpha.shape else found | alpha
     return found if found is not None and found.any() else None

@@ -18,7 +18,7 @@ from PIL import Image
 
 from firm._util.checks import require, require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import MAX_MEGAPIXELS, PictureError, read_picture
+from firm.data.picture import PictureError, read_picture
 from firm.demo.previews import GRAY_LEVELS
 from firm.restoration import Problem, ProblemError, estimate_blur, estimate_noise
 
@@ -48,13 +48,33 @@ class Upload(NamedTuple):
     path: Path
     name: str
 
+    def describe(self, limits: Limits) -> tuple[str, float | None]:
+        """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
+
+        Also returns the width of the blur in pixels, None where it cannot be estimated.
+        """
+        try:
+            image = read_picture(self.path, max_megapixels=limits.megapixels)
+        except PictureError as error:
+            return f"**{for_visitors(str(error).replace(str(self.path), self.name))}**", None
+        line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
+        with suppress(ValueError):  # too few pixels to tell
+            line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
+        with suppress(ValueError):
+            blur = estimate_blur(image[None])
+            return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
+        return line, None
+
 
 @dataclass(frozen=True)
 class Limits:
     """How much one request may ask for, and how many requests may wait."""
 
-    megapixels: float = MAX_MEGAPIXELS  # of the picture, and of the result
+    megapixels: float = 2.1  # of the picture, and of the result, 1920 x 1080: each takes up to 0.23 GB of memory
     megabytes: int = 30  # of a file
+    uploads: int = 1000  # megabytes of all files that visitors bring and get; the uploads of one, a fifth of that
+    calls: int = 5000  # of the network, each for one tile of the picture
+    minutes: float = 15.0  # of computing
     waiting: int = 64  # requests in the queue
     steps: int = 50
     samples: int = 16
@@ -120,7 +140,8 @@ class Request:
         need = partial(require, error=RequestError)
         arrays = is_array_file(self.picture) or is_array_file(Path(self.name))
         need(not arrays, f"{self.name}: the page takes pictures; arrays go through the command line")
-        size = self.picture.stat().st_size if self.picture.is_file() else 0
+        need(self.picture.is_file(), f"{self.name} has been removed, to make room or after an hour: choose it again")
+        size = self.picture.stat().st_size
         need(size <= limits.megabytes * 1e6, f"{self.name}: the file has more than {limits.megabytes} MB")
         need(self.trouble in TROUBLES, f"what is wrong must be {', '.join(TROUBLES)}, not {self.trouble!r}")
         painted = self.trouble != "holes" or self.clean or self.mask is not None
@@ -220,6 +241,7 @@ def for_visitors(text: str) -> str:
         text = re.sub(r"\d[\d.]*(e-\d+)?", lambda n: _gray_levels(n[0]), text.replace("sigma", "a noise level of", 1))
     text = re.sub(r"--sigma ([\d.]+)", lambda found: f"a noise level of {_gray_levels(found[1])}", text)
     text = text.replace("--sigma", "*Noise level*")  # the slider
+    text = text.replace(" (max_megapixels; --max-megapixels on the command line)", ", which the page's host can raise")
     text = re.sub(r" \([^()]*--[^()]*\)|[:;] [^:;]*--[^;]*", "", text)
     return text.partition(" by its mask")[0]  # the mask is painted, or made from a color: it is the right way round
 
@@ -227,23 +249,3 @@ def for_visitors(text: str) -> str:
 def _gray_levels(sigma: str) -> str:
     level = float(sigma) * GRAY_LEVELS
     return f"{level:.0f}" if level > 10 else f"{level:.2g}"
-
-
-def describe(upload: Upload | None, limits: Limits) -> tuple[str, float | None]:
-    """Describe a picture in a line of Markdown: its size, noise and blur, or what is wrong with the file.
-
-    Also returns the width of the blur in pixels, None where it cannot be estimated.
-    """
-    if upload is None:
-        return "", None
-    try:
-        image = read_picture(upload.path, max_megapixels=limits.megapixels)
-    except PictureError as error:
-        return f"**{for_visitors(str(error).replace(str(upload.path), upload.name))}**", None
-    line = f"{image.shape[-1]} x {image.shape[-2]} pixels."
-    with suppress(ValueError):  # too few pixels to tell
-        line += f" Noise: about {estimate_noise(image) * GRAY_LEVELS:.1f} of 255 gray levels."
-    with suppress(ValueError):
-        blur = estimate_blur(image[None])
-        return f"{line} Blur: about {blur.width:.1f} ± {blur.error:.1f} pixels.", blur.width
-    return line, None

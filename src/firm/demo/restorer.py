@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,7 +36,6 @@ THUMBNAIL = 800  # pixels of a sample in the gallery
 PANEL = 400  # pixels of a state of the trajectory
 STEPS_COMPARED = (1, 2, 4, 10, 25)
 MAX_TRAJECTORY_STEPS = 10  # each shows 2 K pictures
-MODELS_KEPT = 2  # in memory
 SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 Captioned = tuple[str, str]  # a file and its caption
 Comparison = tuple[list[dict[str, Any]], str | None]
@@ -45,7 +43,7 @@ Trajectory = tuple[list[Captioned], list[Captioned]]
 
 
 class Models:
-    """The models that the page offers, loaded and made fast when first asked for; the last few stay in memory.
+    """The models that the page offers, loaded and made fast when asked for; the last one stays in memory.
 
     Parameters
     ----------
@@ -59,21 +57,24 @@ class Models:
         for name in custom:
             require(_for_pictures(name), f"{name} is no model for pictures: the page needs one of 1 or 3 channels")
         pictures = sorted(filter(_for_pictures, bundled()), key=lambda name: (name != "photo", name))
-        self.names, self.device = [*custom, *pictures], device
+        self.names, self.device, self.precision = [*custom, *pictures], device, precision
         self._lock = threading.Lock()
-        self._load = lru_cache(MODELS_KEPT)(lambda name: fast(load(name).to(device), precision))
+        self._loaded: tuple[str, Firm] | None = None
 
     def get(self, name: str) -> Firm:
         """Return a model by its name; names that are not offered are refused, since they might be any file."""
-        offered = ", ".join(map(model_label, self.names))
+        offered = ", ".join(map(self.label, self.names))
         require(name in self.names, f"there is no model {name!r} here: {offered}", RequestError)
         with self._lock:
-            return self._load(name)
+            if self._loaded is None or self._loaded[0] != name:
+                self._loaded = None  # two are never in memory together
+                self._loaded = name, fast(load(name).to(self.device), self.precision)
+            return self._loaded[1]
 
-
-def model_label(name: str) -> str:
-    """Return what the page calls a model: a file by its name alone."""
-    return Path(name).stem if name.endswith(".safetensors") else name
+    @staticmethod
+    def label(name: str) -> str:
+        """Return what the page calls a model: a file by its name alone."""
+        return Path(name).stem if name.endswith(".safetensors") else name
 
 
 def _for_pictures(name: str) -> bool:
@@ -103,11 +104,15 @@ class _Prepared:
     mask: Path | None
     like: Tensor  # A'y: the size of the result
 
+    def calls(self, steps: int, samples: int = 1) -> int:
+        """Count the network calls of a restoration as they are really made, for every batch of samples and tile."""
+        tiles = self.tiles.count(*self.like.shape[-2:])
+        return len(batches(self.like, samples)) * steps * max(1, self.model.solver.K) * tiles
+
     def begin(self, progress: Progress, steps: int, samples: int = 1, label: str = "") -> None:
         """Count every network call of a restoration from now on."""
-        iterations, parts = max(1, self.model.solver.K), len(batches(self.like, samples))
-        tiles = parts * steps * iterations * self.tiles.count(*self.like.shape[-2:])
-        progress.begin(samples * steps * iterations, parts * steps, tiles, label)
+        calls, parts = samples * steps * max(1, self.model.solver.K), len(batches(self.like, samples))
+        progress.begin(calls, parts * steps, self.calls(steps, samples), label)
         self.tiles.on_tile = progress.advance
 
 
@@ -123,9 +128,10 @@ class Restorer:
 
     @contextmanager
     def turn(self, progress: Progress) -> Iterator[None]:
-        """Wait for the requests before; a visitor who cancels need not wait any longer."""
+        """Wait for the requests before, and start the clock; a visitor who cancels need not wait any longer."""
         while not self._busy.acquire(timeout=0.1):
             progress.check()
+        progress.limit(self.limits.minutes)
         try:
             yield
         finally:
@@ -134,7 +140,7 @@ class Restorer:
     def restore(self, request: Request, progress: Progress, folder: Path) -> Outcome:
         """Restore a picture, and write what the page shows and offers for download."""
         with self.turn(progress):
-            prepared = self._prepare(request, folder)
+            prepared = self._prepare(request, folder, request.steps)
             problem = prepared.problem
             prepared.begin(progress, request.steps, request.samples)
             gallery: list[str] = []
@@ -190,7 +196,7 @@ class Restorer:
             The file of a plot of PSNR against LPIPS, where the truth is known.
         """
         with self.turn(progress):
-            prepared = self._prepare(replace(request, samples=1), folder)
+            prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
             problem, rows = prepared.problem, []
             model, op, y, sigma = prepared.model, problem.op, problem.y, problem.sigma
             for N in STEPS_COMPARED:
@@ -224,7 +230,7 @@ class Restorer:
         require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)
         states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
-            prepared = self._prepare(replace(request, samples=1), folder)
+            prepared = self._prepare(replace(request, samples=1), folder, request.steps)
             problem, evaluations = prepared.problem, count(1)
             prepared.begin(progress, request.steps)
 
@@ -250,8 +256,8 @@ class Restorer:
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates
 
-    def _prepare(self, request: Request, folder: Path) -> _Prepared:
-        """Check the request, read the picture, and put the model in tiles."""
+    def _prepare(self, request: Request, folder: Path, steps: int) -> _Prepared:
+        """Check the request, which takes so many steps in all, read the picture, and put the model in tiles."""
         request.check(self.limits)
         model = self.models.get(request.model)
         mask = request.write_mask(self.limits, folder)
@@ -264,7 +270,14 @@ class Restorer:
         # up to the command line's own tile, the command need not name one: the result is the same
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
-        return _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
+        prepared = _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
+        calls, allowed_calls = prepared.calls(steps, request.samples), self.limits.calls
+        too_many = (
+            f"this takes {calls:,} calls of the network, more than the {allowed_calls:,} that one request may make "
+            "here: choose fewer steps or samples, or a smaller picture"
+        )
+        require(calls <= allowed_calls, too_many, RequestError)
+        return prepared
 
 
 def summary(outcome: Outcome) -> str:

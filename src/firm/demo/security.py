@@ -1,52 +1,19 @@
-"""What keeps visitors from harm and from harming: uploads stay undecoded, nothing is fetched, browsers stay here."""
+"""Components that take what visitors send as it is: uploads stay undecoded, paintings bounded, nothing is fetched."""
 
 import functools
 from abc import ABCMeta
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import gradio as gr
 from gradio.blocks import Block
+from gradio.components.base import server
 
-from firm._util.checks import require
-from firm.demo.previews import painted
+from firm.demo.previews import MAX_LAYERS, painted
 from firm.demo.request import Upload
 
-MAX_PAINTINGS = 64  # that wait to be used
-MAX_PAINTING_BYTES = 4_000_000  # of one; a layer is mostly empty
-# The page's own scripts and styles are partly written into it, and pictures are shown from memory (data:, blob:).
-CONTENT_SECURITY_POLICY = (
-    "default-src 'self' data: blob:; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; "
-    "style-src 'self' 'unsafe-inline'; connect-src 'self' data: blob:; frame-ancestors 'self'"
-)
-
-
-class SecurityMiddleware:
-    """An ASGI middleware: it refuses requests that make the server fetch an address, and sends the security policy."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Answer one request."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        path = unquote(str(scope.get("path", ""))).lower()
-        if "/file=http" in path or "/proxy=" in path:
-            await send({"type": "http.response.start", "status": 403, "headers": []})
-            await send({"type": "http.response.body", "body": b"the page fetches nothing from elsewhere"})
-            return
-
-        async def send_with_policy(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                policy = (b"content-security-policy", CONTENT_SECURITY_POLICY.encode())
-                message["headers"] = [*message.get("headers", []), policy, (b"referrer-policy", b"no-referrer")]
-            await send(message)
-
-        await self.app(scope, receive, send_with_policy)
+MAX_PAINTED = 32_000_000  # bytes of all layers that wait to be used
 
 
 @functools.cache
@@ -89,9 +56,19 @@ def _painted_on(self: Any, payload: Any) -> Any:
     if payload is None:
         return None
     if payload.id is not None:
-        stored = self.blob_storage.pop(payload.id, None)
-        return None if stored is None else painted([layer for layer in stored.layers if layer])
-    return painted([_inside(layer.path, self.GRADIO_CACHE).read_bytes() for layer in payload.layers or []])
+        return painted(list(_layers.pop(payload.id, {}).values()))
+    files = [_inside(layer.path, self.GRADIO_CACHE) for layer in (payload.layers or [])[:MAX_LAYERS]]
+    return painted([file.read_bytes() for file in files])
+
+
+@server  # type: ignore[untyped-decorator]
+def _keep_layer(self: Any, data: Any) -> None:
+    """Keep a layer that a browser sends ahead, and nothing else that it sends; the oldest go."""
+    about = data.data
+    if about["type"] == "layer" and int(about["index"]) in range(MAX_LAYERS):
+        _layers.setdefault(str(about["id"]), {})[int(about["index"])] = data.files[0][1]
+    while sum(len(layer) for layers in list(_layers.values()) for layer in list(layers.values())) > MAX_PAINTED:
+        _layers.popitem(last=False)
 
 
 def _inside(name: str, folder: str) -> Path:
@@ -102,22 +79,9 @@ def _inside(name: str, folder: str) -> Path:
     return path
 
 
-class _Paintings(OrderedDict[str, Any]):
-    """Layers that browsers have sent and nobody has asked for yet: the oldest go, and none is large."""
-
-    def __setitem__(self, key: str, value: Any) -> None:
-        value.background = value.composite = None  # the page needs what was painted, and no more
-        size = sum(len(layer) for layer in value.layers if layer)
-        require(size <= MAX_PAINTING_BYTES, "a painting is larger than the page makes them")
-        super().__setitem__(key, value)
-        while len(self) > MAX_PAINTINGS:
-            self.popitem(last=False)
-
-
 # An image input whose value is an `Upload`: gradio's own decodes pictures, whatever their size.
 PictureFile = _derived(gr.Image, "PictureFile", preprocess=_uploaded)
-# An editor whose value is where it was painted on, (H, W), or None; what it keeps is bounded, and one for all visitors:
-# gradio makes a component anew when it is shown or hidden.
-_KEPT = _Paintings()
-_STORAGE = property(lambda self: _KEPT, lambda self, value: None)
-Painting = _derived(gr.ImageEditor, "Painting", preprocess=_painted_on, blob_storage=_STORAGE)
+# An editor whose value is where it was painted on, (H, W), or None. One store of the layers that browsers have sent
+# serves all visitors: gradio makes a component anew when it is shown or hidden.
+_layers: OrderedDict[str, dict[int, bytes]] = OrderedDict()
+Painting = _derived(gr.ImageEditor, "Painting", preprocess=_painted_on, accept_blobs=_keep_layer)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
 from firm._sampling import Generators, Integrator, sample
 from firm._util.checks import did_you_mean
-from firm._util.custom import custom_code, is_custom, load_function
+from firm._util.custom import custom_code, load_function
 from firm.operators import LinearOperator, data_consistency
 from firm.restoration.run import network_class
 from firm.tasks import BaseTask
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 # Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
 Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -79,14 +78,27 @@ def plain_methods() -> list[NamedMethod]:
     return [NamedMethod("degraded", degraded), NamedMethod("data-consistency", plain_solve)]
 
 
-def firm_method(model: Firm, steps: int, name: str = "FIRM", integrator: Integrator = "euler") -> NamedMethod:
-    """Return FIRM with N = `steps` of an `integrator`; of several models in a table, `name` tells which."""
+def firm_method(
+    model: Firm, steps: int, name: str = "FIRM", integrator: Integrator = "euler", fingerprint: str = ""
+) -> NamedMethod:
+    """Return FIRM with N steps as a row of the tables.
+
+    Parameters
+    ----------
+    model, steps, integrator
+        What samples: N = `steps` of the integrator.
+    name
+        The beginning of the label; of several models in a table, it tells which one it is.
+    fingerprint
+        The model's, where it is known already.
+    """
+    network = network_class(model)
 
     def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-        with custom_code(network=network_class(model)):
+        with custom_code(network=network):
             return sample(model, op, y, steps, sigma=sigma, generator=generator, integrator=integrator)
 
-    label, print_ = f"{name} N={steps}", model.fingerprint()
+    label, print_ = f"{name} N={steps}", fingerprint or model.fingerprint()
     if integrator != "euler":  # the paper's, which goes without saying
         label, print_ = f"{label} {integrator}", f"{print_}-{integrator}"
     return NamedMethod(label, run, model.calls(steps, integrator), print_)
@@ -134,14 +146,6 @@ class Methods:
     models: dict[str, Firm]
     stem: str
 
-    def shared(self, find: Callable[[Firm], T], otherwise: T, what: str, cure: str) -> T:
-        """Return what `find` gives for all models, `otherwise` without a model; where they differ, say the `cure`."""
-        found = {name: find(model) for name, model in self.models.items()}
-        if len(set(found.values())) > 1:
-            each = ", ".join(f"{name} {value}" for name, value in found.items())
-            raise ValueError(f"the models differ in {what} ({each}): {cure}")
-        return next(iter(found.values()), otherwise)
-
 
 def methods_for(
     names: Iterable[str],
@@ -166,14 +170,15 @@ def methods_for(
         The networks of the baselines; default: those of faces, on the CPU.
     """
     from firm.baselines.catalog import BASELINES, GROUPS
-    from firm.baselines.weights import Networks, baseline_methods
 
     names, rows, catalog = list(dict.fromkeys(names)), plain_methods(), [*GROUPS, *BASELINES]
     plain = [row.label for row in rows]
     known = [name for name in names if name in catalog]
-    custom = [name for name in names if name.endswith(".py") or (is_custom(name) and not Path(name).exists())]
+    custom = [name for name in names if name.endswith(".py") or (":" in name and not Path(name).exists())]
     files = [name for name in names if name not in (*known, *custom, *plain)]
     if known:
+        from firm.baselines.weights import Networks, baseline_methods
+
         rows += baseline_methods(",".join(known), networks or Networks("cpu"))
     functions = [custom_method(name) for name in custom]
     _refuse_copies(custom, [function.fingerprint for function in functions], "function")
@@ -191,13 +196,15 @@ def methods_for(
     rows += [replace(function, label=label) for function, label in zip(functions, labels, strict=True)]
     candidates = [_names_of_model(*each) for each in zip(files, prints, models, strict=True)]
     chosen = dict(zip(_distinct(candidates), models, strict=True))
-    shown = chosen if len(models) > 1 else dict(zip(["FIRM"], models, strict=False))
-    rows += [firm_method(model, N, name, integrator) for name, model in shown.items() for N in steps]
+    for (name, model), print_ in zip(chosen.items(), prints, strict=True):
+        shown = name if len(models) > 1 else "FIRM"
+        rows += [firm_method(model, N, shown, integrator, print_) for N in steps]
     parts = [*(mine[-1] for mine in candidates), *known, *(label.replace(":", "_") for label in labels)]
     return Methods(rows, chosen, _joined(parts or names))
 
 
 def _refuse_copies(names: Sequence[str], prints: Sequence[str], what: str) -> None:
+    """Raise ValueError where two of the `names` have one fingerprint; `what` they are is said in the message."""
     first: dict[str, str] = {}
     for name, print_ in zip(names, prints, strict=True):
         if first.setdefault(print_, name) != name:

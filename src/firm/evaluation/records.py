@@ -29,7 +29,7 @@ def open_folder(out: Path, evaluation: Evaluation) -> list[Row]:
     """
     remove_leftovers([out])
     config: dict[str, Any] = {
-        "files": list(evaluation.files),
+        "files": list(evaluation.images.names),
         "size": list(evaluation.images.shape),
         "convention": evaluation.convention,
         "seed": evaluation.seed,
@@ -54,7 +54,7 @@ def open_folder(out: Path, evaluation: Evaluation) -> list[Row]:
             raise ValueError(f"{what}: choose another folder, or delete it to start again")
         tasks = {**before["tasks"], **tasks}
     write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
-    return _read_rows(out / "images.csv", evaluation.files)
+    return _read_rows(out / "images.csv", evaluation.images.names)
 
 
 def _read_rows(table: Path, files: Sequence[str]) -> list[Row]:

@@ -18,7 +18,7 @@ from firm._util.checks import counted
 from firm._util.files import write_atomically
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import Row
-from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_image
+from firm.evaluation.run import Evaluation, chunks, measure_chunk, restore_chunk, score_images
 from firm.metrics import visible
 from firm.tasks import BaseTask
 
@@ -65,13 +65,22 @@ def tables(summary: dict[str, dict[str, dict[str, Any]]], convention: str) -> li
 def comparison(
     evaluation: Evaluation, task: BaseTask, rows: Sequence[NamedMethod], count: int, path: Path, *, batch_size: int = 8
 ) -> None:
-    """Draw the first `count` images to a file: truth, each method, and the error of the last; metrics below.
+    """Draw the first images to a file: truth, each method, and the error of the last; metrics below.
 
-    As in `evaluate`, `batch_size` images are restored at once on a GPU, and one on the CPU.
+    Parameters
+    ----------
+    evaluation, task
+        Where the images are from, and what measures them.
+    rows
+        The methods, of which those that do not do the task are left out.
+    count, path
+        How many images, and the PNG file.
+    batch_size
+        As in `evaluate`: images restored at once on a GPU; on the CPU it is one.
     """
     import matplotlib.pyplot as plt
 
-    shown = range(min(count, len(evaluation.files)))
+    shown = range(min(count, len(evaluation.images.names)))
     methods = [settled for row in rows if (settled := row.on(task)) is not None]
     inches = (2.1 * (len(methods) + 2), 2.35 * len(shown))
     figure, axes = plt.subplots(len(shown), len(methods) + 2, figsize=inches, squeeze=False, layout="constrained")
@@ -80,9 +89,9 @@ def comparison(
         results = [restore_chunk(evaluation, task, method, chunk, measured) for method in methods]
         for k, i in enumerate(chunk):
             truth = visible(measured.truth[k : k + 1], evaluation.images.complex)[0]
-            _show(axes[i, 0], truth, Path(evaluation.files[i]).name)
+            _show(axes[i, 0], truth, Path(evaluation.images.names[i]).name)
             for axis, method, restored in zip(axes[i, 1:-1], methods, results, strict=True):
-                score = score_image(evaluation, task, method, restored, k)
+                (score,) = score_images(evaluation, task, method, restored, slice(k, k + 1))
                 words = " / ".join(f"{value:.{DIGITS[key]}f}" for key, value in score.items())
                 _show(axis, visible(restored.x[k : k + 1], evaluation.images.complex)[0], words)
             error = (results[-1].x[k] - measured.truth[k]).abs().mean(0).cpu()  # over the channels
@@ -102,6 +111,7 @@ def comparison(
 
 
 def _show(axis: Any, image: torch.Tensor, label: str) -> None:
+    """Draw an image (C, H, W) in [-1, 1] into a panel, with a label below it."""
     image = image if len(image) in (1, 3) else image[:1]  # of many channels, the first
     pixels = ((image.clamp(-1, 1) + 1) / 2).permute(1, 2, 0).cpu()
     axis.imshow(pixels.expand(-1, -1, 3).numpy())

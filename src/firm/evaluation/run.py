@@ -17,8 +17,8 @@ from torch import Tensor
 
 from firm._util.checks import generator_for
 from firm._util.custom import custom_code
-from firm._util.files import locked
-from firm._util.machine import Ranks, default_device, peak_megabytes, wait
+from firm._util.files import folder_lock
+from firm._util.machine import Ranks, default_device, peak_megabytes
 from firm._util.terminal import on_terminal, progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
@@ -66,11 +66,6 @@ class Evaluation:
         if not isinstance(self.images, Images):
             raise TypeError("Evaluation takes images as firm.data.Images(pixels, names) or firm.data.load_images(...)")
 
-    @property
-    def files(self) -> Sequence[str]:
-        """Names of the images."""
-        return self.images.names
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -89,7 +84,6 @@ class Restored(Measured):
     seconds: float  # for the batch
 
 
-@locked(lambda evaluation, methods, out, *, ranks=None, **_: None if ranks and not ranks.main else Path(out))
 def evaluate(
     evaluation: Evaluation,
     methods: Sequence[NamedMethod],
@@ -99,41 +93,49 @@ def evaluate(
     progress: bool = True,
     ranks: Ranks | None = None,
 ) -> list[Row]:
-    """Evaluate, appending to ``out/images.csv`` whatever is not there yet; return the rows of these methods and tasks.
+    """Evaluate, appending to ``out/images.csv`` whatever is not there yet.
 
     Results depend neither on `batch_size` nor on how often the run was stopped: measurement and starting noise belong
     to the image, and the CPU restores and scores one image at a time (where batches would gain nothing, but change the
     last bits). On a GPU `batch_size` images are restored at once, and scored many at once.
 
-    Several processes that torchrun started, told by `ranks`, share the images; the main one of them writes.
+    Parameters
+    ----------
+    evaluation
+        The images, and the tasks that measure them.
+    methods
+        What restores them; each has a label of its own.
+    out
+        The folder of the results, which is held meanwhile.
+    batch_size
+        Images restored at once on a GPU.
+    progress
+        Whether to show a bar.
+    ranks
+        This one of several processes that torchrun started: they share the images, and the main one of them writes.
+
+    Returns
+    -------
+    The rows of these methods and tasks, those of earlier runs first.
     """
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1, got {batch_size}")
     for what, names in (("tasks", [t.name for t in evaluation.tasks]), ("methods", [m.label for m in methods])):
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two {what} are called {', '.join(twice)}: their results would mix; rename one")
-    r = ranks or Ranks(0, 1, evaluation.device)
-    rows = _from_all(open_folder(Path(out), evaluation) if r.main else [], r)
-    done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
-    wanted: set[tuple[str, str, str]] = set()
-    work: Work = []
-    for task in evaluation.tasks:
-        by_chunk: dict[range, list[NamedMethod]] = {}  # every method on a chunk before the next chunk
-        for method in [settled for method in methods if (settled := method.on(task)) is not None]:
-            name = (task.name, method.label, method.fingerprint)
-            wanted.add(name)
-            todo = [i for i in range(len(evaluation.files)) if (*name, i) not in done]
-            for chunk in chunks(evaluation, todo, batch_size):
-                by_chunk.setdefault(chunk, []).append(method)
-        work += [(task, chunk, by_chunk[chunk]) for chunk in sorted(by_chunk, key=lambda chunk: chunk.start)]
-    shares = [work[rank :: r.world] for rank in range(r.world)]
-    total = len(wanted) * len(evaluation.files)
-    left = sum(len(chunk) * len(group) for _, chunk, group in work)
+    r, out = ranks or Ranks(0, 1, evaluation.device), Path(out)
+    main = r.rank == 0
     with ExitStack() as stack:
-        shown = progress and r.main
+        stack.enter_context(folder_lock(out if main else None))
+        rows = _from_all(open_folder(out, evaluation) if main else [], r)
+        work, wanted = _missing(evaluation, methods, rows, batch_size)
+        shares = [work[rank :: r.world] for rank in range(r.world)]
+        total = len(wanted) * len(evaluation.images.names)
+        left = sum(len(chunk) * len(group) for _, chunk, group in work)
+        shown = progress and main
         bar = stack.enter_context(progress_bar(total=total, initial=total - left, unit="img", shown=shown))
-        if r.main:
-            table = Path(out) / "images.csv"
+        if main:
+            table = out / "images.csv"
             file = stack.enter_context(open(table, "a", newline="", encoding="utf-8", errors="surrogateescape"))
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
@@ -141,7 +143,7 @@ def evaluate(
         mine = _compute(evaluation, shares[r.rank], bar)
         for _ in range(max(sum(len(group) for *_, group in share) for share in shares)):
             new = _from_all(next(mine, []), r)
-            if r.main:
+            if main:
                 writer.writerows(new)
                 file.flush()
                 os.fsync(file.fileno())
@@ -150,12 +152,35 @@ def evaluate(
     return [row for row in rows if (row["task"], row["method"], row["fingerprint"]) in wanted]
 
 
+def _missing(
+    evaluation: Evaluation, methods: Sequence[NamedMethod], rows: Sequence[Row], batch_size: int
+) -> tuple[Work, set[tuple[str, str, str]]]:
+    """Return the work that is not in the `rows` yet, and the task, method and fingerprint of all that are wanted.
+
+    Every method works on a chunk of images before the next chunk, so that they share its measurement.
+    """
+    done = {(row["task"], row["method"], row["fingerprint"], row["index"]) for row in rows}
+    wanted: set[tuple[str, str, str]] = set()
+    work: Work = []
+    for task in evaluation.tasks:
+        by_chunk: dict[range, list[NamedMethod]] = {}
+        for method in [settled for method in methods if (settled := method.on(task)) is not None]:
+            name = (task.name, method.label, method.fingerprint)
+            wanted.add(name)
+            todo = [i for i in range(len(evaluation.images.names)) if (*name, i) not in done]
+            for chunk in chunks(evaluation, todo, batch_size):
+                by_chunk.setdefault(chunk, []).append(method)
+        work += [(task, chunk, by_chunk[chunk]) for chunk in sorted(by_chunk, key=lambda chunk: chunk.start)]
+    return work, wanted
+
+
 def _compute(evaluation: Evaluation, work: Work, bar: tqdm[Any]) -> Iterator[list[Row]]:
     """Yield the rows of each method on each chunk; one measurement of a chunk serves all its methods."""
+    watched = on_terminal()
     for task, chunk, methods in work:
         measured = measure_chunk(evaluation, task, chunk)
         for method in methods:
-            bar.set_description(f"{task.name}, {method.label}", refresh=on_terminal())
+            bar.set_description(f"{task.name}, {method.label}", refresh=watched)
             if evaluation.device.type == "cuda":
                 torch.cuda.reset_peak_memory_stats(evaluation.device)
             restored = restore_chunk(evaluation, task, method, chunk, measured)
@@ -168,17 +193,17 @@ def _compute(evaluation: Evaluation, work: Work, bar: tqdm[Any]) -> Iterator[lis
             # On a GPU one by one would take longer than the restoration; on the CPU batches would change the last bits.
             step = max(1, 2**20 // (x.shape[-2] * x.shape[-1])) if x.is_cuda else 1
             pieces = [slice(start, start + step) for start in range(0, len(x), step)]
-            every = [score for piece in pieces for score in _score(evaluation, task, method, restored, piece)]
+            every = [score for piece in pieces for score in score_images(evaluation, task, method, restored, piece)]
             named = {"task": task.name, "method": method.label, "fingerprint": method.fingerprint}
             same = {"nfe": method.nfe, "seconds": round(restored.seconds / len(chunk), 6), "peak_mb": peak}
             yield [
-                {**named, "index": i, "file": evaluation.files[i], **score, **same}
+                {**named, "index": i, "file": evaluation.images.names[i], **score, **same}
                 for i, score in zip(chunk, every, strict=True)
             ]
 
 
 def _from_all(rows: list[Row], ranks: Ranks) -> list[Row]:
-    """The rows of all processes, the same list in each; all of them must ask together."""
+    """Return the rows of all processes, the same list in each; all of them must ask together."""
     if ranks.world == 1:
         return rows
     found: list[Any] = [None] * ranks.world
@@ -205,32 +230,40 @@ def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measu
 def restore_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured | None = None
 ) -> Restored:
-    """Restore the images `chunk` with noise that belongs to each image; they are measured unless `measured` is given.
+    """Restore some images of an evaluation with one method.
 
-    The time is that of the method alone.
+    Parameters
+    ----------
+    evaluation, task, method
+        What is restored, and how. The noise that the method draws belongs to the image.
+    chunk
+        The numbers of the images.
+    measured
+        Their measurements, made here if not given.
+
+    Returns
+    -------
+    Truth, measurement and restoration; the time is that of the method alone.
     """
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
-    wait(evaluation.device)
+    cuda = evaluation.device.type == "cuda"
+    if cuda:
+        torch.cuda.synchronize(evaluation.device)
     start = time.perf_counter()
     with torch.no_grad(), custom_code(task=type(task)):
         x = method.run(m.op, m.y, task.sigma, generators)
-    wait(evaluation.device)
+    if cuda:
+        torch.cuda.synchronize(evaluation.device)
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)
 
 
-def score_image(
-    evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, k: int
-) -> dict[str, float]:
-    """Return PSNR, SSIM and LPIPS of image `k` of a batch, rounded as they are stored."""
-    return _score(evaluation, task, method, restored, slice(k, k + 1))[0]
-
-
-def _score(
+def score_images(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
-    """PSNR, SSIM and LPIPS of some images of a batch, rounded as they are stored."""
-    x, truth = (visible(v[piece], evaluation.images.complex) for v in (restored.x, restored.truth))
+    """Return PSNR, SSIM and LPIPS of each image in a `piece` of a batch, rounded as they are stored."""
+    x = visible(restored.x[piece], evaluation.images.complex)
+    truth = visible(restored.truth[piece], evaluation.images.complex)
     strided = task.name == "super-resolution" and task.settings().get("filter") == "stride"
     if strided and method.run is degraded and evaluation.convention == "tables" and not evaluation.images.complex:
         # The reference code maps this row to [0, 1] twice for PSNR and LPIPS (docs/evaluation.md).

@@ -1,14 +1,20 @@
-"""PSNR, SSIM and LPIPS of images, the paper's two conventions for them, and what is seen of complex images."""
+"""PSNR, SSIM and LPIPS of images, the paper's two conventions for them, and what is seen of complex images.
+
+The weights of LPIPS (Zhang et al. 2018, version 0.1 with AlexNet features) come with the package, in float16:
+torchvision's AlexNet (ImageNet, BSD-3-Clause) and the linear heads of the `lpips` package (BSD-2-Clause); see
+LICENSE-lpips.txt beside this file.
+"""
 
 from __future__ import annotations
 
+from functools import lru_cache
+from importlib import resources
 from typing import Literal, get_args
 
+import safetensors.torch
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
-
-from firm.metrics._lpips import network
 
 Convention = Literal["tables", "text"]
 
@@ -69,7 +75,7 @@ def lpips(x: Tensor, truth: Tensor) -> Tensor:
     _require_comparable("lpips", x, truth)
     if x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[-2:]) < 31:
         raise ValueError(f"lpips: images (B, 3, H, W) of at least 31x31 pixels are needed, got {tuple(x.shape)}")
-    distance: Tensor = network(x.device)(x, truth)
+    distance: Tensor = _network(x.device)(x, truth)
     return distance
 
 
@@ -115,3 +121,55 @@ def _require_comparable(metric: str, x: Tensor, truth: Tensor) -> None:
         raise ValueError(f"{metric}: images of shape {tuple(x.shape)} and a truth of shape {tuple(truth.shape)}")
     if x.is_complex() or truth.is_complex():
         raise TypeError(f"{metric}: images are real here; of complex ones, compare the magnitudes, x.abs()")
+
+
+@lru_cache(maxsize=2)
+def _network(device: torch.device) -> _Lpips:
+    """Return the network of LPIPS on a device; it is kept there."""
+    return _Lpips().to(device)
+
+
+class _Lpips(nn.Module):
+    """Distance between AlexNet features, normalized over channels, weighted, averaged over pixels and summed."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        relu = nn.ReLU()
+        self.slices = nn.ModuleList(
+            [
+                nn.Sequential(nn.Conv2d(3, 64, 11, stride=4, padding=2), relu),
+                nn.Sequential(nn.MaxPool2d(3, 2), nn.Conv2d(64, 192, 5, padding=2), relu),
+                nn.Sequential(nn.MaxPool2d(3, 2), nn.Conv2d(192, 384, 3, padding=1), relu),
+                nn.Sequential(nn.Conv2d(384, 256, 3, padding=1), relu),
+                nn.Sequential(nn.Conv2d(256, 256, 3, padding=1), relu),
+            ]
+        )
+        self.heads = nn.ModuleList([nn.Conv2d(width, 1, 1, bias=False) for width in (64, 192, 384, 256, 256)])
+        self.register_buffer("mean", torch.tensor([-0.030, -0.088, -0.188])[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor([0.458, 0.448, 0.450])[:, None, None], persistent=False)
+        self.load_state_dict(_weights())
+        self.requires_grad_(False).eval()
+
+    def forward(self, x: Tensor, truth: Tensor) -> Tensor:
+        """Return the distance of each pair of images (B, 1 or 3, H, W), (B,)."""
+        a, b = ((v.expand(-1, 3, -1, -1) - self.mean) / self.std for v in (x, truth))
+        distance = x.new_zeros(len(x))
+        for layer, head in zip(self.slices, self.heads, strict=True):
+            a, b = layer(a), layer(b)
+            difference = (F.normalize(a, eps=1e-10) - F.normalize(b, eps=1e-10)).square()
+            distance = distance + head(difference).mean((1, 2, 3))
+        return distance
+
+
+def _weights() -> dict[str, Tensor]:
+    """Return the shipped weights under the names of `_Lpips`."""
+    stored = safetensors.torch.load((resources.files("firm.metrics") / "lpips_alex.safetensors").read_bytes())
+    names = {}
+    for i, (torchvision_index, position) in enumerate([(0, 0), (3, 1), (6, 1), (8, 0), (10, 0)]):
+        names[f"heads.{i}.weight"] = f"lin{i}.model.1.weight"
+        for kind in ("weight", "bias"):
+            names[f"slices.{i}.{position}.{kind}"] = f"features.{torchvision_index}.{kind}"
+    return {name: stored[key].float() for name, key in names.items()}

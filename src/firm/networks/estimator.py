@@ -170,48 +170,6 @@ class Stem(nn.Module):
         return out
 
 
-class GroupNorm(nn.GroupNorm):
-    """Group normalization, in float32; of `groups` groups where they divide the channels, else of as many as do both.
-
-    Compiled, it sums each channel over the pixels first, then over the group. torch's own decomposition copies to the
-    (B, C, H, W) layout and back around every convolution in channels_last; sums over pixels need no copies, and the
-    scaling joins the neighboring operations.
-    """
-
-    def __init__(self, channels: int, groups: int) -> None:
-        super().__init__(math.gcd(groups, channels), channels, eps=1e-6)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Normalize features (B, C, H, W)."""
-        if not torch.compiler.is_compiling():
-            return super().forward(x)
-        wide = x.float()
-        pixels = x.shape[2] * x.shape[3] * (x.shape[1] // self.num_groups)
-        sums = torch.stack([wide.sum((2, 3)), wide.square().sum((2, 3))])  # (2, B, C)
-        mean, square = sums.unflatten(2, (self.num_groups, -1)).sum(-1) / pixels
-        scale = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
-        mean, scale = (v.repeat_interleave(x.shape[1] // self.num_groups, 1)[:, :, None, None] for v in (mean, scale))
-        out = (wide - mean) * (scale * self.weight[:, None, None]) + self.bias[:, None, None]
-        return out.to(torch.promote_types(x.dtype, self.weight.dtype))
-
-
-class Attention(nn.Module):
-    """Single-head self-attention over the pixels, added to its input."""
-
-    def __init__(self, channels: int, groups: int) -> None:
-        super().__init__()
-        self.norm = GroupNorm(channels, groups)
-        self.query, self.key, self.value, self.project = (nn.Conv2d(channels, channels, 1) for _ in range(4))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Map (B, C, H, W) to the same shape."""
-        h = self.norm(x)
-        q, k, v = (f(h).flatten(2).transpose(1, 2)[:, None] for f in (self.query, self.key, self.value))
-        h = F.scaled_dot_product_attention(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
-        out: Tensor = x + self.project(h)
-        return out
-
-
 class MLP(nn.Module):
     """The estimator of the toy problem, for points of the plane: a perceptron on [x, x_t, t].
 

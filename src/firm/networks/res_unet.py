@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from firm.networks.estimator import Attention, Conditioning, Estimator, OneImage, Stem
+from firm.networks.estimator import Conditioning, Estimator, OneImage, Stem
+from firm.networks.unet import Attention
 
 EMBEDDING, GROUPS = 64, 16  # sines and cosines of the time; groups of the attention's normalization
 TINY = 1e-6  # for pixels whose features are all zero

@@ -73,6 +73,10 @@ class Blur(Operator):
         spectrum = gamma * transfer.conj() * torch.fft.rfft2(y) + torch.fft.rfft2(z)
         return torch.fft.irfft2(spectrum / (gamma * transfer.abs().square() + 1), s=(z.shape[-2], z.shape[-1]))
 
+    def known_norm(self, like: Tensor) -> Tensor | None:
+        """With circular boundaries the norm is the largest of |Lambda|; else it is not known."""
+        return self.transfer(like).abs().max() if self.closed_form else None
+
     def transfer(self, x: Tensor) -> Tensor:
         """Return the Fourier coefficients Lambda of the kernel at the size of the images `x`, (..., H, W // 2 + 1)."""
         return transfer(self.kernel, x)

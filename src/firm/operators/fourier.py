@@ -54,14 +54,21 @@ class Fourier(Operator):
         (equation (84)); where it is not, the paper's formula is only approximate and this one exact. For complex images
         w = m^2, whatever the mask: x = F^H[(gamma m y + F z) / (gamma m^2 + 1)].
         """
-        power = self.mask.square()
         if self.complex_images:
             spectrum = gamma * self.mask * y + torch.fft.fft2(z, norm="ortho")
-            return torch.fft.ifft2(spectrum / (gamma * power + 1), norm="ortho")
-        reflected = power.flip(-2, -1).roll((1, 1), (-2, -1))  # index -k
-        w = ((power + reflected) / 2)[..., : z.shape[-1] // 2 + 1]
+            return torch.fft.ifft2(spectrum / (gamma * self.mask.square() + 1), norm="ortho")
+        w = self._power()[..., : z.shape[-1] // 2 + 1]
         b = gamma * self.A_adjoint(y) + z
         return torch.fft.irfft2(torch.fft.rfft2(b) / (gamma * w + 1), s=(z.shape[-2], z.shape[-1]))
+
+    def known_norm(self, like: Tensor) -> Tensor:
+        """A'A is the filter m^2, for real images that of `_power`: the norm is the root of its largest entry."""
+        return (self.mask.square() if self.complex_images else self._power()).max().sqrt()
+
+    def _power(self) -> Tensor:
+        """w(k) = (m(k)^2 + m(-k)^2) / 2, which is A'A on real images."""
+        power = self.mask.square()
+        return (power + power.flip(-2, -1).roll((1, 1), (-2, -1))) / 2
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""

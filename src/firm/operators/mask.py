@@ -23,6 +23,10 @@ class Identity(Operator):
         """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (equation (81), Appendix B.4)."""
         return (gamma * y + z) / (gamma + 1)
 
+    def known_norm(self, like: Tensor) -> Tensor:
+        """The norm of the identity is 1."""
+        return torch.ones((), device=like.device)
+
 
 class Mask(Operator):
     """A x = m * x with a binary or weighted mask; the measurement has the size of the image.
@@ -54,6 +58,10 @@ class Mask(Operator):
         """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (equation (82), Appendix B.4)."""
         share = 1 / (gamma * self.mask.square() + 1)  # of z; small where one mask serves all channels
         return torch.addcmul(gamma * self.mask * share * y, share.to(z.dtype), z)
+
+    def known_norm(self, like: Tensor) -> Tensor:
+        """The norm is the largest weight."""
+        return self.mask.abs().max()
 
     def extra_repr(self) -> str:
         """Show the mask's shape."""

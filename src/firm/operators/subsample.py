@@ -53,6 +53,10 @@ class Subsample(Operator):
         _keep(x, self.factor).copy_((gamma * y + _keep(z, self.factor)) / (gamma + 1))
         return x
 
+    def known_norm(self, like: Tensor) -> Tensor:
+        """Pixels are kept as they are: the norm is 1."""
+        return torch.ones((), device=like.device)
+
     def _image_size(self, y: Tensor) -> tuple[int, int]:
         return self.image_size or (y.shape[-2] * self.factor, y.shape[-1] * self.factor)
 
@@ -108,10 +112,17 @@ class Downsample(Operator):
         AA' is the circular convolution of the small image with the autocorrelation of the kernel at every
         `factor`-th shift. Its Fourier coefficients are the mean of |Lambda|^2 over the s^2 frequencies that alias.
         """
-        power = transfer(self.kernel, z).abs().square()
-        autocorrelation = torch.fft.irfft2(power, s=(z.shape[-2], z.shape[-1]))
-        folded = torch.fft.rfft2(_keep(autocorrelation, self.factor)).real.clamp(min=0)
-        return z + self.A_adjoint(filtered(y - self.A(z), gamma / (gamma * folded + 1)))
+        return z + self.A_adjoint(filtered(y - self.A(z), gamma / (gamma * self._folded(z) + 1)))
+
+    def known_norm(self, like: Tensor) -> Tensor:
+        """The root of the largest Fourier coefficient of AA'."""
+        return self._folded(like).max().sqrt()
+
+    def _folded(self, x: Tensor) -> Tensor:
+        """The Fourier coefficients of AA' for images like `x`, see `prox_l2`."""
+        power = transfer(self.kernel, x).abs().square()
+        autocorrelation = torch.fft.irfft2(power, s=(x.shape[-2], x.shape[-1]))
+        return torch.fft.rfft2(_keep(autocorrelation, self.factor)).real.clamp(min=0)
 
     def extra_repr(self) -> str:
         """Show the factor and the filter."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, norm_number, per_sample, shape
+from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, norm, per_sample, shape
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
 
@@ -106,12 +106,20 @@ def prox_test(
 
 @torch.no_grad()
 def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations: int = 5) -> float:
-    """The largest singular value of A, slightly underestimated: power iterations of A'A on fixed noise.
+    """Find the largest singular value of A, exactly where the operator knows it, else slightly underestimated.
 
-    FIRM is made for a norm of about 1: neither rho nor the noise levels of training are scaled. `images` is their
-    shape, (B, ...), or images on the device where A works.
+    FIRM is made for a norm of about 1: neither rho nor the noise levels of training are scaled.
+
+    Parameters
+    ----------
+    op
+        Any operator.
+    images
+        The shape of images, (B, ...), or images on the device where A works.
+    iterations
+        Power iterations of A'A on fixed noise, for operators that do not know their norm.
     """
-    return float(norm_number(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
+    return float(norm(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
 
 
 def _tolerance(dtype: torch.dtype) -> float:

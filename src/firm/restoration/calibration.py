@@ -133,16 +133,9 @@ class Calibration:
 
 
 def fit(
-    model: Firm,
-    images: Images,
-    tasks: Sequence[BaseTask],
-    steps: int = 2,
-    samples: int = 16,
-    seed: int = 42,
-    *,
-    precision: Precision = "auto",
-    progress: bool = True,
-) -> Calibration:
+    model: Firm, images: Images, tasks: Sequence[BaseTask], steps: int = 2, samples: int = 16, seed: int = 42,
+    *, precision: Precision = "auto", progress: bool = True,
+) -> Calibration:  # fmt: skip
     """Fit the scales of a model on `images`, which should be neither its training nor its test images.
 
     The scale is the 0.9 quantile of |x - mean| / std over pixels, divided by 1.645, so that mean +- 1.645 scale std

@@ -1,4 +1,4 @@
-"""What earlier runs left in a folder: what is done is not done again, and nothing is replaced unasked.
+"""What earlier runs left: it is not done again, not replaced unasked, and not taken for pictures to restore.
 
 `restore.json` has a row for every finished picture, with a hash of all that its results depend on. A picture that a run
 began is also listed in `.firm-restore.json`, until the run ends: results that a killed run left half-written are known
@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from firm._util.files import write_atomically
+from firm._util.checks import counted
+from firm._util.files import remove_leftovers, write_atomically
+from firm.data import array_files, folder_files
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
@@ -34,13 +39,9 @@ class Earlier:
 
     @classmethod
     def find(
-        cls,
-        out: Path,
-        pictures: Mapping[str, Path],
-        settings: Mapping[str, Any],
-        inputs: Mapping[str, Sequence[Path]],
-        force: bool,
-    ) -> Earlier:
+        cls, out: Path, pictures: Mapping[str, Path], settings: Mapping[str, Any],
+        inputs: Mapping[Path, Sequence[Path]], force: bool,
+    ) -> Earlier:  # fmt: skip
         """Compare the results that a run will write with what is in `out`, and note there what the run begins.
 
         Parameters
@@ -52,9 +53,13 @@ class Earlier:
         settings
             All that tells the run from another.
         inputs
-            The files whose contents the results of each name depend on.
+            The files whose contents the results of a picture depend on, where that is not the picture alone.
         force
             Do everything again, and replace what is there.
+
+        Returns
+        -------
+        What is done, and what the run may replace. If `clash` says that it may not, nothing was changed in `out`.
         """
         reports = [out / "restore.json", *sorted(out.glob("restore.[0-9]*.json"))]  # the others: of a killed run
         rows = {str(row.get("name")): row for file in reports for row in read_rows(file)}
@@ -66,7 +71,7 @@ class Earlier:
         for name, path in asked.items():
             row = rows.get(name, {"error": "no row"})
             there = [p for p in _results(out, name, row) if p.exists()]
-            if "error" not in row and row.get("run") == fingerprint(settings, inputs[name]):
+            if "error" not in row and row.get("run") == fingerprint(settings, inputs.get(path, [path])):
                 if sum(p.stat().st_size > 0 for p in there) == len(row["written"]):  # a crash may leave an empty file
                     done[name] = row
             elif there and begun.get(name) != [mine, str(path)]:
@@ -75,35 +80,71 @@ class Earlier:
             return cls(out, clash=_sentence(clashes))
         replaced = {name: row for name, row in rows.items() if force and name in pictures}
         if reports[1:]:
-            write_report(reports[0], [*others, *done.values()])
+            _write_rows(reports[0], [*others, *done.values()])
             for file in reports[1:]:
                 file.unlink(missing_ok=True)
         begins = {name: [mine, str(path)] for name, path in pictures.items() if name not in done}
+        remove_leftovers({(out / name).parent for name in pictures})
         if begins:
             write_atomically(out / BEGUN, json.dumps({**begun, **begins}))
         return cls(out, done, replaced, others)
 
-    def end(self, names: Sequence[str]) -> None:
-        """Note that the run has ended: all that it wrote is in restore.json."""
-        left = {name: about for name, about in _begun(self.out).items() if name not in set(names)}
-        if left:
-            write_atomically(self.out / BEGUN, json.dumps(left))
-        else:
-            (self.out / BEGUN).unlink(missing_ok=True)
 
-    def remove_replaced(self, now: Row) -> None:
-        """Delete what the earlier run of a picture wrote and this one did not: another format, more samples."""
-        if now["name"] not in self.replaced or "error" in now:
+class Report:
+    """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had.
+
+    Of several processes every one writes a file of its own, until `finish` joins them.
+    """
+
+    def __init__(self, before: Earlier, rank: int = 0) -> None:
+        self.before, self.main = before, rank == 0
+        self.path = before.out / ("restore.json" if self.main else f"restore.{rank}.json")
+        self.rows = [*before.others, *before.done.values()] if self.main else []
+        self.next = 0.0  # when to write again
+
+    def __enter__(self) -> Report:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # interrupted
+            self._write()
+
+    def add(self, row: Row) -> None:
+        """Add a picture; written at most once a second, and for a small part of the time, however many there are."""
+        self.rows.append(row)
+        start = time.monotonic()
+        if start >= self.next:
+            self._write()
+            self.next = time.monotonic() + max(1.0, 20 * (time.monotonic() - start))
+        if row["name"] in self.before.replaced and "error" not in row:
+            _remove_replaced(self.before.out, self.before.replaced[row["name"]], row)
+
+    def finish(self, names: Sequence[str], results: Mapping[str, Row]) -> None:
+        """End the run: the main process writes the rows of all its results, by name, and notes that none is left."""
+        if not self.main:
+            self.path.unlink(missing_ok=True)  # the main process has them
             return
-        place = (self.out / f"{now['name']}_").resolve()
-        was, is_now = (
-            {Path(str(text)).name for text in row.get("written", [])} for row in (self.replaced[now["name"]], now)
-        )
-        for name in was - is_now:
-            path = place.parent / name
-            # A file may say anything: only what is called like a result of this picture, in this folder, is deleted.
-            if name.startswith(place.name) and path.suffix in SUFFIXES:
-                path.unlink(missing_ok=True)
+        _write_rows(self.path, [*self.before.others, *(results[name] for name in names)])
+        left = {name: about for name, about in _begun(self.before.out).items() if name not in set(names)}
+        if left:
+            write_atomically(self.before.out / BEGUN, json.dumps(left))
+        else:
+            (self.before.out / BEGUN).unlink(missing_ok=True)
+
+    def _write(self) -> None:
+        with suppress(OSError):  # a full disk may have room again; the last write tells
+            _write_rows(self.path, self.rows)
+
+
+def _remove_replaced(out: Path, was: Row, now: Row) -> None:
+    """Delete what the earlier run of a picture wrote and this one did not: another format, more samples."""
+    place = (out / f"{now['name']}_").resolve()
+    then, today = ({Path(str(text)).name for text in row.get("written", [])} for row in (was, now))
+    for name in then - today:
+        path = place.parent / name
+        # A file may say anything: only what is called like a result of this picture, in this folder, is deleted.
+        if name.startswith(place.name) and path.suffix in SUFFIXES:
+            path.unlink(missing_ok=True)
 
 
 def _results(out: Path, name: str, row: Row) -> list[Path]:
@@ -128,33 +169,121 @@ def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
 
 def read_rows(path: Path) -> list[Row]:
     """Return the rows of a restore.json; none if there is no such file, or it is damaged."""
-    with suppress(OSError, ValueError):
-        found = json.loads(path.read_text())
-        if isinstance(found, list):
-            return [row for row in found if isinstance(row, dict) and isinstance(row.get("written", []), list)]
-    return []
+    found = _read_json(path)
+    rows = found if isinstance(found, list) else []
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("written", []), list)]
 
 
-def write_report(path: Path, rows: Sequence[Row]) -> None:
+def _write_rows(path: Path, rows: Sequence[Row]) -> None:
     """Write the rows of a restore.json; if all of them failed, the report of another time is left."""
     if any("error" not in row for row in rows):
         write_atomically(path, json.dumps(rows, indent=1))
 
 
 def fingerprint(settings: Mapping[str, Any], inputs: Sequence[Path]) -> str:
-    """Return a hash of a run's settings and of the contents of files; one that cannot be read counts as empty."""
+    """Return a hash of a run's settings and of the contents of files; one that cannot be read counts as empty.
+
+    What was restored is done where the hash of its row in restore.json is that of today's run.
+    """
     text = json.dumps(settings, sort_keys=True, default=str).encode()
     total = hashlib.sha256(hashlib.sha256(text).hexdigest()[:16].encode())
     for path in inputs:
         total.update(str(path.suffix).encode(errors="surrogatepass"))  # parts the files, and tells their kinds
-        with suppress(OSError), open(path, "rb") as file:
+        with (
+            suppress(OSError),
+            open(path if path.is_file() else os.devnull, "rb") as file,
+        ):  # a pipe would be waited for
             while block := file.read(2**20):
                 total.update(block)
     return total.hexdigest()[:16]
 
 
 def _begun(out: Path) -> dict[str, list[str]]:
+    found = _read_json(out / BEGUN)
+    return found if isinstance(found, dict) else {}
+
+
+def _read_json(path: Path) -> Any:
+    """What a file says; None where there is none, or it is damaged, or no plain file: reading a pipe would wait."""
     with suppress(OSError, ValueError):
-        found = json.loads((out / BEGUN).read_text())
-        return found if isinstance(found, dict) else {}
-    return {}
+        return json.loads(path.read_text()) if path.is_file() else None
+    return None
+
+
+# Pictures among earlier results
+
+
+def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tuple[list[Path], Path, list[str]]:
+    """Find all pictures (or arrays, of folders without pictures) that are named, or lie below folders that are.
+
+    Results of another time are left out: those below `out`, and sub-folders that hold a restore.json. So are the files
+    and sub-folders `given` for the pictures, masks and kernels, which are none themselves.
+
+    Returns
+    -------
+    The files, each once; the folder that all of them lie below; and notes for the user on what was left out.
+    """
+    aside = [place for place in given if place is not None]
+    for place in [*named, *aside]:
+        _refuse_stream(place)
+    files: dict[str, Path] = {}
+    skipped: set[Path] = set()
+    for place in named:
+        found, results = _below(place, out) if place.is_dir() else ([place], set[Path]())
+        skipped |= results
+        for file in found:
+            if not any(_belongs(file, other, place) for other in aside):
+                files.setdefault(os.path.abspath(file), file)
+    if not files:
+        others = [*map(str, aside), "results of earlier runs"]
+        raise FileNotFoundError(f"{named[0]}: no pictures in it but {' and '.join(others)}")
+    above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
+    skipped -= {place.resolve() for place in named}
+    notes = []
+    if skipped:
+        what = counted(len(skipped), "sub-folder")
+        notes = [f"skipped {what} with earlier results (restore.json); to restore those, name the folder"]
+    return list(files.values()), Path(os.path.commonpath(above)), notes
+
+
+def _belongs(file: Path, other: Path, place: Path) -> bool:
+    """Whether a file, found in the `place` that was named, is the mask or kernel `other`, or lies in its sub-folder."""
+    file, other, place = file.resolve(), other.resolve(), place.resolve()
+    return file == other or (other in file.parents and place in other.parents)
+
+
+def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
+    """The pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with earlier results."""
+    top, results = folder.resolve(), out.resolve()
+    if results == top:
+        raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
+    has_report = cache(lambda place: (place / "restore.json").is_file())
+    kept, skipped, errors = list[Path](), set[Path](), list[FileNotFoundError]()
+    for list_files in (folder_files, array_files):
+        try:
+            files = list_files(folder)
+        except FileNotFoundError as error:
+            errors.append(error)
+            continue
+        for file in files:
+            above = file.resolve().parents
+            with_results = [place for place in above if top in place.parents and has_report(place)]
+            if results in above:
+                continue  # its own: nothing to say
+            if with_results:
+                skipped.add(with_results[-1])  # the outermost
+            else:
+                kept.append(file)
+        if kept:
+            break
+    if len(errors) == 2:
+        raise errors[0]
+    return kept, skipped
+
+
+def _refuse_stream(place: Path) -> None:
+    """Refuse what is there and neither a file nor a folder: reading may wait forever, and works only once."""
+    if not place.exists() or place.is_file() or place.is_dir():
+        return
+    kind = "a pipe" if place.is_fifo() else "a socket" if place.is_socket() else "a device"
+    raise ValueError(f"{place} is {kind}, not a file: save what comes out of it to a file, and name that")

@@ -25,7 +25,7 @@ SMOOTHEST = 0.755  # the quantile SMOOTH of the blocks' medians, over MEDIAN, wh
 
 
 def estimate_noise(y: Tensor, seen: Tensor | None = None) -> float:
-    """Standard deviation of white noise in a picture y (..., H, W), in the units of y.
+    """Estimate the standard deviation of white noise in a picture, in its units.
 
     Donoho's estimate: in the diagonal details of a Haar transform, (a - b - c + d) / 2 over 2x2 pixels, a picture
     leaves little but its noise, and the median ignores the rest. Fine texture reads as noise; noise that was clipped
@@ -34,15 +34,20 @@ def estimate_noise(y: Tensor, seen: Tensor | None = None) -> float:
     Parameters
     ----------
     y
-        The picture, any number of channels.
+        The picture (..., H, W), any number of channels.
     seen
         1 where a pixel was measured, (H, W); only blocks that were seen whole are used.
+
+    Returns
+    -------
+    The deviation, at least 0.002, which is the rounding to 8 bits. ValueError where there are too few pixels.
     """
     details = _details(y)
     if seen is not None:
         whole = _corners(seen.bool())
         details = details[..., whole[0] & whole[1] & whole[2] & whole[3]]
-    require(details.numel() >= ENOUGH, "too few neighboring pixels to estimate the noise from")
+    if details.numel() < ENOUGH:
+        raise ValueError("too few neighboring pixels to estimate the noise from")
     return max(ROUNDING, float(details.abs().flatten().median()) / MEDIAN)
 
 
@@ -102,12 +107,21 @@ class BlurEstimate:
 
 
 def estimate_blur(y: Tensor) -> BlurEstimate:
-    """Estimate the width, in pixels, of a Gaussian blur in a picture y (1, C, H, W); ValueError where it cannot tell.
+    """Estimate the width, in pixels, of a Gaussian blur in a picture y (1, C, H, W).
 
     The mean of the channels has the spectrum C f^-a exp(-(2 pi f w)^2) + N: that of a sharp photograph, the blur's,
     and the noise's. N is estimated (`estimate_noise`), C is fitted, and the width w is averaged over all likely
     slopes a: the result is the mean of w given the picture, with its standard deviation. What the lens or an earlier
     program blurred counts as blur too; motion and other shapes of blur are not told from it.
+
+    Parameters
+    ----------
+    y
+        The picture, of at least 48 pixels a side; of a large one the middle is used.
+
+    Returns
+    -------
+    The width, and how sure it is. ValueError where the picture is sharp, or does not tell.
     """
     gray = _middle(y.detach().cpu().double().mean(1)[0])
     enough = min(gray.shape) >= MINIMUM
@@ -220,9 +234,18 @@ def _blockiness(image: Tensor) -> float:
     return float((worst - others) / others) if float(others) > 0 else 0.0
 
 
-def jpeg_note(quality: int | None, blocks: bool, task: str) -> str | None:
-    """What to say to whoever restores such a picture; None where compression hardly matters."""
-    if not blocks and (quality is None or quality > GOOD):
+def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
+    """Say what to do where a picture's compression will show in its restoration; None where that hardly matters.
+
+    Parameters
+    ----------
+    path, y
+        The file, and the picture (1, C, H, W) that was read from it.
+    task
+        The kind of degraded pictures that it is restored as.
+    """
+    quality = jpeg_quality(path)
+    if (quality is None or quality > GOOD) and not has_blocks(y):
         return None
     found = "this is a JPEG" if quality is not None else "this picture was a JPEG once: it has blocks of 8x8 pixels"
     return f"{found}, and its compression is not undone: {_ADVICE[task].format(level=_level(quality, task))}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
+import itertools
 import struct
 import unicodedata
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -32,7 +33,7 @@ ENDINGS = (".png", ".npy", ".json")  # of results: no folder among them may end 
 
 
 def result_names(files: Sequence[Path], root: Path) -> list[str]:
-    """Name the results, below the output folder like the pictures below `root`, and different from each other.
+    """Name the results of `files`, below the output folder like these below `root`, and different from each other.
 
     A picture's name without its ending (``a``); where several share it, with the ending (``a_png``); where that is
     taken, where the name is too long or has characters that cannot be printed, with a number made of the file's name
@@ -41,27 +42,25 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
     inside = [PurePosixPath(path.relative_to(root).as_posix()) for path in files]
     plain = [_clean(path.with_suffix("")) for path in inside]
     count = Counter(_key(name) for name, _ in plain)
-    names: list[str | None] = [
-        name if same and count[_key(name)] == 1 else None for name, same in plain
-    ]  # those who have it alone keep it, whatever the others' are
-    taken = {_key(name) for name in names if name is not None}
+    # Those who have their name alone keep it, whatever the others are called.
+    names = [name if same and count[_key(name)] == 1 else "" for name, same in plain]
+    taken = {_key(name) for name in names if name}
     for i, path in enumerate(inside):
-        if names[i] is None:
-            names[i] = _free(path, taken)
-            taken.add(_key(str(names[i])))
-    return [str(name) for name in names]
+        if not names[i]:
+            names[i] = next(name for name in _others(path) if _key(name) not in taken)
+            taken.add(_key(names[i]))
+    return names
 
 
-def _free(path: PurePosixPath, taken: set[str]) -> str:
-    """A name for the picture that is not taken. Every try that fails costs a file its place: linear in all."""
+def _others(path: PurePosixPath) -> Iterator[str]:
+    """Names for a picture that cannot have its own. Each that is taken costs another file its place: linear in all."""
     ending = path.suffix.replace(".", "_") if len(path.suffix) < 20 else ""
     name, same = _clean(path.with_suffix(""), ending)
-    tries = 0
-    while not same or _key(name) in taken:
-        digest = hashlib.sha256(f"{path}/{tries}".encode(errors="surrogatepass")).hexdigest()[:8]
-        name, _ = _clean(path.with_suffix(""), f"{ending}-{digest}")
-        same, tries = True, tries + 1
-    return name
+    if same:
+        yield name
+    for i in itertools.count():
+        digest = hashlib.sha256(f"{path}/{i}".encode(errors="surrogatepass")).hexdigest()[:8]
+        yield _clean(path.with_suffix(""), f"{ending}-{digest}")[0]
 
 
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
@@ -97,9 +96,18 @@ def _printable(text: str, instead: str | None) -> str:
 
 
 def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | None = None) -> None:
-    """Write an image (C, H, W) in [-1, 1], C = 1 or 3: PNG with 8 or 16 bits, or float32 (H, W, C) in [0, 1], .npy.
+    """Write an image as a picture.
 
-    `alpha` (h, w), bytes with 255 = opaque, becomes a last channel; it is resized where the image has another size.
+    Parameters
+    ----------
+    path
+        The file; its folder is made if need be.
+    x
+        The image (C, H, W) in [-1, 1], C = 1 or 3.
+    kind
+        PNG with 8 bits ("png") or 16 ("png16"), or .npy with float32 (H, W, C) in [0, 1] ("npy").
+    alpha
+        Bytes (h, w), 255 = opaque, that become a last channel, resized where the image has another size.
     """
     values = ((x.detach().cpu().float() + 1) / 2).permute(1, 2, 0)
     if alpha is not None:
@@ -115,9 +123,16 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | N
 def write_array(
     path: Path, x: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None
 ) -> None:
-    """Write an image (C, H, W) as .npy with the values of the input: float32, or complex64 of half the channels.
+    """Write an image as .npy with the values that the input had.
 
-    `value_range` is what -1 and 1 stand for (of complex images, what a magnitude of 0 and 1).
+    Parameters
+    ----------
+    path, x
+        The file, and the image (C, H, W) in [-1, 1], which becomes float32.
+    complex_image
+        The first half of the channels are real parts, the others imaginary ones: they become complex64 (C / 2, H, W).
+    value_range
+        What -1 and 1 stand for (of complex images, what a magnitude of 0 and 1).
     """
     low, high = value_range or ((0.0, 1.0) if complex_image else (-1.0, 1.0))
     values = x.detach().cpu().float()
@@ -129,16 +144,19 @@ def write_array(
 
 
 def write_deviation(
-    path: Path,
-    std: Tensor,
-    complex_image: bool = False,
-    value_range: tuple[float, float] | None = None,
+    path: Path, std: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None,
     picture: bool = False,
-) -> None:
-    """Write standard deviations (C, H, W) as .npy, in the units of `write_array` and with its channels.
+) -> None:  # fmt: skip
+    """Write standard deviations as .npy.
 
-    Of complex images: that of the real parts, plus i times that of the imaginary parts. Of a `picture`: (H, W, C), in
-    the units of `write_picture`.
+    Parameters
+    ----------
+    path, std
+        The file, and the deviations (C, H, W) of an image in [-1, 1].
+    complex_image, value_range
+        As in `write_array`, in whose units they are written: that of the real parts, plus i times that of the others.
+    picture
+        Write them as (H, W, C), in the units of `write_picture`.
     """
     values = std.detach().cpu().float()
     if picture:

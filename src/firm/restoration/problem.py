@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,25 +15,21 @@ from torch.nn import functional as F
 
 from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
-from firm.data.array_file import is_array_file
 from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
-from firm.restoration.degradation import check_sigma, measured, picture_settings
 from firm.restoration.estimates import (
     ROUNDING,
     estimate_blur,
     estimate_noise,
-    has_blocks,
     jpeg_note,
-    jpeg_quality,
     smoothest_noise,
 )
+from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
-from firm.restoration.reading import Reading, as_problem, read, read_kernel, read_mask, read_measurement
-from firm.tasks import BaseTask, built_in, picture_tasks, task_class
-from firm.tasks.base import on_device
+from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
+from firm.tasks import BaseTask, built_in, task_class
 
 GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
 
@@ -60,20 +57,10 @@ class Problem:
 
     @classmethod
     def from_file(
-        cls,
-        path: Path,
-        task: str,
-        *,
-        sigma: float | None = None,
-        mask: Path | None = None,
-        keep_known: bool | None = None,
-        kernel: Path | None = None,
-        channels: int = 3,
-        value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-        **settings: Any,
-    ) -> Problem:
+        cls, path: Path, task: str, *, sigma: float | None = None, mask: Path | None = None,
+        keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3, value_range: Range | None = None,
+        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None, **settings: Any,
+    ) -> Problem:  # fmt: skip
         """A degraded picture or array to restore as it is.
 
         Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
@@ -109,8 +96,7 @@ class Problem:
             (2 if not given) and `filter` ("bicubic" if not given, "box" or "stride") for super-resolution; `pattern`
             ("rggb" if not given) for demosaicing.
         """
-        values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
-        kind = picture_tasks()[task][0]
+        kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         reading = read(path, channels, value_range, max_megapixels, key)
         seen, given, blur = None, None, None
         notes: list[str | None] = [*reading.notes]
@@ -119,11 +105,11 @@ class Problem:
             notes = [note, *notes]
         elif kind.picture_file == "kernel" and not values:
             needs = f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; "
-            with as_problem(needs):
+            with _as_problem(needs):
                 require(not reading.complex, "complex images have no spectrum of photographs")
                 blur = estimate_blur(reading.image)
             values = {"blur": blur.width}
-        with as_problem(f"{path}: "):
+        with _as_problem(f"{path}: "):
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
@@ -139,7 +125,7 @@ class Problem:
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": sigma is None, "sigma": level}
         if not reading.array:
-            notes.append(jpeg_note(jpeg_quality(path), has_blocks(reading.image), task))
+            notes.append(jpeg_note(path, reading.image, task))
         shown = reading.image if seen is None else reading.image * seen
         problem = cls(
             op, y, level, visible(shown, reading.complex), about, margin=margin, complex=reading.complex,
@@ -150,15 +136,9 @@ class Problem:
 
     @classmethod
     def from_measurement(
-        cls,
-        path: Path,
-        task: str,
-        settings: Mapping[str, Any],
-        size: tuple[int, int] | None = None,
-        channels: int = 3,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-    ) -> Problem:
+        cls, path: Path, task: str, settings: Mapping[str, Any], size: tuple[int, int] | None = None, channels: int = 3,
+        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+    ) -> Problem:  # fmt: skip
         """A measurement y = A x + noise of a custom task, ``file.py:Class``, whose code is run.
 
         Parameters
@@ -177,33 +157,23 @@ class Problem:
         key
             The name of y in a file that holds several arrays.
         """
-        kind, array = task_class(task), is_array_file(path)
-        reading = (
-            read_measurement(path, max_megapixels, key) if array else read(path, channels, None, max_megapixels, key)
-        )
-        made, op, y = measured(path, kind, settings, size, channels, reading)
+        kind = task_class(task)
+        reading, made, op, y = measured(path, kind, settings, size, channels, max_megapixels, key)
         check_sigma(made.sigma)
         fits = tuple(y.shape[-2:]) == made.shape
         lost = () if fits or reading.alpha is None else ("the picture's transparency is lost: the image is larger",)
         alpha = reading.alpha if fits else None
         about = replace(reading, alpha=alpha, notes=(*reading.notes, *lost), complex=isinstance(op, AsReal))
         problem = _posed(task, made, op, y, about)
-        if array or y.shape[1] != channels:
+        if reading.array or y.shape[1] != channels:
             return problem
         return _fitted(replace(problem, y=reading.image, shown=reading.image), reading, channels)
 
     @classmethod
     def simulated(
-        cls,
-        path: Path,
-        task: str,
-        settings: Mapping[str, Any],
-        seed: int = 0,
-        channels: int = 3,
-        value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS,
-        key: str | None = None,
-    ) -> Problem:
+        cls, path: Path, task: str, settings: Mapping[str, Any], seed: int = 0, channels: int = 3,
+        value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+    ) -> Problem:  # fmt: skip
         """A clean picture or array of any size, degraded as in a task: a problem whose truth is known.
 
         Parameters
@@ -219,7 +189,7 @@ class Problem:
         """
         reading = read(path, channels, value_range, max_megapixels, key)
         truth = reading.image
-        with as_problem(f"{path}: "):
+        with _as_problem(f"{path}: "):
             kind = task_class(task)
             require(not kind.color or channels == 3, f"{kind.name} takes a model for color")
             with custom_code(task=kind):
@@ -241,7 +211,7 @@ class Problem:
         """Return the same problem on another device."""
         truth = None if self.truth is None else self.truth.to(device)
         known = None if self.known is None else self.known.to(device)
-        op = on_device(self.op, device)
+        op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
         return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
 
     def finish(self, x: Tensor) -> Tensor:
@@ -276,6 +246,15 @@ class Problem:
         return x.mean(-3, keepdim=True) if self.gray else x
 
 
+@contextmanager
+def _as_problem(before: str, after: str = "") -> Iterator[None]:
+    """Make a ProblemError of any ValueError, with words before and after its own, such as the name of the picture."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProblemError(f"{before}{error}{after}") from error
+
+
 # What is estimated, and how a picture fits a model
 
 
@@ -285,7 +264,7 @@ def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: 
     if reading.alpha is not None:
         opaque = (reading.alpha > 0).float()
         visible_part = opaque if seen is None else opaque * seen
-    with as_problem(f"{path}: ", ": give its level with --sigma"):
+    with _as_problem(f"{path}: ", ": give its level with --sigma"):
         if mosaic:
             height, width = (n - n % 2 for n in image.shape[-2:])
             return smoothest_noise(F.pixel_unshuffle(image[:, :1, :height, :width], 2))

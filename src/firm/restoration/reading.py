@@ -1,18 +1,17 @@
-"""Files as the library restores them: pictures, arrays, measurements, and the masks and kernels that come with them."""
+"""What the user gives, checked: the settings of a degradation, pictures, arrays, and their masks and kernels."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from firm._util.checks import require
+from firm._util.checks import did_you_mean, require
 from firm.data.array_file import SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
@@ -28,6 +27,7 @@ from firm.data.picture import (
     whole_numbers,
 )
 from firm.data.sets import EXTENSIONS
+from firm.tasks import BaseTask, built_in, option_of, picture_tasks
 
 MISSING = "white means missing (brightness 128 to 255 of 255)"
 
@@ -36,20 +36,80 @@ class ProblemError(ValueError):
     """Settings that do not make a restoration problem; the message says what is missing or wrong."""
 
 
-@contextmanager
-def as_problem(before: str = "", after: str = "") -> Iterator[None]:
-    """Make a ProblemError of any ValueError, with words before and after its own, such as the name of the picture."""
+# What is said of the pictures
+
+
+def picture_settings(
+    task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool | None = None,
+    kernel: Path | None = None, **settings: Any,
+) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
+    """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
+
+    Parameters
+    ----------
+    task, sigma, mask, keep_known, kernel, settings
+        As in `Problem.from_file`.
+
+    Returns
+    -------
+    The first task that trains for such pictures, and its settings by name, with its defaults; without the blur where
+    that is estimated or given by a kernel.
+
+    Raises
+    ------
+    ProblemError
+        For settings of other tasks, and for values that are not valid for any picture.
+    """
+    kinds = picture_tasks()
+    if task not in kinds:
+        hint = did_you_mean(task, kinds)
+        raise ProblemError(f"no task {task!r} for pictures; there are {', '.join(kinds)}{hint}")
+    kind = kinds[task][0]
+    declared = {key: p.picture for key, p in kind.parameters.items() if p.picture is not None}
+    names = {p.name: key for key, p in declared.items()} | {key: key for key in declared}  # p.name is the option
+    given = {key: value for key, value in settings.items() if value is not None}
+    for key in given:
+        if key not in names:
+            real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
+            instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
+            raise ProblemError(f"{option_of(key)} does not belong to {task}{instead}")
+    for name, wanted, file in (
+        ("mask", mask, "mask"), ("keep_known", keep_known, "mask"), ("kernel", kernel, "kernel"),
+    ):  # fmt: skip
+        if wanted and kind.picture_file != file:
+            raise ProblemError(f"{name} does not belong to {task}")
+    if mask is None and kind.picture_file == "mask":
+        raise ProblemError(f"{task} needs a mask: a picture of the same size, white where pixels are missing")
+    if kernel is not None and given:
+        raise ProblemError("give either blur, the width of a Gaussian, or kernel, the blur itself: not both")
+    check_sigma(sigma)
+    values = {key: p.default for key, p in declared.items() if p.default is not None}
+    values |= {names[key]: value for key, value in given.items()}
+    if len(values) < len(declared) and kind.picture_file != "kernel":  # whose settings are estimated
+        raise ProblemError(f"{task} needs {' and '.join(f'{p.name} ({p.about})' for p in declared.values())}")
     try:
-        yield
+        return kind, {key: p.checked(task, values[key]) for key, p in declared.items() if key in values}
     except ValueError as error:
-        raise ProblemError(f"{before}{error}{after}") from error
+        raise ProblemError(str(error)) from error
+
+
+def check_sigma(sigma: float | tuple[float, float] | None) -> None:
+    """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255. Ranges pass."""
+    if sigma is None or isinstance(sigma, tuple) or 0 <= sigma <= 2:
+        return
+    levels = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
+    hint = levels if 2 < sigma <= 255 else ""
+    raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
+
+
+# Pictures and arrays
 
 
 @dataclass(frozen=True)
 class Reading:
     """An image as it was read, for a model with a number of channels."""
 
-    image: Tensor  # (1, C, H, W); of `read_measurement` as it is stored
+    image: Tensor  # (1, C, H, W); of a measurement as it is stored
     gray: bool = False
     complex: bool = False
     array: bool = False
@@ -58,12 +118,9 @@ class Reading:
 
 
 def read(
-    path: Path,
-    channels: int = 3,
-    value_range: Range | None = None,
-    max_megapixels: float = MAX_MEGAPIXELS,
+    path: Path, channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS,
     key: str | None = None,
-) -> Reading:
+) -> Reading:  # fmt: skip
     """Read a picture or an array as an image in [-1, 1].
 
     Parameters
@@ -80,7 +137,8 @@ def read(
     key
         The name of the array in a file that holds several.
     """
-    check_range(value_range)
+    if value_range is not None:
+        check_range(value_range)
     array = is_array_file(path)
     if key is not None and not array:
         raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
@@ -121,19 +179,6 @@ def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, .
     return tuple(notes)
 
 
-def read_measurement(path: Path, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None) -> Reading:
-    """Read an array file that holds a measurement: floats, real or complex, of any shape and as they are."""
-    with open_array(path, key, max_bytes=48e6 * max_megapixels) as array:
-        shape, dtype = tuple(array.shape), array.dtype
-        wrong = f"{path}: holds {dtype}; a measurement is taken as it is, for images in [-1, 1]: save floats"
-        require(dtype.kind in "fc", wrong, ProblemError)
-        large = f"{path}: {shape} values are more than {max_megapixels:g} megapixels in three channels (max_megapixels)"
-        require(math.prod(shape) <= 3e6 * max_megapixels, large, ProblemError)
-        values = np.array(array[...], dtype=np.complex64 if dtype.kind == "c" else np.float32)
-    require(np.isfinite(values).all(), f"{path}: NaN or infinite values", ProblemError)
-    return Reading(torch.from_numpy(values), array=True)
-
-
 def is_saved_picture(path: Path, channels: int = 3) -> bool:
     """Whether a file is a picture as ``--format npy`` writes them: floats (H, W, C), where arrays are (C, H, W)."""
     if path.suffix.lower() != ".npy" or channels not in (1, 3) or not path.is_file():
@@ -167,6 +212,13 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
 
     What is transparent in the mask was not painted: it is seen.
 
+    Parameters
+    ----------
+    path, max_megapixels
+        The mask, and how large it may be.
+    picture
+        Of the same height and width.
+
     Returns
     -------
     1 where a pixel was seen, (H, W); and a note where that is less than half of them: most often such a mask is the
@@ -194,12 +246,13 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     """Find the mask of a picture, which lies at `place` below the folder of all pictures, in a folder of masks.
 
     It has the same place below that folder, or differs in its ending only: masks of photographs are seldom JPEGs.
+    `ProblemError` says where it was looked for, or which masks could all be the one.
     """
     same = folder / place
     if same.is_file():
         return same
     beside = sorted(same.parent.iterdir()) if same.parent.is_dir() else []
-    found = [file for file in beside if file.stem == same.stem and file.suffix.lower() in EXTENSIONS]
+    found = [file for file in beside if file.stem == same.stem and file.suffix.lower() in EXTENSIONS and file.is_file()]
     found = [file for file in found if not picture.with_name(file.name).exists()]  # else it is that picture's mask
     if len(found) == 1:
         return found[0]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from firm._model import Firm
-from firm._restore import Restoration, batches, restore
+from firm._restore import batches, restore
 from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
-from firm._util.files import is_full, locked, remove_leftovers
+from firm._util.files import folder_lock, is_full
 from firm._util.machine import Ranks
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import FastNetwork
@@ -30,7 +29,7 @@ from firm.data.picture import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale
-from firm.restoration.earlier import Earlier, Row, fingerprint, write_report
+from firm.restoration.earlier import Earlier, Report, Row, fingerprint
 from firm.restoration.output import (
     SUFFIX,
     Format,
@@ -59,7 +58,7 @@ class Job:
     out: Path
     kind: Format = "png"
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that tells this run from another
-    inputs: Callable[[Path], list[Path]] = lambda path: [path]  # files that a picture's results depend on
+    inputs: Mapping[Path, Sequence[Path]] = field(default_factory=dict)  # files that results depend on: else its own
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
     force: bool = False  # replace what an earlier run has written
     integrator: Integrator = "euler"
@@ -67,9 +66,8 @@ class Job:
     bars: bool = False  # show the time left on one picture
 
 
-@locked(lambda job, files, root, ranks, *_, **__: job.out if ranks.main else None)
 def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True) -> list[Row]:
-    """Restore files, shared among the processes of a run.
+    """Restore files, shared among the processes of a run, which holds the folder of the results meanwhile.
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
@@ -90,67 +88,32 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     -------
     One row a picture, on the main rank of all of them, also in restore.json.
     """
-    absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
-    places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
-    main, shared = ranks.main, ranks.world > 1
-    found: list[Any] = [None]
-    if main:  # the others wait for what it finds before they write
-        remove_leftovers({(job.out / name).parent for name in places})
-        inputs = {name: job.inputs(path) for name, path in places.items()}
-        found = [Earlier.find(job.out, places, job.settings, inputs, job.force)]
-    if shared:
-        dist.broadcast_object_list(found)
-    before: Earlier = found[0]
-    if before.clash:
-        raise ValueError(before.clash)
-    left = {name: path for name, path in places.items() if name not in before.done}
-    mine = list(left.items())[ranks.rank :: ranks.world]
+    main, shared = ranks.rank == 0, ranks.world > 1
     job = replace(job, bars=progress and main)
-    kept = [*before.others, *before.done.values()] if main else []
-    rows: list[Row] = []
-    with _Report(job.out / ("restore.json" if main else f"restore.{ranks.rank}.json"), kept) as report:
-        for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
-            rows.append({"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)})
-            report.add(rows[-1])
-            before.remove_replaced(rows[-1])
-    if shared:
-        gathered: list[list[Row]] = [[] for _ in range(ranks.world)]
-        dist.all_gather_object(gathered, rows)
-        rows = [row for part in gathered for row in part]
-    results = {row["name"]: row for row in rows} | before.done
-    if main:
-        write_report(report.path, [*before.others, *(results[name] for name in places)])
-        before.end(list(places))
-    else:
-        report.path.unlink(missing_ok=True)  # the main rank has them
+    absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
+    with folder_lock(job.out if main else None):
+        places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
+        found: list[Any] = [None]
+        if main:  # the others wait for what it finds before they write
+            found = [Earlier.find(job.out, places, job.settings, job.inputs, job.force)]
+        if shared:
+            dist.broadcast_object_list(found)
+        before: Earlier = found[0]
+        if before.clash:
+            raise ValueError(before.clash)
+        left = [(name, path) for name, path in places.items() if name not in before.done]
+        mine = left[ranks.rank :: ranks.world]
+        results = dict(before.done)
+        with Report(before, ranks.rank) as report:
+            for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
+                results[name] = {"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)}
+                report.add(results[name])
+        if shared:
+            gathered: list[dict[str, Row]] = [{} for _ in range(ranks.world)]
+            dist.all_gather_object(gathered, results)
+            results = {name: row for part in gathered for name, row in part.items()}
+        report.finish(list(places), results)
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
-
-
-class _Report:
-    """restore.json: one row a picture, written as they finish, so that a run that is killed leaves what it had."""
-
-    def __init__(self, path: Path, rows: list[Row]) -> None:
-        self.path, self.rows = path, rows
-        self.next = 0.0  # when to write again
-
-    def __enter__(self) -> _Report:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # interrupted
-            self._write()
-
-    def add(self, row: Row) -> None:
-        """Add a picture; written at most once a second, and for a small part of the time, however many there are."""
-        self.rows.append(row)
-        start = time.monotonic()
-        if start >= self.next:
-            self._write()
-            self.next = time.monotonic() + max(1.0, 20 * (time.monotonic() - start))
-
-    def _write(self) -> None:
-        with suppress(OSError):  # a full disk may have room again; the last write tells
-            write_report(self.path, self.rows)
 
 
 def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
@@ -162,17 +125,22 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
             raise  # the others would find no room either
         if isinstance(error, PictureError | ArrayError | ProblemError):
             return {"error": str(error)}
-        kind = "" if isinstance(error, CustomCodeError) else f"{type(error).__name__}: "
-        return {"error": f"{path}: {kind}{error}"}
+        try:
+            with custom_code(network=network_class(job.model)):
+                raise
+        except CustomCodeError as theirs:
+            return {"error": f"{path}: {theirs}"}
+        except Exception:
+            return {"error": f"{path}: {type(error).__name__}: {error}"}
 
 
 def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, write ``out/name_*``, and return what is known of it: a row of restore.json."""
-    run = fingerprint(job.settings, job.inputs(path))  # of the files as they are read
+    run = fingerprint(job.settings, job.inputs.get(path, [path]))  # before they are read: a later change will show
     with _warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
         results = _Results(job, problem, name)
-        with _tile_bar(job, problem), custom_code(network=network_class(job.model)):
+        with _tile_bar(job, problem):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma,
                 integrator=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
@@ -185,15 +153,17 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*notes, *advice(job.model, problem, options=True)],
     }  # fmt: skip
-    if job.calibration is not None and result.std is not None:
+    std = result.std
+    if job.calibration is not None and std is not None:
         row["std multiplied by"] = job.calibration.scale
-        row["advice"] += job.calibration.notes(problem.settings, result.std, problem.op)
-        result = replace(result, std=job.calibration.widened(result.std, problem.op))
-    row |= problem.scores(problem.finish(result.image))
+        row["advice"] += job.calibration.notes(problem.settings, std, problem.op)
+        std = job.calibration.widened(std, problem.op)
+    image, mean = problem.finish(result.image), problem.finish(result.mean)
+    row |= problem.scores(image)
     if job.samples > 1:
-        row |= {f"{key} of the mean": value for key, value in problem.scores(problem.finish(result.mean)).items()}
-    results.finish(result, row)
-    return {**row, "written": [str(p) for p in results.written], "run": run}
+        row |= {f"{key} of the mean": value for key, value in problem.scores(mean).items()}
+    results.write(image[0], mean[0], None if std is None else problem.spread(std)[0], row)
+    return {**row, "written": results.written, "run": run}
 
 
 def network_class(model: Firm) -> type[nn.Module]:
@@ -231,13 +201,13 @@ def _tile_bar(job: Job, problem: Problem) -> Iterator[None]:
         yield
         return
     like = problem.op.A_adjoint(problem.y)
-    drawn_at_once, steps, calls = batches(like, job.samples), job.steps, job.model.calls(job.steps, job.integrator)
-    tiles = estimator.count(int(like.shape[-2]), int(like.shape[-1]))
-    of_a_step = job.model.calls(2, job.integrator) - job.model.calls(1, job.integrator)  # Heun's last step has fewer
+    drawn_at_once, tiles = batches(like, job.samples), estimator.count(int(like.shape[-2]), int(like.shape[-1]))
+    calls = job.model.calls(job.steps, job.integrator)
+    of_a_step = max(job.model.solver.K, 1) * (1 if job.integrator == "euler" else 2)  # Heun's last step has fewer
 
     def advance() -> None:
         batch, call = divmod(int(bar.n) // tiles, calls)
-        step = f"step {call // of_a_step + 1} of {steps}"
+        step = f"step {call // of_a_step + 1} of {job.steps}"
         drawn = f"sample {sum(drawn_at_once[:batch]) + 1} of {job.samples}, " if job.samples > 1 else ""
         bar.set_description(drawn + step, refresh=False)
         bar.update()
@@ -255,24 +225,21 @@ class _Results:
 
     def __init__(self, job: Job, problem: Problem, name: str) -> None:
         self.job, self.problem, self.name = job, problem, name
-        self.written: list[Path] = []
+        self.written: list[str] = []
 
     def sample(self, i: int, x: Tensor) -> None:
         """Write sample `i` as it is drawn: none of them stays in memory."""
         self._image(f"sample_{i + 1:02d}", self.problem.finish(x)[0])
 
-    def finish(self, result: Restoration, row: Row) -> None:
-        """Write all the rest: the picture, the mean, the standard deviation, and all of them side by side."""
+    def write(self, image: Tensor, mean: Tensor, std: Tensor | None, row: Row) -> None:
+        """Write all the rest (C, H, W): the picture, the mean, the standard deviation, and all of them side by side."""
         job, problem = self.job, self.problem
-        image, mean = problem.finish(result.image)[0], problem.finish(result.mean)[0]
         samples, self.written = self.written, []
         self._image("restored", image)
         if job.samples > 1:
             self._image("mean", mean)
         self.written += samples
-        std = None
-        if result.std is not None:
-            std = problem.spread(result.std)[0]
+        if std is not None:
             if problem.array or job.kind == "npy":
                 path = self._at("std", ".npy")
                 write_deviation(path, std, problem.complex, problem.value_range, picture=not problem.array)
@@ -282,7 +249,7 @@ class _Results:
 
     def _compare(self, image: Tensor, mean: Tensor, std: Tensor | None, row: Row) -> None:
         """Write all of them side by side, with their PSNR where the truth is known."""
-        job, problem = self.job, self.problem
+        job, problem, path = self.job, self.problem, self._at("compare", ".png")
 
         def seen(x: Tensor) -> Tensor:
             return visible(x[None], problem.complex)[0]
@@ -296,7 +263,7 @@ class _Results:
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
         if problem.truth is not None:
             panels.insert(0, ("truth", seen(problem.truth[0])))
-        write_side_by_side(self._at("compare", ".png"), [panels])
+        write_side_by_side(path, [panels])
 
     def _image(self, what: str, x: Tensor) -> None:
         if self.problem.array:
@@ -306,6 +273,5 @@ class _Results:
 
     def _at(self, what: str, ending: str) -> Path:
         path = self.job.out / f"{self.name}_{what}{ending}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self.written.append(path)
+        self.written.append(str(path))
         return path

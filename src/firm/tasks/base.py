@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
-from firm._util.checks import did_you_mean, generator_for, require
+from firm._util.checks import did_you_mean, generator_for
 from firm._util.custom import custom_code, require_operator
 from firm.operators import LinearOperator, Operator
 from firm.operators.base import require_tensor
@@ -113,10 +113,11 @@ class Parameter(Generic[T]):
 
     def checked_range(self, task: str, value: Any) -> Range:
         """Return a range [low, high] that training draws from, as floats; ValueError where it is none."""
-        require(self.drawn != "no", f"{task}: {self.name} cannot be a range")
+        if self.drawn == "no":
+            raise ValueError(f"{task}: {self.name} cannot be a range")
         ends = [float(self.checked(task, v)) for v in value if not isinstance(v, list | tuple | dict)]
-        fits = len(ends) == len(value) == 2 and ends[0] <= ends[1]
-        require(fits, f"{task}: {self.name} must be a number or a range [low, high], got {value}")
+        if not len(ends) == len(value) == 2 or ends[0] > ends[1]:
+            raise ValueError(f"{task}: {self.name} must be a number or a range [low, high], got {value}")
         return ends[0], ends[1]
 
     def _valid(self) -> str:
@@ -200,7 +201,8 @@ class BaseTask:
 
     def __init__(self, size: int | tuple[int, int] = 128, **settings: Any) -> None:
         self.size = size
-        require(min(self.shape) >= 1, f"{self.name}: size must be at least 1, got {size}")
+        if min(self.shape) < 1:
+            raise ValueError(f"{self.name}: size must be at least 1, got {size}")
         given = self.checked({key: value for key, value in settings.items() if value is not None})
         self.ranges: dict[str, Range] = {}
         for key, parameter in self.parameters.items():
@@ -244,8 +246,9 @@ class BaseTask:
 
     def require_values(self) -> None:
         """Raise ValueError if a setting is a range: one image has one value."""
-        ranges = ", ".join(self.ranges)
-        require(not ranges, f"{self.name}: a range is for training; {ranges} must be one value here")
+        if self.ranges:
+            ranges = ", ".join(self.ranges)
+            raise ValueError(f"{self.name}: a range is for training; {ranges} must be one value here")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, BaseTask):
@@ -284,10 +287,9 @@ class BaseTask:
         return self._built({key: self.sample(key, rows, device) for key in self._numbers()})
 
     def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """Call `build`, and let its errors name the user's file and line."""
-        with custom_code(task=type(self)):
-            op = self.build(values)
-            require_operator(self, op, "build")
+        """Call `build`, and see that it makes an operator."""
+        op = self.build(values)
+        require_operator(self, op, "build")
         return op
 
     def _numbers(self) -> list[str]:
@@ -297,9 +299,7 @@ class BaseTask:
     def constant(self, device: torch.device) -> LinearOperator:
         """`operator` where it draws nothing, made once for each device."""
         if device not in self._constants:
-            op = self.operator()
-            require_operator(self, op, "operator")
-            self._constants[device] = on_device(op, device)
+            self._constants[device] = on_device(self.operator(), device)
         return self._constants[device]
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
@@ -320,10 +320,13 @@ class BaseTask:
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
         """
         require_tensor(f"{self.name}: x", x)
+        if x.layout != torch.strided or x.is_meta or not x.is_floating_point():
+            raise ValueError(f"{self.name}: x must be dense floats with values, got {x.dtype} {x.layout} on {x.device}")
         if x.ndim != 4 or x.shape[-2:] != self.shape:
             raise ValueError(
                 f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
             )
+        self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
         with custom_code(task=type(self)):
@@ -337,14 +340,28 @@ class BaseTask:
             return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
-        """For training: operator, measurements and noise levels (B,) for images `x`, the `rows` of the batch."""
-        with custom_code(task=type(self)):
-            op = self.draw_operator(rows, x.device)
-            require_operator(self, op, "draw_operator")
-            sigma = self.sample("sigma", rows, x.device)
-            clean = op.A(x)
+        """Draw operators and noise levels for a batch in training, and measure it.
+
+        Parameters
+        ----------
+        x
+            Images (B, C, H, W), the `rows` of the batch.
+        rows
+            Draws all random numbers.
+
+        Returns
+        -------
+        The operator, the measurements, and the noise levels (B,).
+        """
+        self._require_color(x)
+        op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
+        clean = op.A(x)
         noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
         return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
+
+    def _require_color(self, x: Tensor) -> None:
+        if self.color and x.shape[1] != 3:
+            raise ValueError(f"{self.name}: images have three channels, red, green and blue; these have {x.shape[1]}")
 
     # Degraded pictures
 

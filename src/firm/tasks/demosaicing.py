@@ -38,14 +38,6 @@ class Demosaicing(BaseTask):
             return self.constant(device)
         return Mask(_one_of_three(rows.rand(*self.shape, device=device)), check=False)
 
-    def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[LinearOperator, Tensor]:
-        """As every task; refuses images that are not in color."""
-        return super().measure(_in_color(x), seed, index)
-
-    def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
-        """As every task; refuses images that are not in color."""
-        return super().draw(_in_color(x), rows)
-
     @classmethod
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
@@ -63,12 +55,6 @@ def _colors(pattern: str, shape: tuple[int, int]) -> Tensor:
     for place, letter in enumerate(pattern):
         seen["rgb".index(letter), place // 2 :: 2, place % 2 :: 2] = 1
     return seen
-
-
-def _in_color(x: Tensor) -> Tensor:
-    if x.ndim == 4 and x.shape[1] != 3:
-        raise ValueError(f"demosaicing: images have three channels, red, green and blue; these have {x.shape[1]}")
-    return x
 
 
 def _one_of_three(u: Tensor) -> Tensor:

@@ -11,16 +11,7 @@ from torch import Tensor, nn
 
 from firm._sampling import Generators
 from firm._util.checks import require
-from firm.baselines._i2sb import (
-    INTERVALS,
-    TIMES,
-    beside_the_state,
-    degraded_image,
-    i2sb,
-    mode_of,
-    schedule,
-    sees_degraded,
-)
+from firm.baselines import _i2sb
 from firm.data.images import Images
 from firm.evaluation import NamedMethod
 from firm.networks import PriorUNet
@@ -54,12 +45,12 @@ class Bridge(Objective):
         super().__init__(config)
         message = "objective=bridge: the network sees x and the degraded image at most, and takes no extra"
         require(not config.network_arguments()[1].get("extra"), message, ConfigError)
-        self.conditioned = sees_degraded(config.network_class())
+        self.conditioned = _i2sb.sees_degraded(config.network_class())
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the error in the pixels that count, averaged; one network call serves all tasks."""
         filling, eps = batch.randn(), batch.randn()
-        n = (batch.t * INTERVALS).long().clamp(0, INTERVALS - 1)
+        n = (batch.t * _i2sb.INTERVALS).long().clamp(0, _i2sb.INTERVALS - 1)
         parts = [
             _between(op, y, batch.x_1[rows], n[rows], filling[rows], eps[rows])
             for op, y, _, rows in batch.measure_each()
@@ -74,7 +65,7 @@ class Bridge(Objective):
         """Score by the PSNR of the restored images, over all tasks, then in each; and draw the first."""
 
         def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
-            return i2sb(net, op, y, sigma, steps=SAMPLER_STEPS, conditioned=self.conditioned, generator=generator)
+            return _i2sb.i2sb(net, op, y, sigma, steps=SAMPLER_STEPS, conditioned=self.conditioned, generator=generator)
 
         method = NamedMethod("I2SB", run, SAMPLER_STEPS)
         return scored(method, self.config, images, next(net.parameters()).device, picture)
@@ -99,24 +90,24 @@ def _between(
     -------
     x_n, what the network is shown beside it, the network's target, and 1 where that counts; all (B, C, H, W).
     """
-    beta_max, ode = mode_of(op)
+    beta_max, ode = _i2sb.mode_of(op)
     with torch.autocast(clean.device.type, enabled=False):
-        degraded, known = degraded_image(op, y, filling)
+        degraded, known = _i2sb.degraded_image(op, y, filling)
         share, spread, s = (per_sample(table[n], clean) for table in _tables(beta_max, clean.device))
         x = clean + share * (degraded - clean)
         if not ode:
             x = x + spread * eps
         counts = torch.ones_like(clean) if known is None else torch.ones_like(clean).masked_fill(known, 0)
-        return x, beside_the_state(degraded, known, ode), (x - clean) / s, counts
+        return x, _i2sb.beside_the_state(degraded, known, ode), (x - clean) / s, counts
 
 
 @cache
 def _tables(beta_max: float, device: torch.device) -> tuple[Tensor, ...]:
     """Return the degraded image's weight, the noise level and s_n at every step, (1000,) each, on the device."""
-    s2, share, variance = schedule(beta_max)
+    s2, share, variance = _i2sb.schedule(beta_max)
     return tuple(v.to(device, torch.float32) for v in (share, variance.sqrt(), s2.sqrt()))
 
 
 @cache
 def _times(device: torch.device) -> Tensor:
-    return TIMES.to(device, torch.float32)
+    return _i2sb.TIMES.to(device, torch.float32)

@@ -11,24 +11,59 @@ import types
 import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import yaml
 from torch import nn
 
-from firm._util.checks import did_you_mean, read_yaml, require
+from firm._util.checks import did_you_mean, require, short
 from firm._util.custom import is_custom, load_class
+from firm._util.settings_file import MOST_CHARACTERS, read_yaml
 from firm.networks import NETWORKS, PRESETS
 from firm.tasks import BaseTask
 from firm.training.config_checks import check
 from firm.training.objectives import ConfigError as ConfigError
-from firm.training.objectives import make_task, objective_class
+from firm.training.objectives import Objective, make_task, objective_class
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 7)."""
+    """Everything that defines a training run. Defaults are the paper's (CelebA column of its Table 7).
+
+    Most settings are explained beside their default. These need more than a line:
+
+    Parameters
+    ----------
+    network
+        A preset; or the arguments of `firm.UNet`; or ``{class: NAME, arguments ...}`` with a class of `firm.networks`,
+        or with your own, ``file.py:Class`` (without arguments also by itself).
+    K, rho, beta, output
+        Algorithm 3: its iterations, the weight of its data-consistency step, its relaxation, and whether the network
+        returns the image ("direct") or what it adds to the data-consistent iterate ("correction").
+    objective
+        "paper" or "balanced" train FIRM; "prior" an unconditional flow; "denoiser" (PnP-GS, PnP-HQS), "unrolled"
+        (ISTA-Net+) and "bridge" (I2SB) the networks of the baselines; or your own, ``file.py:Class``.
+    reduction
+        How FIRM's error takes the pixels of an image together. "auto" is the paper's sum for ``objective: paper``, else
+        the mean, so that clipping does not depend on the size of the images.
+    iterate_weights
+        How much each iterate z^1 ... z^K counts, K numbers: every sample supervises one, drawn with these
+        probabilities, and the number of iterations can be chosen when restoring. Empty: the last alone, through all K,
+        as in the paper.
+    t_min, t_max, tau_min, strata
+        Times are drawn from [t_min, t_max], evenly over so many strata; tau_min is the floor of tau_t = 1 - t.
+    max_minutes
+        Train for this long instead of so many steps, the schedule stretched over it. Compiling and recording a CUDA
+        graph do not count.
+    recompute
+        For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
+        (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
+    accumulation_steps
+        Split each process's batch into this many parts: less memory, the same result (but for ``pairing: optimal``,
+        which pairs within a part). With ``objective: balanced`` it costs one more forward pass.
+    """
 
     # What is learned
     task: str = "random-inpainting"  # a task's name, or your own, file.py:Class; the paper trains one model per task
@@ -41,8 +76,7 @@ class TrainConfig:
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    # Arrays: [low, high] is mapped to [-1, 1]; without it, floats are used unchanged.
-    value_range: tuple[float, ...] = ()
+    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are kept
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]
@@ -51,25 +85,16 @@ class TrainConfig:
     cache: str = ""  # folder for the decoded pictures, so that the next start is quick
     memory_map: bool = False  # leave the images in their file (pictures: in the cache) and read them as they are needed
     # Network and solver (Algorithm 3)
-    # A preset; or the arguments of firm.UNet; or {class: NAME, arguments ...} with a class of firm.networks, or with
-    # your own, file.py:Class (without arguments also by itself).
     network: str | dict[str, Any] = "celeba"
     K: int = 5
     rho: float = 0.01
     beta: float = 0.5
     output: Literal["direct", "correction"] = "direct"
     # Loss (Algorithm 1)
-    # paper or balanced: FIRM; prior: an unconditional flow; denoiser (PnP-GS, PnP-HQS), unrolled (ISTA-Net+) or bridge
-    # (I2SB): networks of the baselines; or your own, file.py:Class.
     objective: str = "paper"
-    # FIRM's error over the pixels of an image. auto: the paper's sum for objective=paper, else mean, so that clipping
-    # does not depend on the size of the images.
     reduction: Literal["auto", "mean", "sum"] = "auto"
-    # How much each iterate z^1 ... z^K counts, K numbers: every sample supervises one, drawn with these probabilities,
-    # and the number of iterations can be chosen when restoring. Empty: the last alone, through all K, as in the paper.
     iterate_weights: tuple[float, ...] = ()
-    # prior: noise and images, by minibatch optimal transport
-    pairing: Literal["independent", "optimal"] = "independent"
+    pairing: Literal["independent", "optimal"] = "independent"  # prior: noise and images, by optimal transport
     t_min: float = 1e-3
     t_max: float = 0.995
     tau_min: float = 0.1
@@ -89,7 +114,6 @@ class TrainConfig:
     ema_decay: float = 0.999
     ema_from_epoch: int = 20
     seed: int = 42
-    # Train for this long instead, the schedule stretched over it. Compiling and recording a CUDA graph do not count.
     max_minutes: float = 0.0
     init_from: str = ""  # a saved model whose weights to start from
     # Speed and memory; each may be switched off
@@ -99,11 +123,7 @@ class TrainConfig:
     compile_workers: int = 6  # processes that compile the blocks before training starts; 0 = compile as they come
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
-    # For less memory, compute again in the backward pass: what follows from the convolutions by pointwise operations
-    # (compiled only), or whole network calls (gradient checkpointing over the K iterations; slower, no CUDA graph).
     recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
-    # Split each process's batch into this many parts: less memory, the same result (but for pairing=optimal, which
-    # pairs within a part). With objective=balanced it costs one more forward pass.
     accumulation_steps: int = 1
     deterministic: bool = False  # bit-identical repeats on a GPU, slower
     # The run
@@ -131,12 +151,23 @@ class TrainConfig:
             return "sum" if self.objective == "paper" else "mean"
         return self.reduction
 
+    @cached_property
+    def objective_class(self) -> type[Objective]:
+        """The class of the objective; a custom one's file is run."""
+        return objective_class(self.objective)
+
     def tasks(self) -> list[dict[str, Any]]:
         """Return the tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
-        """Make the tasks themselves; `mask` replaces the setting of that name."""
+        """Make the tasks themselves.
+
+        Parameters
+        ----------
+        mask
+            "shared" or "fresh", in place of what the entries say of their random masks; "" leaves that.
+        """
         return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
@@ -146,7 +177,7 @@ class TrainConfig:
                 return self.network, {}
             return None, {**PRESETS[self.network], "channels": self.channels}
         name, given = self.network.get("class"), {k: v for k, v in self.network.items() if k != "class"}
-        kind = objective_class(self.objective).network_class if name is None else NETWORKS.get(str(name))
+        kind = self.objective_class.network_class if name is None else NETWORKS.get(str(name))
         if kind is None:  # a custom one knows its arguments
             return str(name), given
         known = inspect.signature(kind).parameters
@@ -157,7 +188,7 @@ class TrainConfig:
         """Find the network's class: the objective's usual one, one of `firm.networks`, or a custom one (run here)."""
         name, _ = self.network_arguments()
         if name is None:
-            return objective_class(self.objective).network_class
+            return self.objective_class.network_class
         return NETWORKS[name] if name in NETWORKS else load_class(name, nn.Module, "network")
 
     def network_about(self) -> dict[str, Any]:
@@ -181,10 +212,15 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
     overrides
         Settings to change: ``lr=1e-3``, of the network also ``network.ch=96``. The value is YAML, so that
         ``val_steps=[1,2]`` works.
+
+    Returns
+    -------
+    The configuration, checked. A `ConfigError` says which setting is wrong, and what would do.
     """
     values: dict[str, Any] = {}
     if path is not None:
-        require(Path(path).exists(), f"{path}: no such configuration file", ConfigError)
+        if not Path(path).exists():
+            raise ConfigError(f"{path}: no such configuration file")
         values |= read_settings(Path(path), str(path))
     for text in overrides:
         _override(values, text)
@@ -194,8 +230,8 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
             raise ConfigError(f"no setting {key!r}{_meant(key, hints)}")
         values[key] = _coerced(key, value, hints[key])
     config = TrainConfig(**values)
-    # an empty name would be the current folder
-    require(config.out, f"out must name a folder for the run, such as {TrainConfig.out}; it is empty", ConfigError)
+    if not config.out:  # an empty name would be the current folder
+        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
     return config
 
 
@@ -208,16 +244,20 @@ def dump_config(config: TrainConfig) -> str:
 def read_settings(path: Path, about: str) -> dict[str, Any]:
     """Read a YAML or JSON file of settings; a `ConfigError` that begins with `about` says what is wrong with it."""
     values = _parsed(path, about)
-    require(values is not None, f"{about}: the file is empty, or all comments", ConfigError)
-    require(isinstance(values, dict), f"{about}: expected settings, one 'key: value' a line", ConfigError)
+    if not isinstance(values, dict):
+        empty = "the file is empty, or all comments"
+        raise ConfigError(f"{about}: {empty if values is None else 'expected settings, one key: value a line'}")
     return {str(key): value for key, value in values.items()}
 
 
 def _parsed(source: Path | str, about: str) -> Any:
     """Parse a file, or text, as YAML."""
     try:
-        return read_yaml(source.read_text() if isinstance(source, Path) else source)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+        if isinstance(source, str):
+            return read_yaml(source)
+        with source.open() as file:  # no more of it than what is refused
+            return read_yaml(file.read(MOST_CHARACTERS + 1))
+    except (OSError, ValueError, yaml.YAMLError) as error:
         why = f"not a file of settings that can be read ({error})" if isinstance(error, OSError) else str(error)
         raise ConfigError(f"{about}: {'not valid YAML: ' * isinstance(error, yaml.YAMLError)}{why}") from error
 
@@ -279,5 +319,5 @@ def _coerced(key: str, value: Any, kind: Any) -> Any:
         fits = math.isfinite(number) and (kind is float or number.is_integer())
         value = kind(number) if fits else value
     if not fits:
-        raise ConfigError(f"{key} must be {what}, got {value!r}")
+        raise ConfigError(f"{key} must be {what}, got {short(value)}")
     return value

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from firm._util.checks import did_you_mean, require, require_seed
+from firm._util.checks import did_you_mean, require_seed
 from firm._util.custom import is_custom
 from firm.networks import NETWORKS, PRESETS, UNet, build
-from firm.training.objectives import NAMED, ConfigError, Objective, objective_class
+from firm.training.objectives import NAMED, ConfigError, Objective
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -27,11 +27,14 @@ MOST = {"size": 16384, "channels": 1024, "K": 1000, "batch_size": 10**6, "strata
 
 
 def check(c: TrainConfig) -> None:
-    """Refuse impossible values and combinations with a `ConfigError`."""
+    """Refuse impossible values and combinations with a `ConfigError`.
+
+    Every configuration passes here when it is made, so that what works with it can trust it.
+    """
     try:
         _check_values(c)
         require_seed(c.seed)
-        objective = objective_class(c.objective)
+        objective = c.objective_class
         _check_network(c, objective)
         _need(*((getattr(c, key) == getattr(type(c), key), why) for key, why in unused(c).items()))
         if objective.measures:
@@ -51,7 +54,7 @@ def unused(c: TrainConfig) -> dict[str, str]:
     if c.objective not in ("paper", "balanced"):
         for key in ("output", "reduction", "iterate_weights"):
             found[key] = f"{key}={getattr(c, key)} belongs to objective=paper and balanced, not to {c.objective}"
-    if not objective_class(c.objective).measures:
+    if not c.objective_class.measures:
         for key in ("task", "mixture", "mask"):
             found[key] = f"{key} is for objectives with measurements: objective={c.objective} learns from images alone"
     return found
@@ -103,31 +106,35 @@ def _check_values(c: TrainConfig) -> None:
 def _need(*rules: tuple[object, str]) -> None:
     """Refuse with the message of the first condition that does not hold."""
     for condition, message in rules:
-        require(condition, message)
+        if not condition:
+            raise ConfigError(message)
 
 
 def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
     """Check the network's class and arguments, and let it check their values without memory for its weights."""
     usual, fits = objective.network_class, objective.fits
     if isinstance(c.network, str) and not is_custom(c.network):
-        settings = ", ".join(inspect.signature(usual).parameters)
-        _need(
-            (c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments"),
-            (c.network in PRESETS, f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}"),
-            (issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}"),
-        )
+        if c.network in NETWORKS:
+            raise ConfigError(f"network: write {{class: {c.network}}}, with its arguments")
+        if c.network not in PRESETS:
+            raise ConfigError(f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}")
+        if not issubclass(usual, UNet):
+            settings = ", ".join(inspect.signature(usual).parameters)
+            raise ConfigError(f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
     name, arguments = c.network_arguments()
-    ours = name is None or is_custom(name) or name in NETWORKS
-    require(ours, f"network: no class {name!r} (your own is file.py:Class){did_you_mean(str(name), NETWORKS)}")
-    kind = c.network_class()
     if name is not None and name not in NETWORKS:
-        return  # its class knows its arguments
-    known, fit = list(inspect.signature(kind).parameters), name in fits or name is None or is_custom(c.objective)
-    _need(
-        (fit, f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}"),
-        *((key in known, f"network: {kind.__name__} has no argument {key!r}{did_you_mean(str(key), known)}")
-          for key in arguments),
-    )  # fmt: skip
+        if not is_custom(name):
+            hint = did_you_mean(name, NETWORKS)
+            raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){hint}")
+        c.network_class()  # its class knows its arguments
+        return
+    kind = c.network_class()
+    if name not in (None, *fits) and not is_custom(c.objective):
+        raise ConfigError(f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
+    known = inspect.signature(kind).parameters
+    wrong = next((str(key) for key in arguments if key not in known), None)
+    if wrong is not None:
+        raise ConfigError(f"network: {kind.__name__} has no argument {wrong!r}{did_you_mean(wrong, known)}")
     with torch.device("meta"):
         net = build(kind, arguments)
     channels, stride = arguments.get("channels", c.channels), int(getattr(net, "stride", 1))

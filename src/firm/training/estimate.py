@@ -18,7 +18,6 @@ from firm._util.custom import custom_code
 from firm._util.machine import Ranks, describe_machine, wait
 from firm.acceleration.compiled import compile_blocks, compile_signature, signatures
 from firm.training.config import TrainConfig, dump_config, load_config
-from firm.training.objectives import objective_class
 
 # The share of the rate of matrix products that training reaches: 140 of 680 TFLOP/s on one H200 in bf16 with all
 # switches on (docs/performance.md), and about as much elsewhere.
@@ -29,8 +28,20 @@ BF16, POINTWISE = 1.27, 0.37
 
 
 def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
-    """Count parameters, FLOP an image, gigabytes and hours of a run on this machine's `device`."""
-    kind = objective_class(config.objective)
+    """Say what a run will need, counted on the meta device.
+
+    Parameters
+    ----------
+    config
+        The run.
+    device
+        Where it would train: its rate of matrix products is measured there.
+
+    Returns
+    -------
+    Parameters, FLOP of a network call and of a training image, gigabytes, and hours, each under its name for the user.
+    """
+    kind = config.objective_class
     custom = {"objective": kind, "network": config.network_class()}
     with torch.device("meta"), custom_code(**custom):
         objective = kind(config)
@@ -98,11 +109,11 @@ def compile_beforehand(config: TrainConfig, ranks: Ranks) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "config.yaml")
         path.write_text(dump_config(config))
-        if not precompile(path, config.compile_workers, str(ranks.device)):
+        if not _precompile(path, config.compile_workers, str(ranks.device)):
             tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
 
 
-def precompile(config_file: Path, workers: int, device: str) -> bool:
+def _precompile(config_file: Path, workers: int, device: str) -> bool:
     """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
     threads = max(1, (os.cpu_count() or 1) // workers)
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
@@ -119,7 +130,7 @@ def precompile(config_file: Path, workers: int, device: str) -> bool:
 def _compile_share(config_file: str, device_name: str, worker: str, workers: str) -> None:
     """Compile every `workers`-th distinct block, for one device."""
     config, device = load_config(config_file), torch.device(device_name)
-    objective = objective_class(config.objective)(config)
+    objective = config.objective_class(config)
     net = objective.build().to(device)
     if config.channels_last:
         net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from firm._util.checks import generator_for, require
+from firm._util.checks import generator_for
 from firm._util.machine import Ranks
 from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
@@ -18,16 +18,27 @@ from firm.data.sets import Split
 from firm.operators.base import LARGEST
 from firm.tasks import Rows
 from firm.training.config import ConfigError, TrainConfig
-from firm.training.objectives import objective_class
 
 
 def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_MEGAPIXELS) -> tuple[Images, Images]:
     """Read training and validation images. A set without ``val_data`` gives its first images to validation.
 
-    Images of more than `max_megapixels` are refused from their header.
+    Parameters
+    ----------
+    config
+        Where the images are, and how they are read.
+    progress
+        Whether to show a bar while pictures are decoded.
+    max_megapixels
+        Larger images are refused from their header.
+
+    Returns
+    -------
+    The images to train on, (n, C, H, W), and those held out, (m, C, size, size); `ConfigError` if they do not fit.
     """
     c = config
-    require(c.data, "data is not set: give the folder of the data set, data=DIR", ConfigError)
+    if not c.data:
+        raise ConfigError("data is not set: give the folder of the data set, data=DIR")
     whole = c.dataset == "arrays" and c.crop == "random" and not c.read_size
     kept = None if whole else c.read_size or c.size
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
@@ -47,34 +58,37 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
         held_out = read(c.val_data or c.data, "val", c.size, c.val_images) if c.val_images else train.part(0, 0)
     else:
         held_out, train = train.part(0, c.val_images), train.part(c.val_images)
-    left = f"{c.data}: no images left to train on after {c.val_images} for validation"
-    require(len(train), f"{left}: hold out fewer (val_images=), or name others (val_data=)", ConfigError)
-    C, H, W = train.shape
+    C, (H, W) = train.channels, train.data.shape[-2:]
     kind = "complex, two for each channel" if train.complex else "real"
-    require(c.channels == C, f"{c.data}: the images have {C} channels ({kind}): set channels={C}", ConfigError)
-    enough = min(H, W) >= c.size
-    require(enough, f"{c.data}: the images have {H}x{W} pixels, fewer than size={c.size}", ConfigError)
     smallest = c.size / (c.scale[1] if c.scale else 1)
-    message = f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"
-    require(c.crop != "random" or smallest < max(H, W), message, ConfigError)
-    if len(held_out) and objective_class(c.objective).measures:
+    for fits, message in (
+        (len(train), f"no images left to train on after {c.val_images} for validation: hold out fewer (val_images=), "
+                     "or name others (val_data=)"),
+        (c.channels == C, f"the images have {C} channels ({kind}): set channels={C}"),
+        (min(H, W) >= c.size, f"the images have {H}x{W} pixels, fewer than size={c.size}"),
+        (c.crop != "random" or smallest < max(H, W),
+         f"crop=random needs larger images than {smallest:g} pixels: set read_size, for pictures"),
+    ):  # fmt: skip
+        if not fits:
+            raise ConfigError(f"{c.data}: {message}")
+    if len(held_out) and c.objective_class.measures:
         for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
             _check_range(c, root, images.part(0, 16))  # a few show it
-    (H, W), size = held_out.data.shape[-2:], c.size
-    top, left_ = (H - size) // 2, (W - size) // 2
-    middle: Tensor = held_out.data[..., top : top + size, left_ : left_ + size]
+    top, left = ((n - c.size) // 2 for n in held_out.data.shape[-2:])
+    middle: Tensor = held_out.data[..., top : top + c.size, left : left + c.size]
     return train, Images(middle, held_out.names, held_out.complex)
 
 
 def _check_range(c: TrainConfig, root: str, images: Images) -> None:
     """Refuse images whose measurements validation would refuse, after minutes of training."""
     sizes = images.batch(slice(None)).square().mean((1, 2, 3)).sqrt()
-    scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
-    message = (
-        f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM works "
-        "in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for -1 and 1"
-    )
-    require(not (sizes > LARGEST).any(), message, ConfigError)
+    if (sizes > LARGEST).any():
+        scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
+        raise ConfigError(
+            f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
+            "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
+            "-1 and 1"
+        )
 
 
 class Feed:
@@ -82,6 +96,13 @@ class Feed:
 
     A memory-mapped set stays in its file: `ahead` reads the images of the coming steps in the background, and the step
     works on what it got.
+
+    Parameters
+    ----------
+    config, ranks
+        The run, and this process among those that share its batches.
+    images
+        The whole training set, (n, C, H, W).
     """
 
     def __init__(self, config: TrainConfig, images: Images, ranks: Ranks) -> None:
@@ -92,7 +113,7 @@ class Feed:
         self._reader: Prefetcher | None = None
 
     def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """Read the stored values of this process's images in `step` of a memory-mapped set; None of a resident one.
+        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set; else None.
 
         `counts` are the samples of each task in a part of the batch.
         """
@@ -111,7 +132,17 @@ class Feed:
         return torch.cat([rows[n * p : n * (p + 1)] for p in parts for rows, n in zip(tasks, counts, strict=True)])
 
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
-        """Draw images x_1, (B, C, size, size), for the `rows` of every task, or take them out of those `read` ahead."""
+        """Draw clean images for one part of the batch: line 2 of Algorithm 1.
+
+        Parameters
+        ----------
+        rows
+            Those of every task.
+        read
+            What `ahead` gave for this part, or None.
+        device
+            Where to draw, and where the images x_1 in [-1, 1] then are, (B, C, size, size), ordered by task.
+        """
         parts, images = [None] * len(rows) if read is None else read.split([len(r) for r in rows]), []
         for r, part in zip(rows, parts, strict=True):
             data, index = part, None

@@ -20,7 +20,21 @@ STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditio
 
 
 def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
-    """Read the weights of a saved model for `net`, and refuse those that do not fit or would mean something else."""
+    """Read the weights of a saved model, and refuse those that do not fit or would mean something else.
+
+    Parameters
+    ----------
+    path
+        A bundled model's name, a .safetensors file, or a folder with one.
+    net
+        The network to start. It may have further inputs, blocks or an iteration; at first both compute the same.
+    objective
+        What it is trained for: a bridge sees its state first.
+
+    Returns
+    -------
+    A state for ``net.load_state_dict``.
+    """
     estimator = None if type(net) in NETWORKS.values() else copy.deepcopy(net)  # a file cannot build a custom one
     loaded = load_network(path, estimator)
     weights, target = loaded.state_dict(), net.state_dict()

@@ -22,7 +22,15 @@ EVERY = 120.0  # seconds between two lines
 
 
 class Log:
-    """Appends to ``metrics.jsonl`` in the run's folder, and to TensorBoard where that is installed."""
+    """Appends to ``metrics.jsonl`` in the run's folder, and to TensorBoard where that is installed.
+
+    Parameters
+    ----------
+    folder
+        The run's folder; it is made if needed.
+    step
+        Where the run goes on: rows of later steps are dropped, since it repeats them.
+    """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,20 +88,20 @@ class Progress:
         self._lines = shown and not on_terminal()
         self._next = -math.inf  # when to write a line again: the first at once
         total, unit = (round(60 * config.max_minutes), "s") if config.max_minutes else (config.total_steps, "step")
-        self._bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=shown and on_terminal())
-        self.close = self._bar.close
+        self.bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=shown and on_terminal())
+        self.close = self.bar.close
 
     def _done(self) -> int:
         return int(self._trainer.elapsed) if self._config.max_minutes else self._trainer.step
 
     def advance(self) -> None:
         """Move the bar to where the training is."""
-        self._bar.update(self._done() - self._bar.n)
+        self.bar.update(self._done() - self.bar.n)
 
     def numbers(self, row: dict[str, Any]) -> None:
         """Show what was logged: beside the bar, or in a line when it is time."""
         key = "error" if "error" in row else "loss"
-        self._bar.set_postfix({key: f"{row[key]:.4f}", "img_s": f"{row['images/s']:.0f}"}, refresh=False)
+        self.bar.set_postfix({key: f"{row[key]:.4f}", "img_s": f"{row['images/s']:.0f}"}, refresh=False)
         if time.monotonic() >= self._next:
             c, minutes = self._config, f"{row['minutes']:.1f}"
             done = f", {minutes} of {c.max_minutes:g}" if c.max_minutes else f" of {c.total_steps}, {minutes}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import math
 import os
 import signal
@@ -16,18 +17,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from firm._util.checks import require
 from firm._util.custom import CustomCodeError
 from firm._util.files import locked
-from firm._util.machine import Ranks, average, joined, largest, peak_megabytes
+from firm._util.machine import Ranks, joined, largest
 from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS
-from firm.training.config import TrainConfig
+from firm.training.config import ConfigError, TrainConfig
 from firm.training.estimate import compile_beforehand
 from firm.training.feed import load_sets
 from firm.training.log import Log, Progress
 from firm.training.objectives import TrainingError
-from firm.training.run_folder import Checkpoints, put_in_order, refuse_another_run, ways_on
+from firm.training.run_folder import Checkpoints, RunFolder
 from firm.training.trainer import Trainer
 
 
@@ -35,7 +35,7 @@ from firm.training.trainer import Trainer
 def train(
     config: TrainConfig, ranks: Ranks, progress: bool = True, max_megapixels: float = MAX_MEGAPIXELS
 ) -> dict[str, Any]:
-    """Train to the end, or to SIGTERM or SIGINT; continue what is in ``config.out``.
+    """Train to the end, or to SIGTERM, SIGINT or SIGHUP; continue what is in ``config.out``.
 
     Parameters
     ----------
@@ -57,112 +57,103 @@ def train(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
     checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep_checkpoints)
+    folder = RunFolder(out, config)
+    if ranks.world > 1:
+        again = "start all of them with the same command, configuration and code of yours"
+        _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {again}")
     if checkpoints.steps():
-        refuse_another_run(out, config)
+        folder.refuse_another_run()
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
+    folder.found(images, held_out)
+    if ranks.world > 1:
+        message = f"the processes found different images in {config.data}: give all of them the same files"
+        _require_equal(str(folder.images), ranks, message)
+    if checkpoints.steps():
+        folder.refuse_other_images()
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
     _resume(trainer, checkpoints)
-    problems: list[TrainingError] = []  # of the main process, which alone writes; the others shall stop with it
-    log = None
-    if ranks.main:
-        with _kept_for_later(problems, out):
-            put_in_order(out, config, trainer.progress >= 1)
-            if trainer.step and not trainer.is_saved(out / "model.safetensors"):  # killed between the two
-                trainer.save(out / "model.safetensors")
-            log = Log(out, trainer.step)
-    _stop_together(problems, ranks, out)
-    before, start = trainer.elapsed, time.monotonic()
-    last_save, last_log, first = start, (trainer.step, trainer.elapsed), trainer.step
+    writer = _Writer(trainer, folder, checkpoints, held_out)
+    writer.begin()
+    writer.stop_together()
+    first, last_log, last_save = trainer.step, (trainer.step, trainer.elapsed), time.monotonic()
+    validate_every, checkpoint_every = config.validate_every or math.inf, config.checkpoint_every or math.inf
     losses: list[Tensor] = []
     result: dict[str, Any] = {}
-    agree = _Agreement(trainer.elapsed, ranks.device)
     with (
         contextlib.closing(trainer.feed),
-        contextlib.closing(log) if log is not None else contextlib.nullcontext(),
-        _signals() as stop,
+        contextlib.closing(writer),
         contextlib.closing(Progress(config, trainer, progress and ranks.main)) as shown,
+        _signals() as signals,
+        trainer.custom_code(),
     ):
-        if log is not None and len(held_out) and trainer.progress >= 1 and not log.has_scores(trainer.step):
-            with _kept_for_later(problems, out):  # its last validation failed, and may be mended now
-                result |= _validate(trainer, out, held_out, log)
-        stopping = False
-        while trainer.progress < 1 and not stopping:
+        clock, done, stopping = _Clock(trainer), trainer.progress >= 1, False
+        if done and writer.lacks_scores():  # the last validation failed, and may be mended now
+            result |= writer.validate()
+        while not done and not stopping:
             loss, norm = trainer.advance()
             losses.append(loss.detach().clone())
-            now = time.monotonic()
-            elapsed = before + now - start - trainer.gradients.seconds
-            trainer.elapsed, stopping = agree(elapsed, bool(stop or problems))
+            stopping = clock(bool(signals or writer.problems))
             done = trainer.progress >= 1
-            row: dict[str, Any] = {}
-            if trainer.step % config.log_every == 0 or done or stopping:
+            ends = done or stopping
+            if ends or trainer.step % config.log_every == 0:
                 trainer.check_finite()
-                speed = (trainer.step - last_log[0]) * config.batch_size / max(1e-9, trainer.elapsed - last_log[1])
-                mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
-                row = {
-                    "step": trainer.step, "loss": mean, "norm": norm.item(),
-                    "lr": trainer.lr(), "images/s": round(speed, 1), "minutes": round(trainer.elapsed / 60, 3),
-                    "peak_mb": peak_megabytes(ranks.device), "skipped": int(trainer.skipped),
-                }  # fmt: skip
-                if trainer.loss.balance is not None:
-                    row["error"] = trainer.loss.balance.mean_error()
+                row = trainer.numbers(losses, norm, *last_log)
                 losses, last_log = [], (trainer.step, trainer.elapsed)
                 shown.numbers(row)
                 result |= row
-            shown.advance()
-            if log is None:
-                continue
-            if row:
-                with _kept_for_later(problems, out):
-                    log.write(row)
-            if len(held_out) and (done or _due(trainer.step, config.validate_every)):
-                with _kept_for_later(problems, out):
-                    scores = _validate(trainer, out, held_out, log)
-                    shown.scores(scores)
-                    result |= scores
-            late = now - last_save > 60 * config.checkpoint_minutes > 0
-            if done or stopping or late or _due(trainer.step, config.checkpoint_every):
-                with _kept_for_later(problems, out):
-                    trainer.check_finite()  # or what is kept would be pushed out
-                    checkpoints.save(trainer.state())
-                    trainer.save(out / "model.safetensors")
-                last_save = now
-    _stop_together(problems, ranks, out)
-    return result | {
-        "finished": trainer.progress >= 1, "step": trainer.step, "steps_now": trainer.step - first,
-    }  # fmt: skip
+                writer.write(row)
+            if not shown.bar.disable:
+                shown.advance()
+            if done or trainer.step % validate_every == 0:
+                scores = writer.validate()
+                shown.scores(scores)
+                result |= scores
+            late = time.monotonic() - last_save > 60 * config.checkpoint_minutes > 0
+            if ends or late or trainer.step % checkpoint_every == 0:
+                writer.save()
+                last_save = time.monotonic()
+    writer.stop_together()
+    return result | {"finished": done, "step": trainer.step, "steps_now": trainer.step - first}
 
 
-def _due(step: int, every: int) -> bool:
-    return bool(every) and step % every == 0
+def _require_equal(text: str, ranks: Ranks, message: str) -> None:
+    """Refuse, in every process, if they do not all have the same `text`; `message` says what to do."""
+    number = int(hashlib.sha256(text.encode()).hexdigest()[:12], 16)  # exact in float64
+    if largest(number, ranks.device) != -largest(-number, ranks.device):
+        raise ConfigError(message)
 
 
-class _Agreement:
+class _Clock:
     """One clock and one decision to stop for all processes: the largest of what they say, in one message a step.
 
     The answer to a step's question is read in the next step, so that neither the CPU nor the GPU waits for it. A single
     process needs no answer.
     """
 
-    def __init__(self, elapsed: float, device: torch.device) -> None:
-        self._answer = torch.tensor([elapsed, 0.0], dtype=torch.float64, pin_memory=device.type == "cuda")
-        self._device = device
-        self._read: torch.cuda.Event | None = None
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer, self._joined, self._device = trainer, joined(), trainer.ranks.device
+        self._start = time.monotonic() - trainer.elapsed
+        on_gpu = self._device.type == "cuda"
+        self._answer = torch.tensor([trainer.elapsed, 0.0], dtype=torch.float64, pin_memory=on_gpu)
+        self._read = torch.cuda.Event() if on_gpu else None
 
-    def __call__(self, elapsed: float, stop: bool) -> tuple[float, bool]:
-        if not joined():
-            return elapsed, stop
-        if self._read is not None:
-            self._read.synchronize()
-        known, known_stop = self._answer.tolist()
-        numbers = [torch.full((), v, dtype=torch.float64, device=self._device) for v in (elapsed, float(stop))]
-        asked = torch.stack(numbers)  # made on the device: nothing is copied to it
-        dist.all_reduce(asked, dist.ReduceOp.MAX)
-        self._answer.copy_(asked, non_blocking=True)
-        if self._device.type == "cuda":
-            self._read = torch.cuda.Event()
-            self._read.record()
-        return known, bool(known_stop)
+    def __call__(self, stop: bool) -> bool:
+        """Set the trainer's seconds, but for those of compiling and recording; tell whether to stop."""
+        elapsed = time.monotonic() - self._start - self._trainer.gradients.seconds
+        if self._joined:
+            if self._read is not None:
+                self._read.synchronize()  # returns at once where nothing was recorded
+            known, known_stop = self._answer.tolist()
+            numbers = [torch.full((), v, dtype=torch.float64, device=self._device) for v in (elapsed, float(stop))]
+            asked = torch.stack(numbers)  # made on the device: nothing is copied to it
+            dist.all_reduce(asked, dist.ReduceOp.MAX)
+            self._answer.copy_(asked, non_blocking=True)
+            if self._read is not None:
+                self._read.record()
+            elapsed, stop = known, bool(known_stop)
+        self._trainer.elapsed = elapsed
+        return stop
 
 
 def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
@@ -172,65 +163,120 @@ def _resume(trainer: Trainer, checkpoints: Checkpoints) -> None:
         found = checkpoints.latest(trainer.restore)
         chosen = found if found is not None else unusable if checkpoints.steps() else none
     chosen = int(largest(chosen, ranks.device))
-    message = (
-        f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the start, "
-        "delete the folder; to start from the weights of a saved model, choose another out= and init_from="
-    )
-    require(chosen != unusable, message, TrainingError)
+    if chosen == unusable:
+        raise TrainingError(
+            f"no checkpoint in {checkpoints.folder} can be used, so this run cannot go on. To train again from the "
+            "start, delete the folder; to start from the weights of a saved model, choose another out= and init_from="
+        )
     failed = chosen != none and not ranks.main
     if failed:
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             trainer.restore(checkpoints.read(chosen))
             failed = False
-    where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
-    require(not largest(failed, ranks.device), f"not every process can read {where}", TrainingError)
+    if largest(failed, ranks.device):
+        where = f"step {chosen} in {checkpoints.folder}: out= must be on a file system that they share"
+        raise TrainingError(f"not every process can read {where}")
 
 
-@contextlib.contextmanager
-def _kept_for_later(problems: list[TrainingError], out: Path) -> Iterator[None]:
-    """Keep what goes wrong in writing, a full disk most often, until the processes can stop together."""
-    try:
-        yield
-    except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
-        problems.append(TrainingError(str(error)))
-    except OSError as error:
-        about = f"cannot write to {out}: {error.strerror or error}. What was saved before is whole: once there is room"
-        problems.append(TrainingError(f"{about}, or access, the same command goes on from the last checkpoint"))
+class _Writer:
+    """What the main process writes into the folder of a run: log, models, checkpoints. The others write nothing.
 
+    What goes wrong in writing, a full disk most often, is kept in `problems` until the processes can stop together.
+    """
 
-def _stop_together(problems: list[TrainingError], ranks: Ranks, out: Path) -> None:
-    """Raise the first of the main process's problems, in every process."""
-    if largest(len(problems), ranks.device):
-        raise problems[0] if problems else TrainingError(f"the main process cannot go on with {out}")
+    def __init__(self, trainer: Trainer, folder: RunFolder, checkpoints: Checkpoints, held_out: Images) -> None:
+        self.trainer, self.folder, self.checkpoints = trainer, folder, checkpoints
+        self.held_out = held_out if trainer.ranks.main and len(held_out) else None
+        self.problems: list[TrainingError] = []
+        self.model = folder.path / "model.safetensors"
+        self.log: Log | None = None  # of the main process
 
+    def begin(self) -> None:
+        """Note what the run is, and write the model that belongs to its checkpoint where there is another."""
+        if self.trainer.ranks.main:
+            with self._kept():
+                self.folder.write(self.trainer.progress >= 1)
+                if self.trainer.step and not self.trainer.is_saved(self.model):  # killed between the two
+                    self.trainer.save(self.model)
+                self.log = Log(self.folder.path, self.trainer.step)
 
-def _validate(trainer: Trainer, out: Path, images: Images, log: Log) -> dict[str, Any]:
-    """Validate, and keep the model if it is the best so far. What fails here must not cost the training."""
-    try:
-        found = trainer.validate(images, out / "validation" / f"step_{trainer.step:09d}.png")
-        scores = {key: float(value) for key, value in found.items()}
-    except Exception as error:
-        if isinstance(error, TrainingError | OSError):
-            raise
-        where, what, saved = "", str(error), f"The training up to here is saved in {out}"
-        if isinstance(error, CustomCodeError):  # which names its place
-            saved += f". Once it is mended: {ways_on(out)}"
-        else:
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
-        raise TrainingError(f"validation failed at step {trainer.step}{where}: {what}. {saved}") from error
-    if scores:
-        log.write({"step": trainer.step, **scores})
-    main = next(iter(scores.values()), -math.inf)
-    if main > trainer.best:
-        trainer.best = main
-        trainer.save(out / "best.safetensors")
-    return scores
+    def write(self, row: dict[str, Any]) -> None:
+        """Log a row."""
+        if self.log is not None:
+            with self._kept():
+                self.log.write(row)
+
+    def save(self) -> None:
+        """Write a checkpoint, and the model that belongs to it."""
+        if self.log is not None:
+            with self._kept():
+                self.trainer.check_finite()  # or what is kept would be pushed out
+                self.checkpoints.save(self.trainer.state())
+                self.trainer.save(self.model)
+
+    def lacks_scores(self) -> bool:
+        """Tell whether this step should have been validated and was not."""
+        return self.log is not None and self.held_out is not None and not self.log.has_scores(self.trainer.step)
+
+    def validate(self) -> dict[str, Any]:
+        """Validate, and keep the model if it is the best so far; return the scores. A failure costs no training."""
+        scores: dict[str, Any] = {}
+        if self.log is not None and self.held_out is not None:
+            with self._kept():
+                scores = self._scores(self.held_out)
+                if scores:
+                    self.log.write({"step": self.trainer.step, **scores})
+                main = next(iter(scores.values()), -math.inf)
+                if main > self.trainer.best:
+                    self.trainer.best = main
+                    self.trainer.save(self.folder.path / "best.safetensors")
+        return scores
+
+    def _scores(self, images: Images) -> dict[str, Any]:
+        step, path = self.trainer.step, self.folder.path
+        try:
+            found = self.trainer.validate(images, path / "validation" / f"step_{step:09d}.png")
+            return {key: float(value) for key, value in found.items()}
+        except Exception as error:
+            if isinstance(error, TrainingError | OSError):
+                raise
+            where, what, saved = "", str(error), f"The training up to here is saved in {path}"
+            if isinstance(error, CustomCodeError):  # which names its place
+                saved += f". Once it is mended: {self.folder.ways_on()}"
+            else:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                where, what = f", {place.filename}, line {place.lineno}", f"{type(error).__name__}: {error}"
+            raise TrainingError(f"validation failed at step {step}{where}: {what}. {saved}") from error
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        try:
+            yield
+        except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
+            self.problems.append(TrainingError(str(error)))
+        except OSError as error:
+            about = f"cannot write to {self.folder.path}: {error.strerror or error}. What was saved before is whole"
+            way = "once there is room, or access, the same command goes on from the last checkpoint"
+            self.problems.append(TrainingError(f"{about}: {way}"))
+
+    def stop_together(self) -> None:
+        """Raise the first of the main process's problems, in every process."""
+        if largest(len(self.problems), self.trainer.ranks.device):
+            main = TrainingError(f"the main process cannot go on with {self.folder.path}")
+            raise self.problems[0] if self.problems else main
+
+    def close(self) -> None:
+        """Close the log."""
+        if self.log is not None:
+            self.log.close()
 
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect SIGTERM and SIGINT instead of dying of them; a second SIGINT interrupts at once."""
+    """Collect SIGTERM, SIGINT and SIGHUP instead of dying of them; a second SIGINT interrupts at once.
+
+    SIGHUP says that the terminal is gone. Where it is ignored, as under nohup, it stays so.
+    """
     received: list[int] = []
 
     def handler(number: int, frame: object) -> None:
@@ -238,7 +284,10 @@ def _signals() -> Iterator[list[int]]:
             raise KeyboardInterrupt
         received.append(number)
 
-    before = {number: signal.signal(number, handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    caught = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # Windows has none
+        caught.append(signal.SIGHUP)
+    before = {number: signal.signal(number, handler) for number in caught}
     try:
         yield received
     finally:

@@ -10,6 +10,7 @@ import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -18,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import save_network
-from firm._util.checks import require
 from firm._util.custom import custom_code, is_custom, load_class
 from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
@@ -54,18 +54,34 @@ class Batch:
 
     Random numbers come from its methods alone: they draw those of the whole batch and keep the rows of this part, so
     that the result does not depend on how the batch was split over processes and accumulation steps.
+
+    Parameters
+    ----------
+    x_1
+        Clean images, (B, C, H, W), ordered by task.
+    t
+        Stratified times, (B,).
+    rows
+        Which rows of the whole batch these are, for each task.
+    tasks
+        What measures them; none where the objective does not measure.
+    warm
+        Whether this is the warm start of FIRM, with a single network call.
     """
 
-    x_1: Tensor  # clean images, (B, C, H, W), ordered by task
-    t: Tensor  # stratified times, (B,)
-    rows: Sequence[Rows]  # of the samples of each task
+    x_1: Tensor
+    t: Tensor
+    rows: Sequence[Rows]
     tasks: Sequence[BaseTask]
-    warm: bool = False  # the warm start of FIRM: a single network call
+    warm: bool = False
 
     def measure(self) -> tuple[LinearOperator, Tensor, Tensor]:
-        """Draw one operator for all images, their measurements and noise levels (B,), in float32.
+        """Measure the images, in float32.
 
-        Where there are several tasks, the operator holds theirs side by side.
+        Returns
+        -------
+        One operator for all images, which holds those of several tasks side by side; the measurements, (B, ...); and
+        the noise levels, (B,).
         """
         drawn = self.measure_each()
         sigma = torch.cat([sigma for _, _, sigma, _ in drawn])
@@ -76,8 +92,8 @@ class Batch:
 
     def measure_each(self) -> list[tuple[LinearOperator, Tensor, Tensor, slice]]:
         """Draw operator, measurements and noise levels for each task apart, and say which images it measures."""
-        ends = accumulate(len(r) for r in self.rows)
-        places = [slice(end - len(r), end) for r, end in zip(self.rows, ends, strict=True)]
+        ends = accumulate(r.stop - r.start for r in self.rows)
+        places = [slice(end - r.stop + r.start, end) for r, end in zip(self.rows, ends, strict=True)]
         with torch.autocast(self.x_1.device.type, enabled=False):
             drawn = [t.draw(self.x_1[p], r) for t, r, p in zip(self.tasks, self.rows, places, strict=True)]
         return [(*d, place) for d, place in zip(drawn, places, strict=True)]
@@ -103,19 +119,31 @@ class Objective:
     fits: ClassVar[tuple[str, ...]] = ("UNet", "ResUNet")  # the networks of the library that its loss can call
 
     def __init__(self, config: TrainConfig) -> None:
-        message = f"objective={config.objective}: its network takes no noise_level among its arguments"
-        require(self.noise_level or not config.noise_level, message, ConfigError)
+        if config.noise_level and not self.noise_level:
+            raise ConfigError(f"objective={config.objective}: its network takes no noise_level among its arguments")
         self.config = config
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Compute the error of every sample and its time, both (B,), without waiting for the device.
+        """Compute the error of every sample, without waiting for the device.
 
-        Runs inside autocast where the configuration asks for bf16.
+        Parameters
+        ----------
+        net
+            The network, in training mode. It is called inside autocast where the configuration asks for bf16.
+        batch
+            Images, times, and what else can be drawn for them.
+
+        Returns
+        -------
+        The errors and the times that they belong to, both (B,).
         """
         raise ConfigError(f"the objective {type(self).__name__} must define loss(net, batch)")
 
     def inputs(self, batch_size: int, device: torch.device | str) -> tuple[Any, ...]:
-        """Make inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand."""
+        """Make inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand.
+
+        They are images (B, C, size, size), then times, noise levels and iterations (B,) as the network has them.
+        """
         c = self.config
         x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)
         t = torch.full((batch_size,), 0.5, device=device)
@@ -147,21 +175,51 @@ class Objective:
         save_network(path, net, self.kind, card)
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
-        """Score the network on held-out images, and draw a picture; the first score, if any, chooses the best model."""
+        """Score the network on held-out images.
+
+        Parameters
+        ----------
+        net
+            The averaged network, in evaluation mode.
+        images
+            The images held out, (n, C, size, size).
+        picture
+            Where to draw the first of them; None draws nothing.
+
+        Returns
+        -------
+        Scores by name; the first, if any, chooses the best model.
+        """
         return {}
 
 
 def objective_class(name: str) -> type[Objective]:
     """Find the class of an objective: one of `NAMED`, or a custom one, ``file.py:Class``, whose file is run."""
-    known = name in NAMED or is_custom(name)
-    require(known, f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
-    return load_class(NAMED.get(name, name), Objective, "objective")
+    if name in NAMED:
+        return _built_in(name)
+    if not is_custom(name):
+        raise ConfigError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
+    return load_class(name, Objective, "objective")
+
+
+@cache
+def _built_in(name: str) -> type[Objective]:
+    return load_class(NAMED[name], Objective, "objective")
 
 
 def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") -> BaseTask:
     """Make the task of an entry of the configuration's mixture.
 
-    `mask`, shared or fresh, holds where the entry does not say which; `instead`, if given, replaces either.
+    Parameters
+    ----------
+    entry
+        Name and weight, and settings of the task; a pair is a range to draw from.
+    size
+        Side of the images.
+    mask
+        "shared" or "fresh", for tasks with a random mask whose entry does not say which.
+    instead
+        The same, whatever the entry says; "" leaves that.
     """
     settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
     kind = task_class(str(entry["name"]))

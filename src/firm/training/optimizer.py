@@ -20,6 +20,13 @@ class Muon(Optimizer):
     shape are worked on together.
 
     A step is skipped, on the device, where the attribute ``found_inf`` is 1, as in torch's fused AdamW.
+
+    Parameters
+    ----------
+    params
+        Weights of two dimensions or more.
+    lr, momentum, weight_decay
+        As in `torch.optim.Muon`: of the update, of the running mean of gradients, and of the weights.
     """
 
     found_inf: Tensor | None = None
@@ -91,7 +98,10 @@ def _orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
 
 
 def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
-    """Make the optimizers of a configuration; between them they hold every parameter once."""
+    """Make the optimizers of a configuration; between them they hold every parameter once.
+
+    The network's attribute ``adamw_only`` names what Muon leaves to AdamW, by the beginning of the names.
+    """
     params = list(net.parameters())
     matrices: list[nn.Parameter] = []
     if config.optimizer == "muon":

@@ -47,14 +47,14 @@ class Prior(Objective):
         device = next(net.parameters()).device
         scores, _ = denoising_scores(lambda y, sigma: denoise(net, y, sigma), LEVELS, images, device)
         if picture is not None:
-            drawn = sample_prior(net, (DRAWN, *images.data.shape[1:]), EULER_STEPS, seed=0)
+            drawn = _sample(net, (DRAWN, *images.data.shape[1:]), EULER_STEPS, seed=0)
             titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
             save_sheet([titled[i : i + DRAWN // 3] for i in range(0, DRAWN, DRAWN // 3)], picture)
         return scores
 
 
 @torch.no_grad()
-def sample_prior(prior: nn.Module, shape: tuple[int, ...], steps: int, seed: int = 0) -> Tensor:
+def _sample(prior: nn.Module, shape: tuple[int, ...], steps: int, seed: int = 0) -> Tensor:
     """Draw images (B, C, H, W) from the prior, by Euler steps of dx/dt = v(x, t)."""
     device = next(prior.parameters()).device
     x = noise_like(torch.empty(shape, device=device), torch.Generator().manual_seed(seed))
@@ -69,6 +69,11 @@ def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
     An entropic transport plan (Sinkhorn's iteration, in logarithms, with ever less entropy) is rounded to pairs that
     prefer each other, and polished by swaps: within one percent of the exact assignment (see the tests). It needs no
     answer from the device, so a CUDA graph can hold it. Samples are paired within a process's part of the batch.
+
+    Parameters
+    ----------
+    x_0, x_1
+        Noises and images, (B, C, H, W).
     """
     with torch.autocast(x_0.device.type, enabled=False):
         gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # |x_1 - x_0|^2 but for what no pairing changes

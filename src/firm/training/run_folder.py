@@ -1,4 +1,4 @@
-"""The folder of a run: its settings, the custom code it trains with, and checkpoints that survive a crash.
+"""The folder of a run: its settings, which images and custom code it trains with, and checkpoints that survive a crash.
 
 A checkpoint is what torch.save writes, a zip archive, sealed: the archive's comment holds the SHA-256 of all before it.
 It is written aside and renamed; the last few are kept, and a damaged one is passed over.
@@ -14,6 +14,7 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,13 @@ from firm._util.checks import finite, require
 from firm._util.custom import code_digest, is_custom
 from firm._util.files import remove_leftovers, write_atomically
 from firm._util.machine import lacks_memory
+from firm.data.images import Images
 from firm.tasks import task_class
 from firm.training.config import ConfigError, TrainConfig, dump_config, read_settings
 from firm.training.config_checks import MOST_STEPS, unused
-from firm.training.objectives import objective_class
 
-SETTINGS, CODE = "config.yaml", "code.json"  # the latter only where a run trains with custom code
+SETTINGS, IMAGES = "config.yaml", "images.json"
+CODE = "code.json"  # only where a run trains with custom code
 FREE = (  # settings that may differ when a run goes on
     "max_minutes", "out", "keep_checkpoints", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every",
     "epochs", "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulation_steps", "cache",
@@ -44,57 +46,109 @@ _COMMENT = len(_MARK) + 64  # bytes of the archive's comment
 State = dict[str, Any]
 
 
-def refuse_another_run(out: Path, config: TrainConfig) -> None:
-    """Refuse to go on in a folder whose run has other settings, or was trained with custom code that was edited."""
-    now = yaml.safe_load(dump_config(config))
-    kept = _read(out / SETTINGS, "settings") or now
-    changed = sorted(k for k in {*kept, *now} - {*FREE, *unused(config)} if kept.get(k) != now.get(k))
-    message = f"{out} holds a run with other settings ({', '.join(changed)})"
-    require(not changed, f"{message}: choose another out=, or start from its weights with init_from=", ConfigError)
-    digests = _read(out / CODE, "custom code")
-    for name, kind in _classes(config).items():
-        if name in digests and digests[name] != code_digest(kind):
+class RunFolder:
+    """What a run leaves in its folder so that only the same run goes on there: settings, images and custom code.
+
+    Parameters
+    ----------
+    path
+        The folder; it need not exist yet.
+    config
+        What is to be trained in it now.
+    """
+
+    def __init__(self, path: Path, config: TrainConfig) -> None:
+        self.path, self.config = path, config
+        self.images: dict[str, Any] = {}  # what `found` says
+        objective, (network, _) = config.objective_class, config.network_arguments()
+        self._classes: dict[str, type] = {config.objective: objective}
+        if network is not None and is_custom(network):
+            self._classes[network] = config.network_class()
+        for entry in config.tasks() if objective.measures else []:
+            self._classes[str(entry["name"])] = task_class(str(entry["name"]))
+        self._code = {name: digest for name, kind in self._classes.items() if (digest := code_digest(kind))}
+
+    def found(self, train: Images, held_out: Images) -> None:
+        """Note which images there are for training and validation: a resumed run, and all processes, have the same.
+
+        Names count below the folder of the set, which may be moved, and sizes of files, not what is in them.
+        """
+        about: list[Any] = []
+        for folder, images in ((self.config.data, train), (self.config.val_data or self.config.data, held_out)):
+            root = Path(folder)
+            names = images.names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
+            sizes = [(root / name).stat().st_size for name in names]
+            about += [names, sizes, len(images), str(images.data.dtype), list(images.shape)]
+        digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
+        self.images = {"training": len(train), "validation": len(held_out), "digest": digest}
+
+    def same_settings(self) -> str:
+        """Return, as text, the settings and custom code that all processes must share; not where their data are."""
+        shared = {k: v for k, v in asdict(self.config).items() if k not in ("data", "val_data", "cache")}
+        return repr([shared, self._code])
+
+    def refuse_another_run(self) -> None:
+        """Refuse to go on with other settings, but for those in `FREE`, or with custom code that was edited since."""
+        now = yaml.safe_load(dump_config(self.config))
+        kept = self._read(SETTINGS, "settings") or now
+        changed = sorted(k for k in {*kept, *now} - {*FREE, *unused(self.config)} if kept.get(k) != now.get(k))
+        if changed:
+            message = f"{self.path} holds a run with other settings ({', '.join(changed)})"
+            raise ConfigError(f"{message}: choose another out=, or start from its weights with init_from=")
+        digests = self._read(CODE, "custom code")
+        for name, kind in self._classes.items():
+            if name in digests and digests[name] != self._code.get(name):
+                raise ConfigError(
+                    f"{inspect.getfile(kind)} has been edited since the run in {self.path} was trained with its "
+                    f"{kind.__name__}: undo the edit to go on, or {self.ways_on()}"
+                )
+
+    def refuse_other_images(self) -> None:
+        """Refuse to go on with other images: those for validation could be among those that were trained with."""
+        kept = self._read(IMAGES, "images")
+        if kept and kept != self.images:
+            was, now = (f"{about.get('training')} + {about.get('validation')}" for about in (kept, self.images))
             raise ConfigError(
-                f"{inspect.getfile(kind)} has been edited since the run in {out} was trained with its {kind.__name__}: "
-                f"undo the edit to go on, or {ways_on(out)}"
+                f"{self.config.data} does not hold the images that the run in {self.path} was trained with (other "
+                f"names, sizes or order of files; {was} images for training + validation then, {now} now): put them "
+                f"back to go on; or start from its weights with init_from={self._model} and another out=; or, to go on "
+                f"with these all the same, delete {self.path / IMAGES} and give the same command again"
             )
 
+    def write(self, finished: bool) -> None:
+        """Remove leftovers of killed processes, and note what a run that goes on is compared with.
 
-def put_in_order(out: Path, config: TrainConfig, finished: bool) -> None:
-    """Remove leftovers of killed processes; write settings and digests of custom code, but of a finished run."""
-    remove_leftovers([out, out / "checkpoints", out / "validation"])
-    if not finished or not (out / SETTINGS).is_file():  # a finished run keeps those it was trained with
-        write_atomically(out / SETTINGS, dump_config(config))
-    digests = {name: digest for name, kind in _classes(config).items() if (digest := code_digest(kind))}
-    if digests and not (finished and (out / CODE).is_file()):
-        write_atomically(out / CODE, json.dumps(digests, indent=1))
+        A folder whose run has `finished` keeps what it was trained with.
+        """
+        remove_leftovers([self.path, self.path / "checkpoints", self.path / "validation"])
+        files = {SETTINGS: dump_config(self.config), IMAGES: json.dumps(self.images, indent=1)}
+        if self._code:
+            files[CODE] = json.dumps(self._code, indent=1)
+        for name, text in files.items():
+            if not finished or not (self.path / name).is_file():
+                write_atomically(self.path / name, text)
 
+    def ways_on(self) -> str:
+        """Say what to do with the training in the folder once its code has been mended.
 
-def ways_on(out: Path) -> str:
-    """Say what to do with the training in a folder once its code has been mended.
+        The state of a run knows its steps and weights, not its code: without the digests it goes on with that of now.
+        """
+        return (
+            f"start from its weights with init_from={self._model} and another out=; or, if the edit does not change "
+            f"what is trained, as in a validation that is mended, delete {self.path / CODE} and give the same command "
+            "again"
+        )
 
-    The state of a run knows its steps and weights, not its code: without the digests it goes on with that of now.
-    """
-    return (
-        f"start from its weights with init_from={out / 'model.safetensors'} and another out=; or, if the edit does not "
-        "change what is trained, as in a validation that is mended, "
-        f"delete {out / CODE} and give the same command again"
-    )
+    @property
+    def _model(self) -> Path:
+        return self.path / "model.safetensors"
 
-
-def _read(path: Path, what: str) -> dict[str, Any]:
-    """Read the names and values in a small file of the folder; none where there is no file."""
-    way = f"choose another out=, or delete that file if you are sure that your {what} did not change"
-    about = f"{path}, which holds the {what} of the run in this folder, cannot be read: {way}"
-    return read_settings(path, about) if path.is_file() else {}
-
-
-def _classes(config: TrainConfig) -> dict[str, type]:
-    """Find the classes of the objective, the network and the tasks, by their names in the configuration."""
-    objective, (network, _) = objective_class(config.objective), config.network_arguments()
-    tasks = [str(entry["name"]) for entry in config.tasks()] if objective.measures else []
-    custom = {network: config.network_class()} if network is not None and is_custom(network) else {}
-    return {config.objective: objective, **custom, **{name: task_class(name) for name in tasks}}
+    def _read(self, name: str, what: str) -> dict[str, Any]:
+        """Read the names and values in a small file of the folder; none where there is no file."""
+        path = self.path / name
+        way = f"choose another out=, or delete that file if you are sure that your {what} did not change"
+        about = f"{path}, which holds the {what} of the run in this folder, cannot be read: {way}"
+        return read_settings(path, about) if path.is_file() else {}
 
 
 class Checkpoints:

@@ -33,7 +33,6 @@ from torch.utils.checkpoint import checkpoint
 
 from firm._flow import velocity_error, weighted_loss
 from firm._model import Firm, Solver
-from firm._util.checks import require
 from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
 from firm.data.images import Images
@@ -61,10 +60,9 @@ class Velocity(Objective):
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
         self.solver = Solver(config.K, config.rho, config.beta, config.output)
-        weights = config.iterate_weights
-        self.bounds = [
-            sum(weights[:k]) / sum(weights) for k in range(1, len(weights))
-        ]  # between one depth and the next
+        self.reduction = config.error_reduction
+        weights = config.iterate_weights  # the bounds are those between one depth and the next
+        self.bounds = [sum(weights[:k]) / sum(weights) for k in range(1, len(weights))]
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Lines 2 to 7 of Algorithm 1, but for the images and times; a single call on [A'y, x_t] in the warm start."""
@@ -76,7 +74,7 @@ class Velocity(Objective):
             depths = sum(((u >= bound).long() for bound in self.bounds), start=torch.ones_like(u, dtype=torch.long))
         error = velocity_error(
             model, op, batch.x_1, y, x_0, batch.t,
-            sigma=sigma, tau_min=self.config.tau_min, reduction=self.config.error_reduction, depths=depths,
+            sigma=sigma, tau_min=self.config.tau_min, reduction=self.reduction, depths=depths,
         )  # fmt: skip
         return error, batch.t
 
@@ -110,6 +108,13 @@ class TimeBalance(nn.Module):
     A sample counts for at most `limit` times its bin's mean, far above what tasks of one mixture differ by. Iterations
     that diverge can have errors of 1e20, for one batch; remembered, they would take the weight from their times for
     thousands of steps.
+
+    Parameters
+    ----------
+    bins
+        How many parts the times [0, 1] are divided into.
+    decay, limit
+        How much of a bin's mean is kept from one batch to the next, and the limit above.
     """
 
     error: Tensor
@@ -186,7 +191,7 @@ class StepLoss(nn.Module):
         return weighted_loss(error, times, weights, self.config.tau_min)
 
     def errors(self, t: Tensor, part: int, warm: bool, read: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Compute error and time of every sample of a part, both (B,): lines 2 to 7."""
+        """Compute error and time of every sample of a part, both (B,): lines 2 to 7. Parameters as in `forward`."""
         rows, times, first = [Rows(n * self.parts, n * part, n * (part + 1)) for n in self.counts], [], 0
         for r in rows:
             times.append(t[first + r.start : first + r.stop])
@@ -200,8 +205,9 @@ class StepLoss(nn.Module):
 def _split_batch(weights: Sequence[float], batch_size: int) -> list[int]:
     """Share a batch among tasks: samples in proportion to the weights, at least one each, `batch_size` together."""
     n = len(weights)
-    message = f"{batch_size} samples in each part of the batch cannot hold {n} tasks; take a larger batch_size"
-    require(batch_size >= n, message, ConfigError)
+    if batch_size < n:
+        message = f"{batch_size} samples in each part of the batch cannot hold {n} tasks; take a larger batch_size"
+        raise ConfigError(message)
     exact = [1 + w / sum(weights) * (batch_size - n) for w in weights]
     counts = [int(e) for e in exact]
     for i in sorted(range(n), key=lambda i: counts[i] - exact[i])[: batch_size - sum(counts)]:

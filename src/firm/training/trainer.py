@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from firm._flow import stratified_times
-from firm._util.checks import generator_for, require
+from firm._util.checks import generator_for
 from firm._util.custom import CustomCodeError, custom_code, is_custom, require_operator
-from firm._util.machine import Ranks, describe_machine
+from firm._util.machine import Ranks, average, describe_machine, peak_megabytes
 from firm.acceleration.compiled import compile_blocks
 from firm.data.images import Images
 from firm.operators import dot_test
@@ -25,7 +25,7 @@ from firm.tasks import BaseTask, Rows
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.feed import Feed
 from firm.training.initial_weights import initial_weights
-from firm.training.objectives import TrainingError, objective_class
+from firm.training.objectives import TrainingError
 from firm.training.optimizer import Muon, make_optimizers
 from firm.training.run_folder import check_state
 from firm.training.step import Gradients, GraphedGradients, StepLoss
@@ -34,19 +34,27 @@ MOST_SKIPPED = 10  # steps in a row whose gradient is not finite, before giving 
 
 
 class Trainer:
-    """Network, averaged network, optimizers and position of a run; `state` and `restore` are its checkpoint."""
+    """Network, averaged network, optimizers and position of a run; `state` and `restore` are its checkpoint.
+
+    Parameters
+    ----------
+    config
+        Everything that defines the run.
+    ranks
+        This process among all that train together.
+    images
+        The whole training set, (n, C, H, W).
+    """
 
     def __init__(self, config: TrainConfig, ranks: Ranks, images: Images) -> None:
-        require(
-            config.batch_size % (ranks.world * config.accumulation_steps) == 0,
-            f"batch_size ({config.batch_size}) must be a multiple of processes x accumulation_steps "
-            f"({ranks.world} x {config.accumulation_steps})",
-            ConfigError,
-        )
+        if config.batch_size % (ranks.world * config.accumulation_steps):
+            raise ConfigError(
+                f"batch_size ({config.batch_size}) must be a multiple of processes x accumulation_steps "
+                f"({ranks.world} x {config.accumulation_steps})"
+            )
         self.config, self.ranks, self.complex, self.total_steps = config, ranks, images.complex, config.total_steps
-        kind = objective_class(config.objective)
-        with custom_code(objective=kind, network=config.network_class()):
-            self.objective = kind(config)
+        with custom_code(objective=config.objective_class, network=config.network_class()):
+            self.objective = config.objective_class(config)
             torch.manual_seed(config.seed)
             self.net = self.objective.build()
         if config.init_from:
@@ -101,25 +109,19 @@ class Trainer:
     def advance(self) -> tuple[Tensor, Tensor]:
         """Take one step of Algorithm 1, with the gradient's norm clipped and the weights averaged (EMA).
 
-        All randomness follows from the seed and the step. Returns loss and gradient norm, on the device.
+        All randomness follows from the seed and the step.
+
+        Returns
+        -------
+        Loss and norm of the gradient, scalars on the device.
         """
         c = self.config
-        warm = self._before(c.warm_start_epochs)
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
-        times, read = self.times(), self.feed.ahead(self.step, self.loss.counts)
-        with self._custom_code():
-            loss = self.gradients(times, warm, read)
+        read = None if self.feed.resident is not None else self.feed.ahead(self.step, self.loss.counts)
+        loss = self.gradients(self.times(), self._before(c.warm_start_epochs), read)
         norm = nn.utils.clip_grad_norm_(self.params, c.clip_grad_norm)
         self._update(norm)
-        targets: list[Tensor] = list(self.average.parameters())
-        sources: list[Tensor] = list(self.params)
-        with torch.no_grad():
-            for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
-                target.copy_(source)  # running means, as of batch normalization, are averages already
-            if self._before(c.ema_from_epoch):
-                torch._foreach_copy_(targets, sources)
-            else:
-                torch._foreach_lerp_(targets, sources, 1 - c.ema_decay)
+        self._average()
         self.step += 1
         if self.ranks.device.type == "cuda":
             # The CPU runs at most two steps ahead of the GPU: enough to hide its work, and clocks stay true.
@@ -143,21 +145,44 @@ class Trainer:
             elif not bad.item():
                 optimizer.step()
 
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Bring the averaged network nearer to the trained one; it is a copy until the average begins."""
+        for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
+            target.copy_(source)  # running means, as of batch normalization, are averages already
+        targets, sources = list[Tensor](self.average.parameters()), list[Tensor](self.params)
+        if self._before(self.config.ema_from_epoch):
+            torch._foreach_copy_(targets, sources)
+        else:
+            torch._foreach_lerp_(targets, sources, 1 - self.config.ema_decay)
+
     def check_finite(self) -> None:
         """Raise if the last steps were all skipped, or the weights are broken; waits for the device."""
-        require(
-            self.skipped.item() < MOST_SKIPPED,
-            f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
-            "lower the lr, switch bf16 off, or start again from an earlier checkpoint",
-            TrainingError,
-        )
+        if self.skipped.item() >= MOST_SKIPPED:
+            raise TrainingError(
+                f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
+                "lower the lr, switch bf16 off, or start again from an earlier checkpoint"
+            )
         weights: list[Tensor] = [*self.params, *self.average.parameters()]
-        require(
-            torch.stack(torch._foreach_norm(weights)).isfinite().all(),
-            f"the weights are not finite at step {self.step}: nothing more is saved. Lower the lr; "
-            "or give the same command again, which goes on from the last checkpoint",
-            TrainingError,
-        )
+        if not torch.stack(torch._foreach_norm(weights)).isfinite().all():
+            raise TrainingError(
+                f"the weights are not finite at step {self.step}: nothing more is saved. Lower the lr; "
+                "or give the same command again, which goes on from the last checkpoint"
+            )
+
+    def numbers(self, losses: list[Tensor], norm: Tensor, step: int, elapsed: float) -> dict[str, Any]:
+        """Collect what the log says of the steps since `step`, taken at `elapsed` seconds; waits for the device.
+
+        `losses` are theirs, scalars, and `norm` is the last one's norm of the gradient. All ranks must ask together.
+        """
+        speed = (self.step - step) * self.config.batch_size / max(1e-9, self.elapsed - elapsed)
+        mean = average(torch.stack(losses).mean()).item()  # each rank has its part of the batch
+        row = {
+            "step": self.step, "loss": mean, "norm": norm.item(), "lr": self.lr(), "images/s": round(speed, 1),
+            "minutes": round(self.elapsed / 60, 3), "peak_mb": peak_megabytes(self.ranks.device),
+            "skipped": int(self.skipped),
+        }  # fmt: skip
+        return row if self.loss.balance is None else {**row, "error": self.loss.balance.mean_error()}
 
     def card(self) -> dict[str, Any]:
         """Say what the model was trained for, and how; saved with it."""
@@ -172,7 +197,7 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         """Write the model with the averaged weights, as it is validated."""
-        with self._custom_code():
+        with self.custom_code():
             self.objective.save(self.average, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
@@ -190,10 +215,10 @@ class Trainer:
 
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """Score the averaged weights on held-out images, as the objective does; and draw its picture."""
-        with self._custom_code():
+        with self.custom_code():
             return self.objective.validate(self.average, images, picture)
 
-    def _custom_code(self) -> AbstractContextManager[None]:
+    def custom_code(self) -> AbstractContextManager[None]:
         """Let errors of custom objectives, networks and operators name the user's file and line."""
         tasks = [type(task) for task in self.loss.tasks]
         return custom_code(objective=type(self.objective), network=type(self.net), task=tasks)

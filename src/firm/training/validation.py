@@ -26,13 +26,9 @@ CHUNK = 16  # images restored at once
 
 
 def scored(
-    method: NamedMethod,
-    config: TrainConfig,
-    images: Images,
-    device: torch.device,
-    picture: Path | None,
+    method: NamedMethod, config: TrainConfig, images: Images, device: torch.device, picture: Path | None,
     name: str = "psnr",
-) -> dict[str, float]:
+) -> dict[str, float]:  # fmt: skip
     """Score a method by PSNR on held-out images: over all tasks of a configuration, then in each of several.
 
     Settings that training draws from a range have the paper's value here, or the nearest end of the range where that
@@ -63,7 +59,7 @@ def scored(
             truth, x = (visible(v, images.complex) for v in (found.truth, found.x))
             if not first:
                 given = visible(degraded(found.op, found.y, task.sigma, None), images.complex)
-                rows += labeled(truth, given, x, f"{title}: measurement", method.label)
+                rows += _labeled(truth, given, x, f"{title}: measurement", method.label)
             scores.append(psnr(x, truth))
         values.append(round(float(torch.cat(scores).mean()), 4))
         if len(tasks) > 1:
@@ -76,7 +72,21 @@ def scored(
 def denoising_scores(
     denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
 ) -> tuple[dict[str, float], list[list[Panel]]]:
-    """Score ``denoise(y, sigma)`` by PSNR at several levels of noise; also label the first images, at the first."""
+    """Score a denoiser by PSNR at several levels of noise.
+
+    Parameters
+    ----------
+    denoise
+        From noisy images (B, C, H, W) and their noise level to images.
+    levels
+        Noise levels, for images in [-1, 1].
+    images, device
+        The images, and where to denoise them.
+
+    Returns
+    -------
+    The scores by level, and rows of a sheet: truth, noisy and denoised of the first images, at the first level.
+    """
     scores: dict[str, float] = {}
     rows: list[list[Panel]] = []
     for sigma in levels:
@@ -86,12 +96,12 @@ def denoising_scores(
             y = x + sigma * noise_like(x, generator)
             denoised = denoise(y, sigma)
             values.append(psnr(denoised, x))
-            rows = rows or labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
+            rows = rows or _labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
         scores[f"psnr sigma={sigma:g}"] = round(float(torch.cat(values).mean()), 4)
     return scores, rows
 
 
-def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
+def _labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
     """Make rows of a sheet: truth, measurement and restoration of the first images (B, C, H, W), with PSNR."""
     found = psnr(x, truth)
     return [
@@ -101,7 +111,7 @@ def labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -
 
 
 def save_sheet(rows: Sequence[Sequence[Panel]], path: Path) -> None:
-    """Write rows of titled images as one picture."""
+    """Write rows of titled images, (C, H, W) each, as one picture at `path`."""
     buffer = io.BytesIO()
     sheet(rows).save(buffer, "png")
     write_atomically(path, buffer.getvalue())
