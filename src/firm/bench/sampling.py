@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.table import Table
 
-from firm._model import Firm, load
+from firm._model import Firm
 from firm._sampling import sample
 from firm._util.checks import require
 from firm._util.files import write_atomically
@@ -25,6 +25,7 @@ BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}
 
 
 def bench_sampling(
+    model: Firm,
     name: str,
     steps: Sequence[int],
     *,
@@ -38,14 +39,31 @@ def bench_sampling(
     """Measure the model as it is ("naive": eager float32) and made `fast`, on random measurements.
 
     The best batch is the one with most images per second at one step. JSON is written after every measurement.
+
+    Parameters
+    ----------
+    model, name
+        What restores, and what the table calls it.
+    steps
+        Numbers of steps N.
+    task, precision
+        What to restore, and the precision of the fast rows.
+    naive
+        Whether to measure the model as it is, too.
+    seconds
+        The time for each measurement.
+    out
+        A file for the numbers as JSON.
+    device
+        Where to measure; None is the GPU if there is one.
     """
     device = device or default_device()
-    model = load(name).to(device)
+    model = model.to(device)
     size = int(model.card.get("size") or getattr(model.estimator, "config", {}).get("side") or 0)
     require(size, f"the model {name} does not restore pictures, or does not say of which size")
     problem = Task(task, size)
     rows: list[dict[str, Any]] = []
-    about = {"model": name, "task": task, "size": size, "precision": precision}
+    about = {"model": name, "K": model.solver.K, "task": task, "size": size, "precision": precision}
     results: dict[str, Any] = {**about, "machine": describe_machine(device), "rows": rows}
     modes = {"naive": model} if naive else {}
     modes["fast"] = fast(model, precision)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.options import Device, Precision, user_errors
+from firm.cli.options import Device, Iterations, Precision, user_errors
 
 app = typer.Typer(add_completion=False, help="Measure speed and memory on this machine.", no_args_is_help=True)
 
@@ -47,6 +47,7 @@ def train(
 def sample(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
     steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    iterations: Iterations = None,
     task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Precision of the fast rows.")] = "auto",
     naive: Annotated[bool, typer.Option(help="Also measure plain eager float32.")] = True,
@@ -61,12 +62,14 @@ def sample(
     from firm._util.files import check_file
     from firm._util.machine import choose_device
     from firm.bench.sampling import bench_sampling, speed_table
+    from firm.cli.models import load_plain
 
     with user_errors():
         counts, where = numbers(steps), choose_device(device)
         if out is not None:
             check_file(out)
         results = bench_sampling(
-            model, counts, task=task, precision=precision, naive=naive, seconds=seconds, out=out, device=where
-        )
+            load_plain(model, None, iterations), model, counts,
+            task=task, precision=precision, naive=naive, seconds=seconds, out=out, device=where,
+        )  # fmt: skip
     Console().print(speed_table(results))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from firm.cli.evaluate import Assignments, Network, Seed, Side, Tasks, task_classes, task_for
-from firm.cli.options import Device, Key, Precision, user_errors, whole_number
+from firm.cli.options import Device, Iterations, Key, Precision, user_errors, whole_number
 from firm.data.load import ImageSet
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def calibrate(
     steps: Annotated[int, typer.Option(
         parser=whole_number(1), metavar="<int>", help="Euler steps N: a scale holds for one N."
     )] = 2,
+    iterations: Iterations = None,
     samples: Annotated[int, typer.Option(
         parser=whole_number(2), metavar="<int>", help="Posterior samples of each picture."
     )] = 16,
@@ -57,7 +58,7 @@ def calibrate(
         _refuse_to_replace(out)
         where, given = choose_device(device), settings(assignments or [])
         kinds = task_classes(tasks, given)
-        chosen = load_plain(model, network).to(where)
+        chosen = load_plain(model, network, iterations).to(where)
         side, channels, values = form_of_images({model: chosen}, data, dataset=dataset, size=size)
         pictures = load_images(
             dataset, data, "val", size=side, channels=channels, limit=limit, value_range=values, key=key
@@ -65,7 +66,7 @@ def calibrate(
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         found = fit(chosen, pictures, wanted, steps, samples, seed, precision=precision)
         found.save(out, shlex.join(["firm", *sys.argv[1:]]), where)
-    _print(found, model, out)
+    _print(found, model, iterations, out)
 
 
 def _refuse_to_replace(out: Path) -> None:
@@ -83,7 +84,7 @@ def _refuse_to_replace(out: Path) -> None:
     check_file(out)
 
 
-def _print(found: Calibration, model: str, out: Path) -> None:
+def _print(found: Calibration, model: str, iterations: int | None, out: Path) -> None:
     """Print a table of the scales, and the command that uses them."""
     from rich.console import Console
     from rich.table import Table
@@ -98,5 +99,6 @@ def _print(found: Calibration, model: str, out: Path) -> None:
         table.add_row(name, f"{100 * task.before:.0f} %", in_words(task.scale), f"{100 * task.after:.0f} %")
     console = Console()
     console.print(table)
-    use = f"--model {model} --steps {found.steps} --samples {found.samples} --calibration {out}"
+    depth = "" if iterations is None else f"--iterations {iterations} "
+    use = f"--model {model} --steps {found.steps} {depth}--samples {found.samples} --calibration {out}"
     console.print(f"{found.images} pictures; use it with: firm restore … {use}", highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ import typer
 
 from firm._sampling import Integrator
 from firm._util.terminal import printable
-from firm.cli.options import SEED, Device, Key, MaxMegapixels, Precision, task_names, user_errors
+from firm.cli.options import SEED, Device, Iterations, Key, MaxMegapixels, Precision, task_names, user_errors
 from firm.data.load import ImageSet
 from firm.data.sets import Split
 from firm.metrics import Convention
@@ -52,6 +52,7 @@ def evaluate(
     tasks: Tasks = "all",
     assignments: Assignments = None,
     steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
+    iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
         help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
     )] = "euler",
@@ -105,9 +106,9 @@ def evaluate(
         classes = task_classes(tasks, given)  # before anything is read
         words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
         chosen = methods_for(
-            words, counts, integrator=integrator,
+            words, counts, integrator=integrator, iterations=iterations,
             networks=Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face"),
-            load=lambda name: load_model(name, network, r.device, precision, strict=len(words) == 1),
+            load=lambda name: load_model(name, network, r.device, precision, iterations, strict=len(words) == 1),
         )  # fmt: skip
         if integrator != "euler" and not chosen.models:
             raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")

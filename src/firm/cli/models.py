@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+from firm._util.terminal import printable
 
 if TYPE_CHECKING:
     import torch
@@ -17,8 +22,9 @@ T = TypeVar("T")
 
 
 def load_model(
-    name: str, network: str | None, device: torch.device | str, precision: Any, *, strict: bool = True
-) -> Firm:
+    name: str, network: str | None, device: torch.device | str, precision: Any, iterations: int | None = None, *,
+    strict: bool = True,
+) -> Firm:  # fmt: skip
     """Load a model and make it fast.
 
     Parameters
@@ -30,23 +36,41 @@ def load_model(
         models, those that were saved with another class do without it.
     device, precision
         Where, and how precisely, it computes.
+    iterations
+        K, see `load_plain`.
     """
     from firm.acceleration import fast
 
     if network is not None and not strict:
         with suppress(ValueError):
-            return fast(load_plain(name).to(device), precision)
-    return fast(load_plain(name, network).to(device), precision)
+            return fast(load_plain(name, None, iterations).to(device), precision)
+    return fast(load_plain(name, network, iterations).to(device), precision)
 
 
-def load_plain(name: str, network: str | None = None) -> Firm:
-    """Load a model as it was saved; `network` is the custom class that it was saved with, ``file.py:Class``."""
+def load_plain(name: str, network: str | None = None, iterations: int | None = None) -> Firm:
+    """Load a model as it was saved.
+
+    Parameters
+    ----------
+    name, network
+        As those of `load_model`.
+    iterations
+        K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
+    """
     from torch import nn
 
     from firm._model import load
     from firm._util.custom import load_class
 
-    return load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
+    model = load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
+    if iterations is None:
+        return model
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = model.with_iterations(iterations)
+    for warning in told:
+        typer.echo(f"note: {printable(str(warning.message))}", err=True)
+    return model
 
 
 def listed(name: str) -> str | Path:

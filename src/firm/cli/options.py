@@ -41,6 +41,15 @@ Device = Annotated[
 MaxMegapixels = Annotated[
     float, typer.Option(min=0, help="Larger pictures are refused before they are read: they may fill the memory.")
 ]
+Iterations = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number(1),
+        metavar="<int>",
+        help="Iterations K in each step, network calls all of them (default: "
+        "the model's own). Its card names those it was trained for.",
+    ),
+]
 Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
 
 PICTURE = "What is wrong with the pictures"  # panels of the help of `firm restore`

@@ -15,6 +15,7 @@ from firm.cli.options import (
     SEED,
     SIMULATION,
     Device,
+    Iterations,
     Key,
     MaxMegapixels,
     Precision,
@@ -82,6 +83,7 @@ def restore(
     steps: Annotated[int, typer.Option(
         **COUNT, help="Steps N: few for least error, more for detail."
     )] = 2,
+    iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
     )] = "euler",
@@ -125,8 +127,8 @@ def restore(
     from firm._util.checks import settings as parse
     from firm._util.custom import code_digest
     from firm._util.machine import ranks
-    from firm.acceleration import tiled
-    from firm.cli.models import load_model, load_plain, range_of
+    from firm.acceleration import fast, tiled
+    from firm.cli.models import load_plain, range_of
     from firm.cli.summary import print_results
     from firm.data.array_file import is_array_file
     from firm.restoration import Problem, ProblemError
@@ -193,14 +195,14 @@ def restore(
 
         # The model, and how each picture becomes a problem for it.
         with ranks(device) as r:
-            chosen = load_model(model, network, r.device, precision)
+            plain = load_plain(model, network, iterations)
+            chosen = fast(plain.to(r.device), precision)
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
             if calibration is not None:
                 kind_name = str(task) if named is None else task_class(named).name
-                loaded = load_plain(model, network).fingerprint()
-                scale = load(calibration).scale_for(kind_name, loaded, steps, samples)
+                scale = load(calibration).scale_for(kind_name, plain.fingerprint(), steps, samples)
 
             def problem(path: Path) -> Problem:
                 ranged = values if value_range is not None or path in arrays else None  # of training: for arrays

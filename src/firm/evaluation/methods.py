@@ -152,6 +152,7 @@ def methods_for(
     steps: Sequence[int] = (),
     *,
     integrator: Integrator = "euler",
+    iterations: int | None = None,
     load: Callable[[str], Firm] = load_model,
     networks: Networks | None = None,
 ) -> Methods:
@@ -164,6 +165,8 @@ def methods_for(
         ``degraded`` and ``data-consistency``; said twice they count once.
     steps, integrator
         Models have one row for each number of steps N of the integrator.
+    iterations
+        K, where it is not the models' own: their labels name it, and `load` sees to it.
     load
         How the name of a model becomes the model, on its device.
     networks
@@ -197,7 +200,7 @@ def methods_for(
     candidates = [_names_of_model(*each) for each in zip(files, prints, models, strict=True)]
     chosen = dict(zip(_distinct(candidates), models, strict=True))
     for (name, model), print_ in zip(chosen.items(), prints, strict=True):
-        shown = name if len(models) > 1 else "FIRM"
+        shown = (name if len(models) > 1 else "FIRM") + ("" if iterations is None else f" K={iterations}")
         rows += [firm_method(model, N, shown, integrator, print_) for N in steps]
     parts = [*(mine[-1] for mine in candidates), *known, *(label.replace(":", "_") for label in labels)]
     return Methods(rows, chosen, _joined(parts or names))
