@@ -20,30 +20,33 @@ from PIL import Image
 
 # A verb and its words, as in CHANGES; paths are below the folder of the case. `with` adds to the second command.
 CASES: dict[tuple[str, str], str] = {
-    ("restore", "refused"): """paint data/000.png; cut data/000.png 50; cut data/001.png 0; swap data/000.png data/001.png;
-        jpeg data/000.png; rename data/000.png data/000.jpg; cut out/000_restored.png 50; paint out/000_restored.png;
-        swap out/000_restored.png out/001_restored.png; remove out/restore.json; cut out/restore.json 50;
-        deep out/restore.json; swap tiny.safetensors other.safetensors; cut tiny.safetensors 90; with --steps 3;
-        with --sigma 0.3; with --seed 4; with --samples 2; with --format npy""",
-    ("restore", "goes on"): """remove data/001.png; paint data/007.png; touch data/000.png; rename data/001.png data/009.png;
-        remove out/000_restored.png; remove out/001_compare.png; cut out/000_restored.png 0; with --steps 3 --force;
-        deep out/.firm-restore.json; deep out/restore.1.json""",
+    ("restore", "refused"): """paint data/000.png; cut data/000.png 50; cut data/001.png 0;
+        swap data/000.png data/001.png; jpeg data/000.png; rename data/000.png data/000.jpg;
+        cut out/000_restored.png 50; paint out/000_restored.png; swap out/000_restored.png out/001_restored.png;
+        remove out/restore.json; cut out/restore.json 50; deep out/restore.json;
+        swap tiny.safetensors other.safetensors; cut tiny.safetensors 90; with --steps 3; with --sigma 0.3;
+        with --seed 4; with --samples 2; with --format npy""",
+    ("restore", "goes on"): """remove data/001.png; paint data/007.png; touch data/000.png;
+        rename data/001.png data/009.png; remove out/000_restored.png; remove out/001_compare.png;
+        cut out/000_restored.png 0; with --steps 3 --force; deep out/.firm-restore.json; deep out/restore.1.json""",
     ("masks", "refused"): "paint masks/000.png; remove masks/000.png; swap masks/000.png masks/001.png",
     ("custom", "refused"): "edit task.py 0.5 0.6; with --set power=2",
     ("custom", "goes on"): "touch task.py",
     ("while", "refused"): "touch data/000.png",
-    ("evaluate", "refused"): """paint data/000.png; paint data/007.png; remove data/001.png; rename data/001.png data/009.png;
-        edit out/images.csv 001.png nan; remove out/config.json; deep out/config.json; with --seed 9""",
-    ("evaluate", "goes on"): """swap tiny.safetensors other.safetensors; cut out/images.csv 95; remove out/images.csv;
-        remove out/results.json; cut out/results.json 50""",
-    ("train", "refused"): """paint data/077.png; remove data/003.png; rename data/003.png data/300.png; paint data/003.png;
-        with data=else; with val_data=else; with lr=1e-3; with batch_size=4; edit tiny.yaml 'K: 2' 'K: 1';
-        edit tiny.yaml 'seed: 7' 'seed: 8'; edit tiny.yaml 'ch: 8' 'ch: 16'; cut out/config.yaml 50;
-        edit out/config.yaml 'K: 2' 'K: 5'; deep out/images.json; edit out/images.json 14 15""",
+    ("evaluate", "refused"): """paint data/000.png; paint data/007.png; remove data/001.png;
+        rename data/001.png data/009.png; edit out/images.csv 001.png nan; remove out/config.json;
+        deep out/config.json; with --seed 9""",
+    ("evaluate", "goes on"): """swap tiny.safetensors other.safetensors; cut out/images.csv 95;
+        remove out/images.csv; remove out/results.json; cut out/results.json 50""",
+    ("train", "refused"): """paint data/077.png; remove data/003.png; rename data/003.png data/300.png;
+        paint data/003.png; with data=else; with val_data=else; with lr=1e-3; with batch_size=4;
+        edit tiny.yaml 'K: 2' 'K: 1'; edit tiny.yaml 'seed: 7' 'seed: 8'; edit tiny.yaml 'ch: 8' 'ch: 16';
+        cut out/config.yaml 50; edit out/config.yaml 'K: 2' 'K: 5'; deep out/images.json;
+        edit out/images.json 14 15""",
     ("train", "goes on"): """touch data/003.png; with data=same; with log_every=1; remove out/config.yaml;
-        remove out/model.safetensors; cut out/model.safetensors 50; flip out/model.safetensors; cut out/metrics.jsonl 90;
-        flip out/checkpoints/step_000000040.pt; cut out/checkpoints/step_000000040.pt 0; remove out/checkpoints;
-        swap out/checkpoints/step_000000040.pt out/checkpoints/step_000000035.pt;
+        remove out/model.safetensors; cut out/model.safetensors 50; flip out/model.safetensors;
+        cut out/metrics.jsonl 90; flip out/checkpoints/step_000000040.pt; cut out/checkpoints/step_000000040.pt 0;
+        remove out/checkpoints; swap out/checkpoints/step_000000040.pt out/checkpoints/step_000000035.pt;
         rename out/checkpoints/step_000000040.pt out/checkpoints/step_000000055.pt""",
 }  # fmt: skip
 TASK = """from firm.operators import from_functions

@@ -209,7 +209,7 @@ def images() -> Files:
     yield from ((name, data, None) for name, data in bad.items())
     yield "film.png", png(8, 8, (b"acTL", struct.pack(">II", 2**31 - 1, 0)), pixels=rows), GRAY
     yield "more.png", png(8, 8, pixels=bytes(3 * 10**8)), -1.0
-    ours = "PNG JPEG WEBP BMP TIFF GIF PPM AVIF JPEG2000 QOI PCX TGA".split()
+    ours = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
     yield from ((f"{kind}.{'jp2' if '2' in kind else kind.lower()}", saved(kind), GRAY) for kind in ours)
     others = "BLP.P DDS EPS ICNS ICO IM MSP.1 PDF SGI SPIDER.F XBM.1"
     yield from ((f"{kind}.png", saved(kind.split(".")[0], 32, *kind.split(".")[1:]), None) for kind in others.split())
@@ -224,6 +224,6 @@ def settings(data: Path) -> Files:
            "x: " + "9" * 10**6, "lr: " + "9" * 5000, "lr: 1e" + "9" * 5000, "lr: 0x" + "f" * 5000, "lr: .nan",
            "x: !!python/object/apply:os.system [touch stolen]", "lr: 1\nlr: 2", "x: " + "a" * 10**7, "\0",
            "x: !!binary ====", "lr: 2001-99-99", "? [1, 2]\n: 3", "x: 1:" + "59:" * 3000 + "1", "batch_size: -.inf",
-           "data: [" + "a, " * 200_000 + "]", "--- 1\n--- 2", "network: 1", "%YAML 9.9\n---\nlr: 1"]  # fmt: skip
+           "data: [" + "a, " * 200_000 + "]", "--- 1\n--- 2", "network: 1", "lr: [1", "%YAML 9.9\n---\nlr: 1"]  # fmt: skip
     yield "good.yaml", f"{CONFIG}data: {data}\n".encode(), 1.0
     yield from ((f"bad{i}.yaml", f"{CONFIG}data: {data}\n{text}\n".encode(), None) for i, text in enumerate(bad))
