@@ -23,7 +23,7 @@ KINDS: dict[str, Callable[[Path, Path], None]] = {
 
 def planted(folder: Path, rng: random.Random) -> Result:
     """Links to nothing and pipes at every place that each command writes to; links to files and sockets at some."""
-    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 3, 20, rng)
+    model, data = tiny_model(folder / "tiny.safetensors"), pictures(folder / "data", 2, 20, rng)
     config, outside = tiny_config(folder / "training", rng), folder / "outside"
     asked = ["--data", data, "--size", 16, "--tasks", "denoising"]
     training = ["train", config, "epochs=1", "steps_per_epoch=2", "checkpoint_every=1", "warm_start_epochs=0"]

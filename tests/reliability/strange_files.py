@@ -124,7 +124,7 @@ def hdf5(secret: Path) -> Files:
         "soft": lambda f: f.update({"x": values, "s": h5py.SoftLink("/s"), "e": outside}),
     }
     bad: dict[str, Callable[[Any], Any]] = {
-        "linked": lambda f: f.update({"x": outside}), "nothing": lambda f: None, "scalar": lambda f: f.update({"x": 0.5}),
+        "linked": lambda f: f.update({"x": outside}), "scalar": lambda f: f.update({"x": 0.5}), "none": lambda f: None,
         "stored": lambda f: f.create_dataset("x", (3, 8, 8), "f4", external=[(str(secret), 0, 768)]),
         "missing": lambda f: f.create_dataset("x", (3, 8, 8), "f4", external=[("none", 0, 768)]),
         "virtual": lambda f: f.create_virtual_dataset("x", layouts["other.h5"]),
@@ -224,6 +224,7 @@ def settings(data: Path) -> Files:
            "x: " + "9" * 10**6, "lr: " + "9" * 5000, "lr: 1e" + "9" * 5000, "lr: 0x" + "f" * 5000, "lr: .nan",
            "x: !!python/object/apply:os.system [touch stolen]", "lr: 1\nlr: 2", "x: " + "a" * 10**7, "\0",
            "x: !!binary ====", "lr: 2001-99-99", "? [1, 2]\n: 3", "x: 1:" + "59:" * 3000 + "1", "batch_size: -.inf",
-           "data: [" + "a, " * 200_000 + "]", "--- 1\n--- 2", "network: 1", "lr: [1", "%YAML 9.9\n---\nlr: 1"]  # fmt: skip
+           "data: [" + "a, " * 200_000 + "]", "--- 1\n--- 2", "network: 1", "lr: [1",
+           "%YAML 9.9\n---\nlr: 1"]  # fmt: skip
     yield "good.yaml", f"{CONFIG}data: {data}\n".encode(), 1.0
     yield from ((f"bad{i}.yaml", f"{CONFIG}data: {data}\n{text}\n".encode(), None) for i, text in enumerate(bad))

@@ -166,7 +166,9 @@ def test_a_report_cannot_have_other_files_deleted(folder, denoised, tmp_path):
     assert all(path.exists() for path in mine)
 
 
-@pytest.mark.parametrize("content", ["", "[1, null, {}]", '{"a": 1}', '[{"name": "000", "written": 3}]', "\0", "[" * 10**5])
+@pytest.mark.parametrize(
+    "content", ["", "[1, null, {}]", '{"a": 1}', '[{"name": "000", "written": 3}]', "\0", "[" * 10**5]
+)
 def test_damaged_reports(folder, denoised, tmp_path, content):
     """Without a report, files that are in the way are still not replaced."""
     (tmp_path / "out").mkdir()
