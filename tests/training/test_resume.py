@@ -326,6 +326,15 @@ def test_a_run_does_not_go_on_with_other_images(change, fit, pictures, tmp_path)
     assert fit(*settings, f"data={moved}", "epochs=3")["steps_now"] == 1
 
 
+def test_a_run_does_not_go_on_with_other_images_for_validation(fit, pictures, tmp_path):
+    held_out = shutil.copytree(pictures, tmp_path / "held_out")
+    settings = [f"data={pictures}", f"val_data={held_out}", "val_images=2", "steps_per_epoch=1", "warm_start_epochs=0"]
+    fit(*settings, "epochs=1")
+    change_images("added", held_out)
+    with pytest.raises(ConfigError, match="does not hold the images that the run in"):
+        fit(*settings, "epochs=2")
+
+
 HEAD = """
 import pathlib, sys, warnings
 from firm._util.machine import ranks
