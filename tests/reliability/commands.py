@@ -75,7 +75,7 @@ class Done(NamedTuple):
         return hung if self.code < 0 else strange if self.code > 2 or "Traceback" in self.text else ""
 
 
-def watched(*arguments: object, seconds: float = 60) -> Done:
+def watched(*arguments: object, seconds: float = 300) -> Done:
     """Run ``firm`` in a fork of this process, which has imported it: that takes tenths of a second.
 
     Before it, this process must not have computed with more than one thread. ``-c CODE ...`` runs code instead.
