@@ -194,6 +194,11 @@ def test_a_cache_of_another_shape_or_type_is_made_anew(tmp_path):
         path.unlink()
         np.save(path, wrong)
     assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
+    for ending in ("json", "npy"):  # a pipe would be waited for
+        (path,) = (tmp_path / "cache").glob(f"*.{ending}")
+        path.unlink()
+        os.mkfifo(path)
+        assert torch.equal(load(dataset, root, mapped=True, cache=tmp_path / "cache").data, expected)
 
 
 def test_a_conversion_that_fails_leaves_nothing(tmp_path):

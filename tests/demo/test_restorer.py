@@ -90,6 +90,8 @@ def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
     restorer.restore(ask(), Progress(), tmp_path)  # the next one's turn comes
     with restorer.turn(Progress()), pytest.raises(CanceledError):  # who cancels need not wait for the one before
         restorer.restore(ask(), Progress(stopped=stop.is_set), tmp_path)
+    with pytest.raises(CanceledError):  # nor is the picture read when the turn comes, and the client has gone
+        restorer.restore(ask(picture=tmp_path / "none.png"), Progress(stopped=stop.is_set), tmp_path)
     with pytest.raises(RequestError, match="there is no model '/etc/passwd' here: tiny"):
         restorer.restore(ask(model="/etc/passwd"), Progress(), tmp_path)
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,22 @@ def test_a_damaged_configuration(text, finished, pictures):
     told = command(pictures, finished, "degraded")
     assert (told.exit_code, says(told.output, "config.json is damaged")) == (2, True)
     assert (finished / "config.json").read_text() == text  # left as it was
+
+
+def test_rows_without_their_configuration_are_not_taken(finished, pictures):
+    (finished / "config.json").unlink()
+    told = command(pictures, finished, "degraded")
+    assert (told.exit_code, says(told.output, "config.json is gone")) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["config.json", "images.csv"])
+def test_links_and_pipes_are_not_followed(name, finished, pictures, tmp_path):
+    for plant in (lambda: (finished / name).symlink_to(tmp_path / "new"), lambda: os.mkfifo(finished / name)):
+        (finished / name).unlink(missing_ok=True)
+        plant()
+        told = command(pictures, finished, "degraded")
+        assert (told.exit_code, says(told.output, f"{name} is no plain file")) == (2, True)
+        assert not (tmp_path / "new").exists()
 
 
 DAMAGE = [("psnr", "abc"), ("ssim", "nan"), ("psnr", ""), ("index", "1.5"), ("index", "-1"), ("file", "x.png"),

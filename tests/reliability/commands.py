@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pkgutil
 import random
+import re
+import signal
 import subprocess
 import sys
+import tempfile
+import time
+import traceback
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -48,6 +58,88 @@ def firm_command(*arguments: object, timeout: float = 300) -> subprocess.Complet
     """Run ``firm`` as a user does."""
     command = command_line(*arguments)
     return subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=timeout, env=environment())
+
+
+class Done(NamedTuple):
+    """How a command ended that was watched."""
+
+    code: int  # negative if it was killed, as for taking too long
+    text: str
+    seconds: float
+    megabytes: float  # of memory, at most
+    opened: list[str]  # files outside of Python and firm, and the programs and connections that it began
+
+    def problem(self) -> str:
+        """What no command should do; empty if it ended well, or said in a sentence why not."""
+        hung, strange = "it did not end", f"it says no sentence: {self.text[-300:]}"
+        return hung if self.code < 0 else strange if self.code > 2 or "Traceback" in self.text else ""
+
+
+def watched(*arguments: object, seconds: float = 300) -> Done:
+    """Run ``firm`` in a fork of this process, which has imported it: that takes tenths of a second.
+
+    Before it, this process must not have computed with more than one thread. ``-c CODE ...`` runs code instead.
+    """
+    usual = _imported()
+    with tempfile.TemporaryFile("w+", errors="replace") as text, tempfile.TemporaryFile("w+") as opened:
+        start, ended, code, usage = time.monotonic(), 0, 0, None
+        child = os.fork()
+        if child == 0:
+            _become(list(map(str, arguments)), text.fileno(), opened.fileno(), usual)
+        while not ended:
+            time.sleep(0.01)
+            ended, code, usage = os.wait4(child, os.WNOHANG)
+            if not ended and time.monotonic() > start + seconds:
+                os.killpg(child, signal.SIGKILL)
+        text.seek(0)
+        opened.seek(0)
+        words = " ".join(re.sub("[│─╭╮╯╰]", " ", text.read()).split())
+        taken, megabytes = time.monotonic() - start, usage.ru_maxrss / 1000 if usage else 0.0
+        return Done(os.waitstatus_to_exitcode(code), words, taken, megabytes, opened.read().split("\0")[:-1])
+
+
+@functools.cache
+def _imported() -> tuple[str, ...]:
+    """Import what commands import; the folders of it, and others that any program reads from."""
+    import firm
+
+    modules = [module.name for module in pkgutil.walk_packages(firm.__path__, "firm.") if ".demo" not in module.name]
+    for name in (*modules, "h5py", "lpips", "torch.utils.tensorboard"):
+        with suppress(ImportError):  # of what is not installed
+            import_module(name) if not name.endswith("__main__") else None
+    import_module("torch").set_num_threads(1)
+    folders = ("/proc/", "/sys/", "/dev/", "/etc/", "/usr/", sys.prefix, sys.base_prefix)
+    return (*folders, str(Path(firm.__file__).parents[2]))
+
+
+def _become(arguments: list[str], out: int, opened: int, usual: tuple[str, ...]) -> None:
+    """Be the command, and end with it; note what it opens."""
+    from firm.cli import app
+
+    def note(event: str, about: tuple[Any, ...]) -> None:
+        started = event in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system", "socket.connect")
+        if started or (event == "open" and isinstance(about[0], str)):
+            name = f"{event} {about[:2]}" if started else about[0]
+            if not name.startswith(usual):
+                os.write(opened, f"{name}\0".encode(errors="replace"))
+
+    os.setsid()
+    os.environ["COLUMNS"] = "2000"  # sentences stay in a line
+    os.dup2(out, 1)
+    os.dup2(out, 2)
+    sys.addaudithook(note)
+    script = arguments[:1] == ["-c"]
+    sys.argv, code = ["firm", *arguments[2 * script :]], 0
+    try:
+        exec(arguments[1], {"app": app}) if script else app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 3
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def begin(arguments: Sequence[object]) -> subprocess.Popen[bytes]:

@@ -16,19 +16,8 @@ from PIL import Image
 def fuzzed_pictures(folder: Path, rng: random.Random, count: int = 600) -> Result:
     """Pictures of many formats with damaged bytes and hostile names, restored folder by folder."""
     model = tiny_model(folder / "tiny.safetensors")
-    odd = [
-        "[bold]",
-        "a b",
-        "äöü",
-        "x" * 200,
-        "line\u2028break",
-        "new\nline",
-        "'quote\"",
-        "-dash",
-        "%s{}",
-        "a.b.c",
-        "CON",
-    ]
+    odd = ["[bold]", "a b", "äöü", "x" * 200, "line\u2028break", "new\nline", "'quote\"", "-dash", "%s{}", "a.b.c",
+           "CON"]  # fmt: skip
     wrong, held = [], 0
     for part in range(count // 100):
         place = folder / f"pictures{part}"
@@ -69,22 +58,8 @@ def arguments(folder: Path, rng: random.Random, count: int = 500) -> Result:
     from firm.cli import app
 
     data = pictures(folder / "data", 2, 20, rng)
-    nonsense = [
-        "",
-        "-1",
-        "0",
-        "nan",
-        "inf",
-        "1e99",
-        "abc",
-        "[1,2",
-        "{}",
-        "../x",
-        str(folder),
-        str(data),
-        "a,b",
-        "\u2028",
-    ]
+    nonsense = ["", "-1", "0", "nan", "inf", "1e99", "abc", "[1,2", "{}", "../x", str(folder), str(data), "a,b",
+                "\u2028"]  # fmt: skip
     commands = {
         "restore": [[str(data / "000.png"), "--simulate", "denoising"], ["--task", "--sigma", "--steps", "--samples",
                     "--scale", "--blur", "--mask", "--model", "--tile", "--seed", "--format", "--filter"]],

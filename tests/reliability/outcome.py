@@ -38,7 +38,7 @@ def evaluated(out: Path) -> Outcome:
     with open(out / "images.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
-        key = f"row {row['task']} {row['method']} {row['index']}"
+        key = "row " + " ".join(row[name] for name in ("task", "method", "fingerprint", "index"))
         assert key not in found, f"{key} is there twice"
         found[key] = {name: value for name, value in row.items() if name not in ("seconds", "peak_mb")}
     for task, methods in json.loads((out / "results.json").read_text())["summary"].items():

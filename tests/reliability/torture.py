@@ -16,15 +16,23 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import changes
 import damage
 import full_disk
 import hostile
 import kills
+import page_traffic
+import planted
 import sharing
+import strange_files
 import wrong_operators
 from commands import Result
 
 ATTACKS: dict[str, Callable[[Path, random.Random], Result]] = {
+    "strange-files": strange_files.strange_files,  # the first three run commands in forks of this process, which has
+    "planted": planted.planted,  # not computed yet
+    "changes": changes.changes,
+    "page": page_traffic.page_traffic,
     "kills": kills.training,
     "restore-kills": kills.restoring,
     "evaluate-kills": kills.evaluating,

@@ -69,6 +69,20 @@ def test_a_picture_that_has_changed_is_another(folder, denoised):
     assert says(denoised(folder / "000.png", code=2), "nothing was done")
 
 
+def test_a_result_that_was_changed_is_not_done(folder, denoised, tmp_path):
+    denoised(folder)
+    result, other = (tmp_path / "out" / f"{name}_restored.png" for name in ("000", "001"))
+    whole = result.read_bytes()
+    for changed in (whole[:-9], whole + b"x", other.read_bytes()):
+        result.write_bytes(changed)
+        assert says(denoised(folder, code=2), "000_restored.png is a result that was changed after it was written")
+        assert result.read_bytes() == changed
+    for lost in (lambda: result.write_bytes(b""), result.unlink):  # what a crash leaves is done again
+        lost()
+        denoised(folder)
+        assert result.read_bytes() == whole
+
+
 def test_a_picture_that_changes_while_it_is_restored_is_not_done(folder, denoised, monkeypatch):
     """The result is that of what was read, and the next run must not take it for that of what is there now."""
     real = run.restore
@@ -152,7 +166,9 @@ def test_a_report_cannot_have_other_files_deleted(folder, denoised, tmp_path):
     assert all(path.exists() for path in mine)
 
 
-@pytest.mark.parametrize("content", ["", "[1, null, {}]", '{"a": 1}', '[{"name": "000", "written": 3}]', "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "[1, null, {}]", '{"a": 1}', '[{"name": "000", "written": 3}]', "\0", "[" * 10**5]
+)
 def test_damaged_reports(folder, denoised, tmp_path, content):
     """Without a report, files that are in the way are still not replaced."""
     (tmp_path / "out").mkdir()

@@ -74,8 +74,10 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
         folder.write(finished=False)
         folder.refuse_another_run()
         file.write_text(file.read_text() + "# edited\n")
+        edited = RunFolder(tmp_path, config)
+        assert edited.same_settings() != folder.same_settings()  # nor do processes train together
         with pytest.raises(ConfigError, match=r"both\.py has been edited since"):
-            RunFolder(tmp_path, config).refuse_another_run()
+            edited.refuse_another_run()
         (tmp_path / "config.yaml").unlink()
     for damaged in ("{", "[1]"):
         (tmp_path / "code.json").write_text(damaged)

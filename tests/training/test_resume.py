@@ -197,17 +197,18 @@ def test_pruning_spares_the_last_good_ones(states):
     trainer, checkpoints = states
     for step in (7, 10, 99, 10**9):
         checkpoints.path(step).write_bytes(b"torn")
+    os.mkfifo(checkpoints.path(98))  # which would be waited for
     with warnings.catch_warnings(record=True):
         warnings.simplefilter("always")
         assert checkpoints.latest(trainer.restore) == 5
     trainer.step = 11
     checkpoints.save(trainer.state())
-    assert checkpoints.steps() == [5, 11, 99, 10**9]  # not what lies ahead: it may be of use to someone
+    assert checkpoints.steps() == [5, 11, 98, 99, 10**9]  # not what lies ahead: it may be of use to someone
     for trainer.step in (12, 13):
         checkpoints.save(trainer.state())
-    assert checkpoints.steps() == [12, 13, 99, 10**9]
+    assert checkpoints.steps() == [12, 13, 98, 99, 10**9]
     Checkpoints(checkpoints.folder, checkpoints.network, keep=1).save(trainer.state())
-    assert checkpoints.steps() == [13, 99, 10**9]
+    assert checkpoints.steps() == [13, 98, 99, 10**9]
 
 
 def test_a_damaged_end_goes_on_from_the_older_one_bit_identical(short, tmp_path, fit):
@@ -323,6 +324,15 @@ def test_a_run_does_not_go_on_with_other_images(change, fit, pictures, tmp_path)
     change_images(change, moved)
     (run / "images.json").unlink()  # as the message tells
     assert fit(*settings, f"data={moved}", "epochs=3")["steps_now"] == 1
+
+
+def test_a_run_does_not_go_on_with_other_images_for_validation(fit, pictures, tmp_path):
+    held_out = shutil.copytree(pictures, tmp_path / "held_out")
+    settings = [f"data={pictures}", f"val_data={held_out}", "val_images=2", "steps_per_epoch=1", "warm_start_epochs=0"]
+    fit(*settings, "epochs=1")
+    change_images("added", held_out)
+    with pytest.raises(ConfigError, match="does not hold the images that the run in"):
+        fit(*settings, "epochs=2")
 
 
 HEAD = """

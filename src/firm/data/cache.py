@@ -116,6 +116,8 @@ def _cached(
     path: Path, index: Path, about: dict[str, Any], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> list[int] | None:
     """Return the numbers of the images in a valid cache, or None."""
+    if not (index.is_file() and path.is_file()):  # a pipe would be waited for
+        return None
     try:
         saved = json.loads(index.read_text())
         kept: list[int] = saved.pop("kept")

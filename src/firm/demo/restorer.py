@@ -133,6 +133,7 @@ class Restorer:
             progress.check()
         progress.limit(self.limits.minutes)
         try:
+            progress.check()  # before a picture is read, for a client that went while it waited
             yield
         finally:
             self._busy.release()

@@ -41,9 +41,15 @@ def open_folder(out: Path, evaluation: Evaluation) -> list[Row]:
         tasks[task.name] = {"size": list(task.shape), **task.settings()}
         if code := code_digest(type(task)):
             tasks[task.name]["code"] = code
-    path, before = out / "config.json", None
+    path, table, before = out / "config.json", out / "images.csv", None
+    for file in (path, table):
+        if file.is_symlink() or (file.exists() and not file.is_file()):  # which leads elsewhere, or would be waited for
+            raise ValueError(f"{file} is no plain file: choose another folder, or delete it")
+    if table.exists() and table.stat().st_size and not path.exists():
+        why = f"{path} is gone, which says what the rows of {table} are of"
+        raise ValueError(f"{why}: choose another folder, or delete {out} to start again")
     if path.exists():
-        with suppress(ValueError, IsADirectoryError, RecursionError):
+        with suppress(ValueError, RecursionError):
             before = json.loads(path.read_bytes())
         if not isinstance(before, dict) or not isinstance(before.get("tasks"), dict):
             raise ValueError(f"{path} is damaged: choose another folder, or delete {out} to start again")
@@ -54,7 +60,7 @@ def open_folder(out: Path, evaluation: Evaluation) -> list[Row]:
             raise ValueError(f"{what}: choose another folder, or delete it to start again")
         tasks = {**before["tasks"], **tasks}
     write_atomically(path, json.dumps({**config, "tasks": tasks}, indent=1))
-    return _read_rows(out / "images.csv", evaluation.images.names)
+    return _read_rows(table, evaluation.images.names)
 
 
 def _read_rows(table: Path, files: Sequence[str]) -> list[Row]:
@@ -64,7 +70,7 @@ def _read_rows(table: Path, files: Sequence[str]) -> list[Row]:
     """
     if not table.exists():
         return []
-    data, header = b"/" if table.is_dir() else table.read_bytes(), ",".join(COLUMNS).encode()
+    data, header = table.read_bytes(), ",".join(COLUMNS).encode()
     complete = data[: data.rfind(b"\n") + 1]
     first = complete.partition(b"\n")[0].rstrip(b"\r")
     if first != header if complete else not header.startswith(data.rstrip()):  # the header may have been cut short

@@ -70,12 +70,13 @@ class Earlier:
         asked: Mapping[str, Path] = {} if force else pictures
         for name, path in asked.items():
             row = rows.get(name, {"error": "no row"})
-            there = [p for p in _results(out, name, row) if p.exists()]
-            if "error" not in row and row.get("run") == fingerprint(settings, inputs.get(path, [path])):
-                if sum(p.stat().st_size > 0 for p in there) == len(row["written"]):  # a crash may leave an empty file
-                    done[name] = row
-            elif there and begun.get(name) != [mine, str(path)]:
-                clashes.append((there[0], path, row))
+            there = {p: digest(p) for p in _results(out, name, row) if p.exists()}
+            same = "error" not in row and row.get("run") == fingerprint(settings, inputs.get(path, [path]))
+            whole = same and len(there) == len(row["written"]) and all(p.stat().st_size for p in there)
+            if whole and list(there.values()) == row.get("digests"):
+                done[name] = row
+            elif there and (whole or not same) and begun.get(name) != [mine, str(path)]:
+                clashes.append((next(iter(there)), path, row | {"changed": same}))  # not what a crash has emptied
         if clashes:
             return cls(out, clash=_sentence(clashes))
         replaced = {name: row for name, row in rows.items() if force and name in pictures}
@@ -161,6 +162,7 @@ def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:
     made, task = row.get("picture"), str(row.get("task", ""))
     other = f"other settings, or with {task} as it was before an edit" if ":" in task else "other settings"
     why = f"made from {made}" if made and made != str(path) else f"of a run with {other}"
+    why = "that was changed after it was written, or one beside it was" if row["changed"] else why
     return (
         f"{first} is a result {why}{more}: nothing was done. Choose another folder with --out, or give --force to "
         "replace what is there"
@@ -198,6 +200,11 @@ def fingerprint(settings: Mapping[str, Any], inputs: Sequence[Path]) -> str:
     return total.hexdigest()[:16]
 
 
+def digest(path: Path) -> str:
+    """Return a hash of the contents of a file."""
+    return fingerprint({}, [path])
+
+
 def _begun(out: Path) -> dict[str, list[str]]:
     found = _read_json(out / BEGUN)
     return found if isinstance(found, dict) else {}
@@ -205,7 +212,7 @@ def _begun(out: Path) -> dict[str, list[str]]:
 
 def _read_json(path: Path) -> Any:
     """What a file says; None where there is none, or it is damaged, or no plain file: reading a pipe would wait."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError, ValueError, RecursionError):
         return json.loads(path.read_text()) if path.is_file() else None
     return None
 

@@ -29,7 +29,7 @@ from firm.data.picture import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale
-from firm.restoration.earlier import Earlier, Report, Row, fingerprint
+from firm.restoration.earlier import Earlier, Report, Row, digest, fingerprint
 from firm.restoration.output import (
     SUFFIX,
     Format,
@@ -163,7 +163,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     if job.samples > 1:
         row |= {f"{key} of the mean": value for key, value in problem.scores(mean).items()}
     results.write(image[0], mean[0], None if std is None else problem.spread(std)[0], row)
-    return {**row, "written": results.written, "run": run}
+    return {**row, "written": results.written, "digests": [digest(Path(p)) for p in results.written], "run": run}
 
 
 @contextmanager

@@ -204,6 +204,7 @@ class Checkpoints:
 
     def read(self, step: int) -> State:
         """Read the state of a step; ValueError if it is damaged or of another network."""
+        require(self.path(step).is_file(), "it is no file")  # a pipe would be waited for
         data = self.path(step).read_bytes()
         digest = hashlib.sha256(memoryview(data)[:-_COMMENT]).hexdigest()
         message = "it is damaged: its contents do not have the digest they were saved with, or it was cut short"
