@@ -142,10 +142,10 @@ def test_wrong_choices(tmp_path):
         ({"value_range": (0, 1)}, "value_range is for arrays, and for gray pictures of more than 8 bits"),
         ({"value_range": (1, 0)}, "low < high"),
         ({"key": "x"}, "key is for arrays"),
-        ({"mapped": True}, "pictures must be decoded before .* cache=DIR"),
+        ({"mapped": True}, "set: pictures are mapped .* give cache=DIR"),
         ({"broken": "ignore"}, '"refuse" or "skip"'),
         ({"limit": -1}, "limit must not be negative"),
-        ({"size": 0}, "size at least 1"),
+        ({"size": 0}, "size must be at least 1"),
         ({"channels": 4}, r"channels must be 1 \(gray\) or 3 \(RGB\) for pictures, got 4; .* from arrays \(\.npy"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -8,7 +8,6 @@ from firm.data.crops import gather_crops as gather_crops
 from firm.data.images import Images as Images
 from firm.data.images import Prefetcher as Prefetcher
 from firm.data.images import to_float as to_float
-from firm.data.load import Pictures as Pictures
 from firm.data.load import load_images as load_images
 from firm.data.load import read_image as read_image
 from firm.data.load import resident as resident

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +26,6 @@ from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS, Range
 
 BLOCK = 2**24  # bytes of images read at a time
-R = TypeVar("R")
 
 
 class ChannelsError(ArrayError):
@@ -120,21 +119,11 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
 def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     unreadable = f"{root}: none of the {len(files)} files could be read"
 
-    def unless_broken(read: Callable[[], R], say: Callable[[str], object] = str) -> R | None:
-        try:
-            return read()
-        except ArrayError as error:
-            if o.broken == "refuse":
-                raise
-            say(f"skipped {error}")
-            return None
-
-    def look(path: Path) -> _Layout:
-        with open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
-            return _look(path, array, o)
-
-    layouts = (unless_broken(partial(look, path)) for path in files)
-    expected = next((layout for layout in layouts if layout is not None), None)  # all others must be like it
+    expected = None  # of the first file that can be read; all others must be like it
+    for path in files:
+        with _unless_broken(o, str), open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
+            expected = _look(path, array, o)
+            break
     if expected is None:
         raise ArrayError(unreadable)
     expected.require_channels(root, o.channels)
@@ -143,9 +132,8 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
         largest, readable = 0.0, 0
         bar = progress_bar(files, desc=f"reading {root.name}", unit="img", shown=o.progress)
         for i, path in enumerate(bar):
-            found = unless_broken(partial(_read_one, path, o, expected), bar.write)
-            if found is not None:
-                _, values, peak = found
+            with _unless_broken(o, bar.write):
+                _, values, peak = _read_one(path, o, expected)
                 largest, readable = max(largest, peak), readable + 1
                 yield [i], values
         require(readable, unreadable, ArrayError)
@@ -155,6 +143,17 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     pixels, kept = collect(blocks, len(files), expected.shape, expected.dtype, cache=_cache(root, o), about=about)
     names = [files[i].relative_to(root).as_posix() for i in kept]
     return Images(torch.from_numpy(pixels), names, expected.complex)
+
+
+@contextmanager
+def _unless_broken(o: ArrayOptions, say: Callable[[str], object]) -> Iterator[None]:
+    """Let a file that cannot be read be an error, or skip it and `say` so."""
+    try:
+        yield
+    except ArrayError as error:
+        if o.broken == "refuse":
+            raise
+        say(f"skipped {error}")
 
 
 def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[_Layout, NDArray[Any], float]:

@@ -184,13 +184,14 @@ def open_picture(file: IO[bytes]) -> Image.Image:
 
 def check_size(path: Path, width: int, height: int, max_megapixels: float) -> None:
     """Refuse a picture that is too large by its header; the message says how to allow it."""
+    why = ""
     if max(width, height) > MAX_SIDE:
-        raise PictureError(f"{path}: {width}x{height} pixels; a side may have at most {MAX_SIDE:,}")
-    if not width * height <= max_megapixels * 1e6:
-        raise PictureError(
-            f"{path}: {width}x{height} pixels are {width * height / 1e6:,.1f} megapixels, more than the limit of "
-            f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
-        )
+        why = f"; a side may have at most {MAX_SIDE:,}"
+    elif not width * height <= max_megapixels * 1e6:
+        limit = f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
+        why = f" are {width * height / 1e6:,.1f} megapixels, more than the limit of {limit}"
+    if why:
+        raise PictureError(f"{path}: {width}x{height} pixels{why}")
 
 
 def is_deep(picture: Image.Image) -> bool:
@@ -255,12 +256,15 @@ def _side(picture: Image.Image, crop: int | None) -> int:
 
 def require_contents(path: Path, error: type[ValueError]) -> None:
     """Raise `error` where there is no file to read: nothing there, a folder, a pipe or device, or an empty file."""
-    if not path.is_file():
-        special = path.exists() and not path.is_dir()
-        why = "a pipe or a device, not a file: save its contents to a file" if special else "no such file"
-        raise error(f"{path}: {why}{'' if path.exists() else ' or folder'}")
-    if not path.stat().st_size:
-        raise error(f"{path}: the file is empty")
+    why = ""
+    if not path.exists() or path.is_dir():
+        why = f"no such file{'' if path.exists() else ' or folder'}"
+    elif not path.is_file():
+        why = "a pipe or a device, not a file: save its contents to a file"
+    elif not path.stat().st_size:
+        why = "the file is empty"
+    if why:
+        raise error(f"{path}: {why}")
 
 
 @contextmanager
