@@ -80,7 +80,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def noise_level(text: str, option: str = "--sigma") -> float:
-    """Return a noise level for pixels in [-1, 1] from text: ``0.2``, or ``25/255`` in gray levels, of which 255 are 2."""
+    """Return a noise level for pixels in [-1, 1].
+
+    Written is ``0.2``, or in gray levels of 255, ``25/255``, which is twice as much in [-1, 1].
+    """
     found = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(/\s*255(?:\.0*)?)?", text.strip().lower())
     if not found:
         wanted = "a noise level for pixels in [-1, 1], such as 0.2, or in gray levels, such as 25/255"

@@ -56,9 +56,16 @@ def is_custom(name: str) -> bool:
 
 
 def load_class(name: str, base: type, what: str) -> type:
-    """Import a custom class, derived from `base`: the file or module that its `name` begins with is run, once.
+    """Import a custom class.
 
-    `what` says in messages what it is for, such as "task".
+    Parameters
+    ----------
+    name
+        ``file.py:Class`` or ``package.module:Class``; the file or module is run, once.
+    base
+        The class that it must be derived from.
+    what
+        What it is for, in messages, such as "task".
     """
     found = _load(name, what, "Class", lambda value: isinstance(value, type))
     fits = isinstance(found, type) and issubclass(found, base)
@@ -105,9 +112,14 @@ def custom_code(**given: Custom | Sequence[Custom]) -> Iterator[None]:
 
 
 def require_operator(task: Any, op: Any, method: str) -> None:
-    """Refuse what a task's `method` returned if it is no operator: the error says where it stands in the user's file.
+    """Refuse what a task's method returned if it is no operator; most often a return is missing.
 
-    Most often a return is missing.
+    Parameters
+    ----------
+    task, method
+        The task, and the name of the method that made `op`: the error says where it stands in the user's file.
+    op
+        What it returned.
     """
     if callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None)):
         return

@@ -19,10 +19,17 @@ _waiting = False
 
 
 def progress_bar(work: Any = None, *, shown: bool = True, **options: Any) -> tqdm[Any]:
-    """Return tqdm's bar, with its `options`; in a log it moves every two minutes.
+    """Return tqdm's bar; in a log it moves every two minutes.
 
-    It counts `work` while this is iterated over; the caller moves one without work with ``update``. Where it may be
-    seen ``disable`` is not passed on: what the caller says would overrule TQDM_DISABLE=1.
+    Parameters
+    ----------
+    work
+        What it counts while this is iterated over; None where the caller moves it with ``update``.
+    shown
+        False hides it.
+    options
+        Of tqdm, such as ``total`` and ``desc``. Where the bar may be seen, ``disable`` is not passed on: what the
+        caller says would overrule TQDM_DISABLE=1.
     """
     from tqdm import tqdm
 
