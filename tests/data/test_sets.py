@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from firm.data import PictureError, afhq_files, celeba_files, folder_files, load_images, resident
+from firm.data import PictureError, afhq_files, celeba_files, folder_files, load_images, read_picture, resident
 
 
 def save(path, value=100, size=(20, 24)):
@@ -52,13 +52,15 @@ def celeba(tmp_path):
 
 
 def test_celeba_splits(celeba):
+    (train,) = celeba_files(celeba, "train")
+    Image.effect_noise((240, 260), 80).convert("RGB").save(train)
+    images = load_images("celeba", celeba, "train", size=16, progress=False)
+    assert torch.equal(images.batch(range(1))[0], read_picture(train, 16, crop=178))
     assert [p.name for p in celeba_files(celeba)] == ["000002.jpg", "000003.jpg"]
-    assert [p.name for p in celeba_files(celeba, "train")] == ["000001.jpg"]
     rows = (celeba / "list_eval_partition.txt").read_text().replace(" ", ",")
     (celeba / "list_eval_partition.txt").unlink()
     (celeba / "list_eval_partition.csv").write_text("image_id,partition\n" + rows)
-    assert [p.name for p in celeba_files(celeba)] == ["000002.jpg", "000003.jpg"]
-    assert [p.name for p in celeba_files(celeba, "train")] == ["000001.jpg"]  # the first row is not dropped
+    assert celeba_files(celeba, "train") == [train]  # the first row is not dropped
 
 
 def test_celeba_errors(celeba):
@@ -79,6 +81,7 @@ def test_afhq(tmp_path):
     save(tmp_path / "test" / "cat" / "b.jpg")
     save(tmp_path / "test" / "cat" / "a.jpg")
     assert [p.name for p in afhq_files(tmp_path)] == ["a.jpg", "b.jpg"]
+    assert load_images("afhq", tmp_path, "test", size=8, progress=False).names == ["test/cat/a.jpg", "test/cat/b.jpg"]
     with pytest.raises(NotADirectoryError, match="laid out as train/dog"):
         afhq_files(tmp_path, animal="dog")
 

@@ -181,7 +181,7 @@ class Request:
         return path
 
     def problem(self, channels: int, limits: Limits, mask: Path | None) -> Problem:
-        """Read the picture and state the library's problem, for a model of so many channels; `mask` is `write_mask`'s."""
+        """Read the picture and state the library's problem, for a model of `channels`; `mask` is from `write_mask`."""
         if self.clean:
             given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
             given |= {} if self.sigma is None else {"sigma": self.sigma}
