@@ -9,8 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from firm.data import PictureError, folder_files, read_picture
-from firm.data.picture import to_tensor
+from firm.data import PictureError, folder_files, read_picture, to_float
 
 RED, SIZE = (200, 40, 90), (12, 10)  # width, height
 
@@ -176,7 +175,7 @@ def test_gray_pictures_keep_their_16_bits(tmp_path):
     assert read_picture(tmp_path / "deep.png", channels=1).shape == (1, 40, 30)
     sized = read_picture(tmp_path / "deep.png", 16)
     np.testing.assert_allclose(
-        sized, to_tensor(read_picture(tmp_path / "deep.png", 16, dtype=torch.uint8)), atol=1.5 / 127.5
+        sized, to_float(read_picture(tmp_path / "deep.png", 16, dtype=torch.uint8)), atol=1.5 / 127.5
     )
     Image.fromarray((values / 65535).astype(np.float32)).save(tmp_path / "float.tif")
     np.testing.assert_allclose(read_picture(tmp_path / "float.tif")[0].numpy(), values / 32767.5 - 1, atol=1e-6)

@@ -13,16 +13,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture import to_tensor
-
-
-def to_float(data: Tensor) -> Tensor:
-    """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
-    if data.dtype == torch.uint8:
-        return to_tensor(data)
-    if data.dtype == torch.float32:
-        return data
-    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
+from firm.data.picture import to_float
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def read_with_alpha(
         alpha = torch.empty(picture.height, picture.width, dtype=torch.uint8)
         for rows, strip in _strips(picture):
             pixels = torch.from_numpy(np.array(strip.convert("RGBA")))
-            colors[:, rows], alpha[rows] = to_tensor(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
+            colors[:, rows], alpha[rows] = to_float(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
         return colors, alpha
 
 
@@ -118,9 +118,13 @@ def resized(alpha: Tensor, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(picture))
 
 
-def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
-    """Convert bytes 0..255 to floats in [-1, 1], any shape."""
-    return torch.as_tensor(pixels).float() / 127.5 - 1
+def to_float(data: Tensor) -> Tensor:
+    """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
+    if data.dtype == torch.uint8:
+        return data.float() / 127.5 - 1
+    if data.dtype == torch.float32:
+        return data
+    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
 
 
 def decode(
@@ -381,4 +385,4 @@ def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
         return (torch.from_numpy(np.array(picture, dtype=np.float32)) / 127.5 - 1).clamp(-1, 1)[None]
     pixels = torch.from_numpy(np.array(picture.convert("L" if channels == 1 else "RGB"), dtype=np.uint8))
     pixels = pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
-    return to_tensor(pixels) if deep else pixels
+    return to_float(pixels) if deep else pixels
