@@ -17,13 +17,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from firm._util.checks import counted, require
 from firm._util.terminal import progress_bar
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.cache import Blocks, collect, fingerprint, map_npy, read_once
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS, Range
+from firm.data.picture import MAX_MEGAPIXELS, Range, to_float
 
 BLOCK = 2**24  # bytes of images read at a time
 
@@ -58,17 +59,15 @@ def load_arrays(root: Path, options: ArrayOptions) -> Images:
     If mapped, nothing is kept in memory: a .npy stack of uint8 or float32 is mapped as it is, all else is converted
     once to such a file in the cache. Otherwise the cache is not used.
     """
-    if root.is_dir():
-        return _load_folder(root, array_files(root)[: options.limit or None], options)
-    return _load_stack(root, options)
+    return _load_folder(root, options) if root.is_dir() else _load_stack(root, options)
 
 
-def read_array_image(path: Path, options: ArrayOptions) -> Images:
-    """Read one image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
+def read_array_image(path: Path, options: ArrayOptions) -> tuple[Tensor, bool]:
+    """Read a file that is one image, whole: (C, H, W) in [-1, 1], and whether its channels are complex."""
     layout, values, largest = _read_one(path, options)
     layout.require_channels(path, options.channels)
     _warn_if_large(path, largest)
-    return Images(torch.from_numpy(values), [path.name], layout.complex)
+    return to_float(torch.from_numpy(values)[0]), layout.complex
 
 
 def check_range(value_range: Range | None) -> None:
@@ -116,9 +115,9 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
     return Images(torch.from_numpy(pixels), names, layout.complex)
 
 
-def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
+def _load_folder(root: Path, o: ArrayOptions) -> Images:
+    files = array_files(root)[: o.limit or None]
     unreadable = f"{root}: none of the {len(files)} files could be read"
-
     expected = None  # of the first file that can be read; all others must be like it
     for path in files:
         with _unless_broken(o, str), open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:

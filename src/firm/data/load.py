@@ -21,7 +21,7 @@ from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS, PictureError, Range, decode, has_more_bits, read_picture, to_float
+from firm.data.picture import MAX_MEGAPIXELS, PictureError, Range, decode, has_more_bits, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 
 ImageSet = Literal["celeba", "afhq", "folder", "arrays"]
@@ -134,8 +134,7 @@ def read_image(
         require(plain, f"{path}: value_range and key are for arrays; this is a picture")
         return read_picture(path, channels=3 if channels is None else channels, max_megapixels=max_megapixels), False
     options = ArrayOptions(channels=channels, key=key, value_range=value_range, max_megapixels=max_megapixels)
-    image = read_array_image(path, options)
-    return to_float(image.data)[0], image.complex
+    return read_array_image(path, options)
 
 
 def resident(
