@@ -86,7 +86,7 @@ def test_other_integers_need_a_range(dtype, tmp_path):
     assert torch.equal(load(path, value_range=(0, 1)).data, torch.ones(1, 1, 8, 8))
 
 
-@pytest.mark.parametrize("value_range", [(1, 1), (1, 0), (0, np.inf), (np.nan, 1), (1,), (0, 1, 2)])
+@pytest.mark.parametrize("value_range", [(1, 1), (0, np.inf), (np.nan, 1), (0, 1, 2)])
 def test_wrong_ranges(value_range, tmp_path):
     for read in (load, read_image):
         path = write(tmp_path / "x.npy", floats(8, 8))

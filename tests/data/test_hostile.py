@@ -196,7 +196,7 @@ PICTURES = {
     "huge.tif": (tiff(page(side=60_000)), "megapixels"),
     "header.ppm": (b"P6 " + b"1" * 10**5, "damaged"),
     "raw.qoi": (b"qoif" + struct.pack(">IIBB", 30_000, 30_000, 3, 0) + bytes(99), "megapixels"),
-    "side.bmp": (b"BM" + struct.pack("<IHHIIiiHHI", 9, 0, 0, 54, 40, -(2**31), 9, 1, 24, 0) + bytes(20), "pixels"),
+    "side.bmp": (b"BM" + struct.pack("<IHHIIiiHHI", 9, 0, 0, 54, 40, -(2**31), 9, 1, 24, 0) + bytes(20), "65,535"),
     "starts Ghostscript.png": (saved("EPS"), "no picture in a format"),
     "holds other pictures.png": (saved("ICO"), "no picture in a format"),
     "pages.tif": (PAGES, None),

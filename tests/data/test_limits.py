@@ -14,22 +14,6 @@ from PIL import Image, ImageFile
 from firm.data import ArrayError, PictureError, read_image, read_picture, resident
 
 
-@pytest.fixture
-def undecoded(monkeypatch):
-    """Any decoding is an error."""
-
-    def load(self):
-        raise AssertionError("the picture was decoded")
-
-    monkeypatch.setattr(ImageFile.ImageFile, "load", load)
-
-
-def test_extreme_shapes_are_refused(tmp_path, undecoded):
-    Image.new("RGB", (40, 131_100)).save(tmp_path / "tall.tif", compression="tiff_adobe_deflate")
-    with pytest.raises(PictureError, match="40x131100 pixels; a side may have at most 65,535"):
-        read_picture(tmp_path / "tall.tif", max_megapixels=10_000)
-
-
 def test_the_limit_is_a_choice(tmp_path):
     Image.new("RGB", (300, 200)).save(tmp_path / "a.png")
     assert read_picture(tmp_path / "a.png", max_megapixels=0.06).shape == (3, 200, 300)

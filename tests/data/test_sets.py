@@ -1,4 +1,4 @@
-"""File lists, the lazy data set, and the resident array with its cache."""
+"""Lists of files, and the resident array with its cache."""
 
 import sys
 import warnings
@@ -6,10 +6,8 @@ import warnings
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
 
-from firm.data import PictureError, Pictures, afhq_files, celeba_files, folder_files, load_images, resident
-from firm.data.picture import to_tensor
+from firm.data import PictureError, afhq_files, celeba_files, folder_files, load_images, read_picture, resident
 
 
 def save(path, value=100, size=(20, 24)):
@@ -54,13 +52,15 @@ def celeba(tmp_path):
 
 
 def test_celeba_splits(celeba):
+    (train,) = celeba_files(celeba, "train")
+    Image.effect_noise((240, 260), 80).convert("RGB").save(train)
+    images = load_images("celeba", celeba, "train", size=16, progress=False)
+    assert torch.equal(images.batch(range(1))[0], read_picture(train, 16, crop=178))
     assert [p.name for p in celeba_files(celeba)] == ["000002.jpg", "000003.jpg"]
-    assert [p.name for p in celeba_files(celeba, "train")] == ["000001.jpg"]
     rows = (celeba / "list_eval_partition.txt").read_text().replace(" ", ",")
     (celeba / "list_eval_partition.txt").unlink()
     (celeba / "list_eval_partition.csv").write_text("image_id,partition\n" + rows)
-    assert [p.name for p in celeba_files(celeba)] == ["000002.jpg", "000003.jpg"]
-    assert [p.name for p in celeba_files(celeba, "train")] == ["000001.jpg"]  # the first row is not dropped
+    assert celeba_files(celeba, "train") == [train]  # the first row is not dropped
 
 
 def test_celeba_errors(celeba):
@@ -81,42 +81,22 @@ def test_afhq(tmp_path):
     save(tmp_path / "test" / "cat" / "b.jpg")
     save(tmp_path / "test" / "cat" / "a.jpg")
     assert [p.name for p in afhq_files(tmp_path)] == ["a.jpg", "b.jpg"]
+    assert load_images("afhq", tmp_path, "test", size=8, progress=False).names == ["test/cat/a.jpg", "test/cat/b.jpg"]
     with pytest.raises(NotADirectoryError, match="laid out as train/dog"):
         afhq_files(tmp_path, animal="dog")
 
 
-def test_lazy_and_resident_agree(folder):
-    files = folder_files(folder)
-    loader = DataLoader(Pictures(files, 16), batch_size=2)
-    lazy = torch.cat(list(loader))
-    pixels, kept = resident(files, 16, progress=False)
-    assert kept == files
-    assert pixels.dtype == torch.uint8
-    assert pixels.shape == (5, 3, 16, 16)
-    assert torch.equal(to_tensor(pixels), lazy)
-    gray, _ = resident(files, 16, channels=1, progress=False)
-    assert gray.shape == (5, 1, 16, 16)
-
-
-def test_broken_files_are_refused_skipped_or_replaced_and_named(folder, capsys):
+def test_broken_files_are_refused_or_skipped_and_named(folder, capsys):
     (folder / "b.png").write_bytes(b"broken")
     files = folder_files(folder)
-    for read in (lambda: resident(files, 16, progress=False), lambda: Pictures(files, 16)[1]):
-        with pytest.raises(PictureError, match=r"b\.png: no picture"):
-            read()
+    with pytest.raises(PictureError, match=r"b\.png: no picture"):
+        resident(files, 16, progress=False)
     pixels, kept = resident(files, 16, broken="skip")
     assert [path.name for path in kept] == ["a.jpg", "c.png", "A.PNG", "z.webp"]
     assert len(pixels) == 4
     assert "b.png" in "".join(capsys.readouterr())
     with pytest.raises(PictureError, match="none of the 1 files"):
         resident([folder / "b.png"], 16, broken="skip", progress=False)
-    tolerant = Pictures(files, 16, broken="skip")
-    with pytest.warns(UserWarning, match=r"skipped .*b\.png"):
-        assert torch.equal(tolerant[1], tolerant[2])
-    with pytest.raises(IndexError):
-        tolerant[5]
-    with pytest.raises(PictureError, match="none of the 1 files"), pytest.warns(UserWarning, match="skipped"):
-        Pictures(files[1:2], 16, broken="skip")[0]
 
 
 def test_the_cache_is_used_and_checked(folder, tmp_path_factory, monkeypatch):

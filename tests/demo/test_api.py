@@ -52,10 +52,7 @@ def test_a_program_sends_a_mask(client, gradio_client, tmp_path):
     hole = np.zeros((128, 128), np.uint8)
     hole[60:70, 20:100] = 255
     Image.fromarray(hole).save(tmp_path / "hole.png")
-    picture, mask = (
-        gradio_client.handle_file(str(portrait_file())),
-        gradio_client.handle_file(str(tmp_path / "hole.png")),
-    )
+    picture, mask = map(gradio_client.handle_file, (str(portrait_file()), str(tmp_path / "hole.png")))
     *_, settings = client.predict(picture=picture, trouble="holes", mask=mask, noise=1, api_name="/restore")
     assert settings["missing"] == pytest.approx(hole.mean() / 255, abs=1e-4)
 

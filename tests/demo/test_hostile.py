@@ -85,18 +85,9 @@ def tiff(side):
     """A TIFF of 10x10 pixels in one tile of side x side."""
     data = zlib.compress(bytes(side * side))
     tags = {
-        256: 10,
-        257: 10,
-        258: 8,
-        259: 8,
-        262: 1,
-        277: 1,
-        322: side,
-        323: side,
-        324: 8 + 2 + 132 + 4,
-        325: len(data),
-    }
-    tags |= {339: 1}
+        256: 10, 257: 10, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side, 324: 8 + 2 + 132 + 4, 325: len(data),
+        339: 1,
+    }  # fmt: skip
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
     return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + data
 

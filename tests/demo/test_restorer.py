@@ -16,7 +16,7 @@ from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.previews import painted, save_heat_map, save_preview
 from firm.demo.request import RequestError
-from firm.demo.restorer import STEPS_COMPARED, score_table, summary
+from firm.demo.restorer import STEPS_COMPARED
 from firm.demo.workspace import PREFIX, Workspace
 
 
@@ -32,11 +32,11 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     assert about["network calls"] == 3 * 2 * 2
     assert about["noise (gray levels)"] == pytest.approx(20, abs=0.01)
     assert set(about["scores"]) == {"psnr", "ssim", "lpips"}
-    assert "12 network calls" in summary(outcome)
+    assert "12 network calls" in outcome.summary()
     outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)  # no truth, one sample
     assert (outcome.settings["scores"], outcome.samples) == ({}, [])
     assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
-    assert "Note: the model was not trained for deblurring." in summary(outcome)
+    assert "Note: the model was not trained for deblurring." in outcome.summary()
 
 
 def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restorer, tmp_path):
@@ -105,13 +105,6 @@ def test_more_steps_trade_distortion_for_perception_on_the_same_picture(ask, res
     rows, plot = restorer.compare_steps(ask(noise=20.0), Progress(), tmp_path)
     assert plot is None
     assert not any("psnr" in row for row in rows)
-
-
-def test_the_table_of_scores_has_them_where_they_are_known():
-    assert score_table(["N"], [(["1"], {"psnr": 30.123, "lpips": 0.1})]).splitlines() == [
-        "| N | PSNR, dB ↑ | SSIM ↑ | LPIPS ↓ |", "| --- | --- | --- | --- |", "| 1 | 30.12 | - | 0.100 |"
-    ]  # fmt: skip
-    assert score_table(["N"], [(["1"], {})]) == "| N |\n| --- |\n| 1 |"
 
 
 def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):

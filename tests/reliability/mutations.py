@@ -187,7 +187,7 @@ MUTATIONS = [
              "good = [p for p in older if p not in self._bad]", "good = older",
              "training/test_resume.py::test_pruning_spares_the_last_good_ones"),
     Mutation("files: pictures of any size are decoded", "data/picture.py",
-             "if not width * height <= max_megapixels * 1e6:", "if False:",
+             "elif not width * height <= max_megapixels * 1e6:", "elif False:",
              "data/test_limits.py::test_the_limit_is_a_choice"),
     Mutation("reproduce: the worst is marked as best", "experiments/tables.py",
              'reverse=column.better == "high"', 'reverse=column.better == "low"',

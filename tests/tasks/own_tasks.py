@@ -71,10 +71,3 @@ class CoilOperator(Operator):
 
 class NoBuild(BaseTask):
     pass
-
-
-class Deblurring(Gain):
-    name = "deblurring"
-
-
-NOT_A_CLASS = 3

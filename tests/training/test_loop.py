@@ -22,8 +22,7 @@ from firm._util.machine import Ranks
 from firm.bench.training import bench, measure_speed
 from firm.cli import app
 from firm.cli.plot import score_keys
-from firm.data import folder_files, resident
-from firm.data.picture import to_tensor
+from firm.data import folder_files, resident, to_float
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
 from firm.training import loop
@@ -49,7 +48,7 @@ def test_a_short_run_learns_and_its_model_beats_the_plain_solve(make, tmp_path, 
     errors = [row["error"] for row in rows if "error" in row]
     assert len(errors) == 64
     assert errors[-1] < 0.5 * errors[0]  # the balanced loss itself stays near 1
-    held_out = to_tensor(resident(folder_files(pictures)[:8], 16, progress=False)[0])
+    held_out = to_float(resident(folder_files(pictures)[:8], 16, progress=False)[0])
     op, y = firm.Task("random-inpainting", 16).measure(held_out)
     model = firm.load(tmp_path / "run" / "model.safetensors")
     restored = float(psnr(firm.restore(model, op, y, steps=2).image, held_out).mean())

@@ -47,15 +47,7 @@ def finite(tensor: Tensor) -> bool:
 
 
 def numbers(text: str, option: str = "--steps") -> list[int]:
-    """Return the values of an option that takes several whole numbers.
-
-    Parameters
-    ----------
-    text
-        What was written: different numbers of at least 1, with commas between them, such as ``1,2,4``.
-    option
-        What the error calls it.
-    """
+    """Return the values of an option that takes different whole numbers of at least 1, such as ``1,2,4``."""
     parts = text.split(",")
     found = [int(part) for part in parts if part.strip().isdecimal() and int(part) > 0]
     wanted = f"{option} takes different whole numbers of at least 1, such as 1,2,4, got {text!r}"
@@ -69,15 +61,7 @@ def counted(count: int, what: str = "image") -> str:
 
 
 def settings(pairs: Sequence[str], option: str = "--set") -> dict[str, Any]:
-    """Return the settings of an option that may be given several times.
-
-    Parameters
-    ----------
-    pairs
-        What was written: ``key=value`` each time, the value as in YAML.
-    option
-        What the error calls it.
-    """
+    """Return the settings of an option that may be given several times: ``key=value``, the value as in YAML."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, separator, text = pair.partition("=")
@@ -98,12 +82,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def noise_level(text: str, option: str = "--sigma") -> float:
     """Return a noise level for pixels in [-1, 1].
 
-    Parameters
-    ----------
-    text
-        What was written: ``0.2``, or in gray levels of 255, ``25/255``, which is twice as much in [-1, 1].
-    option
-        What the error calls it.
+    Written is ``0.2``, or in gray levels of 255, ``25/255``, which is twice as much in [-1, 1].
     """
     found = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(/\s*255(?:\.0*)?)?", text.strip().lower())
     if not found:
@@ -113,15 +92,7 @@ def noise_level(text: str, option: str = "--sigma") -> float:
 
 
 def image_size(text: str, option: str = "--size") -> tuple[int, int]:
-    """Return height and width of an image.
-
-    Parameters
-    ----------
-    text
-        What was written: ``128`` for a square, else ``WIDTHxHEIGHT``, as pictures are named.
-    option
-        What the error calls it.
-    """
+    """Return height and width of an image: ``128`` for a square, else ``WIDTHxHEIGHT``, as pictures are named."""
     words = text.lower().split("x")
     fits = len(words) <= 2 and all(word.isdecimal() and int(word) > 0 for word in words)
     require(fits, f"{option} takes the side of a square image, or WIDTHxHEIGHT, such as 192x128; got {text!r}")
@@ -155,13 +126,8 @@ def generator_for(seed: int, index: int, purpose: str) -> Generator:
         The seed of the work, and the number of the image in its data set.
     purpose
         What is drawn, such as "noise": another purpose draws independent numbers.
-
-    Returns
-    -------
-    Generator
-        Torch seeds it with 32 bits, to which the three are hashed.
     """
     from torch import Generator
 
-    digest = hashlib.sha256(f"{seed}/{index}/{purpose}".encode()).digest()
+    digest = hashlib.sha256(f"{seed}/{index}/{purpose}".encode()).digest()  # torch takes 32 bits of it
     return Generator().manual_seed(int.from_bytes(digest[:4], "little"))

@@ -30,23 +30,13 @@ class CustomCodeError(ValueError):
 
 
 @dataclass(frozen=True)
-class CustomFunction:
-    """A function of the user's, and where it is from.
-
-    Parameters
-    ----------
-    name, call
-        What it is called, and the function itself.
-    files
-        The file that was named, and the one that defines the function where that is another.
-    line
-        Where it begins in the last of them.
-    """
+class _CustomFunction:
+    """A function of the user's, and where it is from."""
 
     name: str
     call: Callable[..., Any]
-    files: tuple[str, ...]
-    line: int
+    files: tuple[str, ...]  # the file that was named, and the one that defines the function where that is another
+    line: int  # where it begins in the last of them
 
     def digest(self) -> str:
         """Return a hash of its files."""
@@ -57,7 +47,7 @@ class CustomFunction:
         return CustomCodeError(f"{_place(self.files[-1], self.line, f'{word} {self.name}')}: {message}")
 
 
-Custom = type | CustomFunction
+Custom = type | _CustomFunction
 
 
 def is_custom(name: str) -> bool:
@@ -84,23 +74,15 @@ def load_class(name: str, base: type, what: str) -> type:
     return found
 
 
-def load_function(name: str, what: str) -> CustomFunction:
-    """Import a custom function, plain or with decorators.
-
-    Parameters
-    ----------
-    name
-        ``file.py:function`` or ``package.module:function``; the file or module is run, once.
-    what
-        What it is for, in messages, such as "method".
-    """
+def load_function(name: str, what: str) -> _CustomFunction:
+    """Import a custom function, plain or with decorators, as `load_class` does a class."""
     found = _load(name, what, "function", inspect.isfunction)
     module, _, attribute = name.rpartition(":")
     fits = callable(found) and inspect.isfunction(inspect.unwrap(found))
     require(fits, f"{what} {name!r}: {attribute} must be a function, but is of type {type(found).__name__}")
     code = inspect.unwrap(found).__code__
     named = str(Path(module).resolve()) if module.endswith(".py") else str(sys.modules[module].__file__)
-    return CustomFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)
+    return _CustomFunction(attribute, found, tuple(dict.fromkeys((named, code.co_filename))), code.co_firstlineno)
 
 
 def code_digest(kind: type) -> str:
@@ -124,7 +106,7 @@ def custom_code(**given: Custom | Sequence[Custom]) -> Iterator[None]:
         if line is None or isinstance(error, CustomCodeError) or is_full(error) or lacks_memory(error):
             raise
         here = [(word, it) for word, it in named if line[0] in _files(it)]  # several where they share a file
-        names = [f"{word} {it.name if isinstance(it, CustomFunction) else it.__name__}" for word, it in here]
+        names = [f"{word} {it.name if isinstance(it, _CustomFunction) else it.__name__}" for word, it in here]
         what = " or ".join(dict.fromkeys(names))
         raise CustomCodeError(f"{_place(*line, what)}: {type(error).__name__}: {error}") from error
 
@@ -225,7 +207,7 @@ def _failing_line(given: Iterable[Custom], error: Exception) -> tuple[str, int] 
 
 def _files(it: Custom) -> set[str]:
     """Return the files of a custom function, or of a custom class and the custom classes it is derived from."""
-    if isinstance(it, CustomFunction):
+    if isinstance(it, _CustomFunction):
         return set(it.files)
     custom = [base for base in it.__mro__ if base.__module__.partition(".")[0] not in ("firm", "torch")]
     return {_file(base) for base in custom} - {""}

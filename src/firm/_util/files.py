@@ -67,9 +67,8 @@ def is_full(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
-def make_folder(path: str | Path) -> Path:
+def _make_folder(path: Path) -> Path:
     """Make a folder and those above it; where a file is in the way, the error says so."""
-    path = Path(path)
     there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
     if not there.is_dir():
         raise NotADirectoryError(f"{there} is a file, not a folder: choose another place for the results")
@@ -81,7 +80,7 @@ def check_file(path: str | Path) -> Path:
     """Return the path of a file that long work is to write: make its folder now, and refuse where it cannot be."""
     path = Path(path)
     require(not path.is_dir(), f"{path} is a folder: name a file in it", IsADirectoryError)
-    make_folder(path.parent)
+    _make_folder(path.parent)
     return path
 
 
@@ -108,7 +107,7 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
 
     folder = Path(folder)
     made = [place for place in (folder, *folder.parents) if not place.exists()]
-    path, holder = make_folder(folder).resolve() / NAME, folder.resolve() / HOLDER
+    path, holder = _make_folder(folder).resolve() / NAME, folder.resolve() / HOLDER
     if not _may_be_lock(path):
         raise LockedError(f"{path} is no plain, empty file, so it cannot be a lock: move it away, or delete it")
     lock = FileLock(path, is_singleton=True)
@@ -118,9 +117,8 @@ def folder_lock(folder: str | Path | None, command: str | None = None) -> Iterat
     try:
         lock.acquire(timeout=PATIENCE)
     except Timeout:
-        raise LockedError(
-            f"{folder} is in use by {_who(holder)}: wait until it ends, or choose another folder"
-        ) from None
+        wait = "wait until it ends, or choose another folder"
+        raise LockedError(f"{folder} is in use by {_who(holder)}: {wait}") from None
     process = os.getpid()
     try:
         _introduce(holder, command)

@@ -27,12 +27,9 @@ def default_device() -> torch.device:
 
 
 def choose_device(name: str | None) -> torch.device:
-    """Return the device that ``--device`` names and make it the current one.
+    """Return the device that ``--device`` names, "cpu", "cuda" or "cuda:N", and make it the current one.
 
-    Parameters
-    ----------
-    name
-        "cpu", "cuda" or "cuda:N"; None takes the GPU if there is one. A device that is not there is a ValueError.
+    None takes the GPU if there is one. A device that is not there is a ValueError.
     """
     if name is None:
         return default_device()
@@ -41,12 +38,13 @@ def choose_device(name: str | None) -> torch.device:
     device = torch.device(name)
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
-        if not count:
-            raise ValueError(f"--device {name}: {why}; leave the option out, or give --device cpu")
+        if (device.index or 0) >= count:
+            why = f"there are {count} GPUs here, cuda:0 to cuda:{count - 1}"
+            if not count:
+                why = "this torch is built for CPUs only" if torch.version.cuda is None else "torch finds no GPU here"
+                why += "; leave the option out, or give --device cpu"
+            raise ValueError(f"--device {name}: {why}")
         if device.index is not None:
-            if device.index >= count:
-                raise ValueError(f"--device {name}: there are {count} GPUs here, cuda:0 to cuda:{count - 1}")
             torch.cuda.set_device(device)  # memory is counted, and graphs are recorded, on the current one
     return device
 
@@ -119,19 +117,11 @@ def _cpu() -> str:
 
 @dataclass(frozen=True)
 class Ranks:
-    """This process among all that work together.
+    """This process among all that work together."""
 
-    Parameters
-    ----------
-    rank, world
-        Its number, from 0, and how many there are.
-    device
-        Where it computes.
-    """
-
-    rank: int
-    world: int
-    device: torch.device
+    rank: int  # from 0
+    world: int  # how many there are
+    device: torch.device  # where it computes
 
     @property
     def main(self) -> bool:
@@ -143,11 +133,8 @@ class Ranks:
 def ranks(device_name: str | None = None) -> Iterator[Ranks]:
     """Join the processes that torchrun started (NCCL on GPUs, gloo on CPUs), or be the only one.
 
-    Parameters
-    ----------
-    device_name
-        Where a single process computes: as for `choose_device`. Several take one GPU each, or are all put on the CPU by
-        the name "cpu".
+    A single process computes where `choose_device` says. Several take one GPU each, or are all put on the CPU by the
+    name "cpu".
     """
     if "WORLD_SIZE" not in os.environ:
         yield Ranks(0, 1, choose_device(device_name))
@@ -176,10 +163,7 @@ def joined() -> bool:
 def largest(value: float, device: torch.device) -> float:
     """Return the largest value among the ranks, so that they decide alike; all ranks must ask together.
 
-    Parameters
-    ----------
-    value, device
-        This rank's number, and where it computes: NCCL speaks between GPUs only.
+    `device` is where this rank computes: NCCL speaks between GPUs only.
     """
     if not joined():
         return value

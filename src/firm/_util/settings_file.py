@@ -15,25 +15,14 @@ MOST_CHARACTERS, MOST_VALUES, DEEPEST = 100_000, 10_000, 30
 LONGEST_TEXT, LONGEST_NUMBER = 4096, 40  # the first is that of a path
 
 
-class SettingsError(ValueError):
-    """YAML that gives a key twice or is larger than settings can be; the message says what and where."""
-
-
 def read_yaml(text: str) -> Any:
-    """Read settings as `yaml.safe_load` does, and refuse what it would take without a word or without an end.
+    """Read settings, YAML or JSON, as `yaml.safe_load` does, and refuse what it would take without a word or an end.
 
-    Parameters
-    ----------
-    text
-        YAML or JSON.
-
-    Returns
-    -------
-    The values. A `SettingsError` refuses repeated keys (of which YAML takes the last), values that contain themselves,
-    and what is beyond the bounds above: of the whole text, its values, its levels, one value, and one number.
+    A ValueError refuses repeated keys (of which YAML takes the last), values that contain themselves, and what is
+    beyond the bounds above: of the whole text, its values, its levels, one value, and one number.
     """
     if len(text) > MOST_CHARACTERS:
-        raise SettingsError(f"longer than {MOST_CHARACTERS:,} characters: settings are shorter")
+        raise ValueError(f"longer than {MOST_CHARACTERS:,} characters: settings are shorter")
     return yaml.load(text, Loader=_Bounded)  # a safe loader, too
 
 
@@ -75,9 +64,9 @@ class _Bounded(yaml.SafeLoader):
                 name, line = (key.tag, key.value), key.start_mark.line + 1
                 if name in lines:
                     where = f"in line {line}" if line == lines[name] else f"in lines {lines[name]} and {line}"
-                    raise SettingsError(f"{key.value!r} is given twice, {where}: keep one of them")
+                    raise ValueError(f"{key.value!r} is given twice, {where}: keep one of them")
                 lines[name] = line
         return node
 
     def _refuse(self, what: str) -> None:
-        raise SettingsError(f"{what}, near line {self.line + 1}: settings do not need that")
+        raise ValueError(f"{what}, near line {self.line + 1}: settings do not need that")

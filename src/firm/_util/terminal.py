@@ -28,11 +28,8 @@ def progress_bar(work: Any = None, *, shown: bool = True, **options: Any) -> tqd
     shown
         False hides it.
     options
-        Of tqdm, such as ``total`` and ``desc``.
-
-    Notes
-    -----
-    Where it may be seen ``disable`` is not passed on: what the caller says would overrule TQDM_DISABLE=1.
+        Of tqdm, such as ``total`` and ``desc``. Where the bar may be seen, ``disable`` is not passed on: what the
+        caller says would overrule TQDM_DISABLE=1.
     """
     from tqdm import tqdm
 

@@ -63,7 +63,7 @@ def demo(
             port,
             auth=(user, password) if auth else None,
             browser=open_browser,
-            models=model,
+            models=model or (),
             device=choose_device(device),
             limits=Limits(megapixels, uploads=max_uploads, calls=max_calls, minutes=max_minutes, waiting=queue),
             names=name or (),

@@ -70,8 +70,8 @@ def open_array(
     """
     path = Path(path)
     suffix = path.suffix.lower()
-    if not is_array_file(path):
-        raise ArrayError(f"{path}: not an array file ({', '.join(sorted(ARRAY_EXTENSIONS))})")
+    kinds = ", ".join(sorted(ARRAY_EXTENSIONS))
+    require(is_array_file(path), f"{path}: not an array file ({kinds})", ArrayError)
     require_contents(path, ArrayError)
     if suffix in (".h5", ".hdf5"):
         with _open_hdf5(path) as file:
@@ -122,9 +122,9 @@ def _load_npy(path: Path) -> Any:
 def _header(path: Path, file: IO[bytes], held: int) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Read shape and type of a .npy file of `held` bytes without its values, of which a header may promise too many."""
     start = file.read(6)
-    if start != b"\x93NUMPY":  # numpy would take it for a pickle
-        pickled = ", or with Python objects, which could run code: save plain numbers" if start[:1] == b"\x80" else ""
-        raise ArrayError(f"{path}: no .npy file: damaged{pickled}")
+    pickled = ", or with Python objects, which could run code: save plain numbers" if start[:1] == b"\x80" else ""
+    known = start == b"\x93NUMPY"  # numpy would take all else for a pickle
+    require(known, f"{path}: no .npy file: damaged{pickled}", ArrayError)
     file.seek(-6, 1)
     version = np.lib.format.read_magic(file)  # type: ignore[no-untyped-call]
     require(version in ((1, 0), (2, 0)), f"{path}: a .npy header of version {version}, not 1 or 2", ArrayError)

@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from firm._util.checks import counted, require
 from firm._util.terminal import progress_bar
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.cache import Blocks, collect, fingerprint, map_npy, read_once
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS, Range
+from firm.data.picture import MAX_MEGAPIXELS, Range, to_float
 
 BLOCK = 2**24  # bytes of images read at a time
-R = TypeVar("R")
 
 
 class ChannelsError(ArrayError):
@@ -59,17 +59,15 @@ def load_arrays(root: Path, options: ArrayOptions) -> Images:
     If mapped, nothing is kept in memory: a .npy stack of uint8 or float32 is mapped as it is, all else is converted
     once to such a file in the cache. Otherwise the cache is not used.
     """
-    if root.is_dir():
-        return _load_folder(root, array_files(root)[: options.limit or None], options)
-    return _load_stack(root, options)
+    return _load_folder(root, options) if root.is_dir() else _load_stack(root, options)
 
 
-def read_array_image(path: Path, options: ArrayOptions) -> Images:
-    """Read one image from a file, (C, H, W) or (H, W), whole: a set of one, (1, C, H, W)."""
+def read_array_image(path: Path, options: ArrayOptions) -> tuple[Tensor, bool]:
+    """Read a file that is one image, whole: (C, H, W) in [-1, 1], and whether its channels are complex."""
     layout, values, largest = _read_one(path, options)
     layout.require_channels(path, options.channels)
     _warn_if_large(path, largest)
-    return Images(torch.from_numpy(values), [path.name], layout.complex)
+    return to_float(torch.from_numpy(values)[0]), layout.complex
 
 
 def check_range(value_range: Range | None) -> None:
@@ -117,24 +115,14 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
     return Images(torch.from_numpy(pixels), names, layout.complex)
 
 
-def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
+def _load_folder(root: Path, o: ArrayOptions) -> Images:
+    files = array_files(root)[: o.limit or None]
     unreadable = f"{root}: none of the {len(files)} files could be read"
-
-    def unless_broken(read: Callable[[], R], say: Callable[[str], object] = str) -> R | None:
-        try:
-            return read()
-        except ArrayError as error:
-            if o.broken == "refuse":
-                raise
-            say(f"skipped {error}")
-            return None
-
-    def look(path: Path) -> _Layout:
-        with open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
-            return _look(path, array, o)
-
-    layouts = (unless_broken(partial(look, path)) for path in files)
-    expected = next((layout for layout in layouts if layout is not None), None)  # all others must be like it
+    expected = None  # of the first file that can be read; all others must be like it
+    for path in files:
+        with _unless_broken(o, str), open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
+            expected = _look(path, array, o)
+            break
     if expected is None:
         raise ArrayError(unreadable)
     expected.require_channels(root, o.channels)
@@ -143,9 +131,8 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
         largest, readable = 0.0, 0
         bar = progress_bar(files, desc=f"reading {root.name}", unit="img", shown=o.progress)
         for i, path in enumerate(bar):
-            found = unless_broken(partial(_read_one, path, o, expected), bar.write)
-            if found is not None:
-                _, values, peak = found
+            with _unless_broken(o, bar.write):
+                _, values, peak = _read_one(path, o, expected)
                 largest, readable = max(largest, peak), readable + 1
                 yield [i], values
         require(readable, unreadable, ArrayError)
@@ -155,6 +142,17 @@ def _load_folder(root: Path, files: list[Path], o: ArrayOptions) -> Images:
     pixels, kept = collect(blocks, len(files), expected.shape, expected.dtype, cache=_cache(root, o), about=about)
     names = [files[i].relative_to(root).as_posix() for i in kept]
     return Images(torch.from_numpy(pixels), names, expected.complex)
+
+
+@contextmanager
+def _unless_broken(o: ArrayOptions, say: Callable[[str], object]) -> Iterator[None]:
+    """Let a file that cannot be read be an error, or skip it and `say` so."""
+    try:
+        yield
+    except ArrayError as error:
+        if o.broken == "refuse":
+            raise
+        say(f"skipped {error}")
 
 
 def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[_Layout, NDArray[Any], float]:

@@ -12,16 +12,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from firm.data.picture import to_tensor
-
-
-def to_float(data: Tensor) -> Tensor:
-    """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
-    if data.dtype == torch.uint8:
-        return to_tensor(data)
-    if data.dtype == torch.float32:
-        return data
-    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
+from firm._util.checks import require
+from firm.data.picture import to_float
 
 
 @dataclass(frozen=True)
@@ -44,12 +36,15 @@ class Images:
 
     def __post_init__(self) -> None:
         shape, dtype, n = tuple(self.data.shape), self.data.dtype, len(self.names)
+        why = ""
         if len(shape) != 4 or dtype not in (torch.uint8, torch.float32):
-            raise ValueError(f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}")
-        if n != shape[0]:
-            raise ValueError(f"{shape[0]} images need as many names, got {n}")
-        if self.complex and (shape[1] % 2 or dtype != torch.float32):
-            raise ValueError(f"complex images have an even number of float32 channels, got {shape} {dtype}")
+            why = f"images are a tensor (n, C, H, W) of uint8 or float32, got {shape} {dtype}"
+        elif n != shape[0]:
+            why = f"{shape[0]} images need as many names, got {n}"
+        elif self.complex and (shape[1] % 2 or dtype != torch.float32):
+            why = f"complex images have an even number of float32 channels, got {shape} {dtype}"
+        if why:
+            raise ValueError(why)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -105,9 +100,8 @@ class Prefetcher:
     """
 
     def __init__(self, images: Images, indices: Callable[[int], Tensor], first_step: int = 0, depth: int = 3) -> None:
-        if depth < 1:
-            raise ValueError(f"depth must be at least 1, got {depth}")
-        self._next, self._closed = first_step, False
+        require(depth >= 1, f"depth must be at least 1, got {depth}")
+        self._next = first_step
         # A thread starts on the first GPU. It knows nothing of the prefetcher, so that one can be forgotten.
         on_gpu = (torch.cuda.set_device, (torch.cuda.current_device(),)) if torch.cuda.is_available() else ()
         self._pool = ThreadPoolExecutor(1, "firm-prefetch", *on_gpu)
@@ -118,7 +112,7 @@ class Prefetcher:
 
     def get(self, step: int) -> Tensor:
         """Return the batch of a step; steps are taken in order. What went wrong in the thread is raised here."""
-        if self._closed:
+        if not self._ahead:
             raise RuntimeError("the prefetcher is closed")
         if step != self._next:
             raise ValueError(f"batches come in order: step {self._next} is next, not {step}; make a new Prefetcher")
@@ -130,7 +124,6 @@ class Prefetcher:
 
     def close(self) -> None:
         """End the thread and drop what it has read."""
-        self._closed = True
         self._pool.shutdown(cancel_futures=True)
         self._ahead.clear()
 

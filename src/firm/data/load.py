@@ -14,13 +14,13 @@ from typing import Any, Literal, get_args
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import Dataset
 
+from firm._util.checks import require
 from firm._util.terminal import printable, progress_bar
 from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
-from firm.data.images import Images, to_float
+from firm.data.images import Images
 from firm.data.picture import MAX_MEGAPIXELS, PictureError, Range, decode, has_more_bits, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 
@@ -73,25 +73,26 @@ def load_images(
         All of one shape, each with its path below `root`, or its place in the stack, as its name.
     """
     root, known = Path(root), get_args(ImageSet)
-    if dataset not in known:
-        raise ValueError(f"no data set {dataset!r}; there are {', '.join(known)}")
-    if broken not in ("refuse", "skip"):
-        raise ValueError(f'broken must be "refuse" or "skip", got {broken!r}')
-    if limit < 0 or (size is not None and size < 1):
-        raise ValueError(f"limit must not be negative and size at least 1, got {limit} and {size}")
+    arrays = dataset == "arrays" or (dataset == "folder" and _holds_arrays(root))
+    for wrong, why in (
+        (dataset not in known, f"no data set {dataset!r}; there are {', '.join(known)}"),
+        (broken not in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}'),
+        (limit < 0, f"limit must not be negative, got {limit}"),
+        (size is not None and size < 1, f"size must be at least 1, got {size}"),
+        (not arrays and size is None, f"{root}: pictures are resized to one size: give it"),
+        (not arrays and key is not None, f"{root}: key is for arrays; these are pictures"),
+        (not arrays and mapped and cache is None, f"{root}: pictures are mapped from decoded ones: give cache=DIR"),
+    ):
+        if wrong:
+            raise ValueError(why)
     check_range(value_range)
     folder = None if cache is None else Path(cache)
-    if dataset == "arrays" or (dataset == "folder" and _holds_arrays(root)):
+    if dataset == "arrays" or arrays:
         options = ArrayOptions(
             size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
         )
         return load_arrays(root, options)
-    if key is not None:
-        raise ValueError(f"{root}: key is for arrays; these are pictures")
-    if size is None:
-        raise ValueError(f"{root}: pictures are resized to one size: give it")
-    if mapped and cache is None:
-        raise ValueError(f"{root}: pictures must be decoded before they can be mapped: give a folder, cache=DIR")
+    assert size is not None
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(
         files[: limit or None], size, crop=crop, channels=3 if channels is None else channels, cache=folder,
@@ -129,12 +130,11 @@ def read_image(
     path = Path(path)
     check_range(value_range)
     if not is_array_file(path):
-        if value_range is not None or key is not None:
-            raise ValueError(f"{path}: value_range and key are for arrays; this is a picture")
+        plain = value_range is None and key is None
+        require(plain, f"{path}: value_range and key are for arrays; this is a picture")
         return read_picture(path, channels=3 if channels is None else channels, max_megapixels=max_megapixels), False
     options = ArrayOptions(channels=channels, key=key, value_range=value_range, max_megapixels=max_megapixels)
-    image = read_array_image(path, options)
-    return to_float(image.data)[0], image.complex
+    return read_array_image(path, options)
 
 
 def resident(
@@ -178,8 +178,8 @@ def resident(
     deep = dtype == torch.float32
     if deep:
         about["value_range"] = None if value_range is None else list(value_range)
-    elif value_range is not None:
-        raise ValueError("value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8")
+    eight = "value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8"
+    require(deep or value_range is None, eight)
 
     def read(path: Path) -> Tensor:
         return decode(path, size, crop, channels, max_megapixels, dtype, value_range=value_range, rounded=False)
@@ -199,43 +199,6 @@ def resident(
     kind, folder = "float32" if deep else "uint8", None if cache is None else Path(cache)
     pixels, kept = collect(blocks, len(files), (channels, size, size), kind, cache=folder, about=about)
     return torch.from_numpy(pixels), [Path(files[i]) for i in kept]
-
-
-class Pictures(Dataset[Tensor]):
-    """Data set over a list of files, each read when asked for: a tensor (channels, size, size) in [-1, 1].
-
-    For sets that do not fit into memory; `firm.data.resident` is faster for those that do. A file that cannot be read
-    is an error that names it, or, with ``broken="skip"``, a warning that names it and the next picture in its place.
-    """
-
-    def __init__(
-        self,
-        files: Sequence[Path],
-        size: int,
-        *,
-        crop: int | None = None,
-        channels: int = 3,
-        broken: Literal["refuse", "skip"] = "refuse",
-        max_megapixels: float = MAX_MEGAPIXELS,
-    ) -> None:
-        self.files, self.size, self.skip = list(files), size, broken == "skip"
-        self.options: dict[str, Any] = {"crop": crop, "channels": channels, "max_megapixels": max_megapixels}
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def __getitem__(self, index: int) -> Tensor:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"picture {index} of {len(self)}")
-        for offset in range(len(self)):
-            path = self.files[(index + offset) % len(self)]
-            try:
-                return read_picture(path, self.size, **self.options)
-            except PictureError as error:
-                if not self.skip:
-                    raise
-                warnings.warn(f"skipped {error}", stacklevel=2)
-        raise PictureError(f"none of the {len(self)} files could be read")
 
 
 def _holds_arrays(root: Path) -> bool:
@@ -285,5 +248,4 @@ def _decode_ahead(
                     raise error
         finally:
             pool.shutdown(cancel_futures=True)
-    if not readable:
-        raise PictureError(f"none of the {len(files)} files could be read")
+    require(readable, f"none of the {len(files)} files could be read", PictureError)

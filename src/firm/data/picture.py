@@ -99,7 +99,7 @@ def read_with_alpha(
         alpha = torch.empty(picture.height, picture.width, dtype=torch.uint8)
         for rows, strip in _strips(picture):
             pixels = torch.from_numpy(np.array(strip.convert("RGBA")))
-            colors[:, rows], alpha[rows] = to_tensor(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
+            colors[:, rows], alpha[rows] = to_float(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
         return colors, alpha
 
 
@@ -118,9 +118,13 @@ def resized(alpha: Tensor, height: int, width: int) -> Tensor:
     return torch.from_numpy(np.array(picture))
 
 
-def to_tensor(pixels: NDArray[np.uint8] | Tensor) -> Tensor:
-    """Convert bytes 0..255 to floats in [-1, 1], any shape."""
-    return torch.as_tensor(pixels).float() / 127.5 - 1
+def to_float(data: Tensor) -> Tensor:
+    """Turn stored values into images: bytes 0..255 to float32 in [-1, 1], float32 unchanged; any shape, any device."""
+    if data.dtype == torch.uint8:
+        return data.float() / 127.5 - 1
+    if data.dtype == torch.float32:
+        return data
+    raise TypeError(f"images are uint8 or float32, not {data.dtype}")
 
 
 def decode(
@@ -184,13 +188,14 @@ def open_picture(file: IO[bytes]) -> Image.Image:
 
 def check_size(path: Path, width: int, height: int, max_megapixels: float) -> None:
     """Refuse a picture that is too large by its header; the message says how to allow it."""
+    why = ""
     if max(width, height) > MAX_SIDE:
-        raise PictureError(f"{path}: {width}x{height} pixels; a side may have at most {MAX_SIDE:,}")
-    if not width * height <= max_megapixels * 1e6:
-        raise PictureError(
-            f"{path}: {width}x{height} pixels are {width * height / 1e6:,.1f} megapixels, more than the limit of "
-            f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
-        )
+        why = f"; a side may have at most {MAX_SIDE:,}"
+    elif not width * height <= max_megapixels * 1e6:
+        limit = f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
+        why = f" are {width * height / 1e6:,.1f} megapixels, more than the limit of {limit}"
+    if why:
+        raise PictureError(f"{path}: {width}x{height} pixels{why}")
 
 
 def is_deep(picture: Image.Image) -> bool:
@@ -255,12 +260,15 @@ def _side(picture: Image.Image, crop: int | None) -> int:
 
 def require_contents(path: Path, error: type[ValueError]) -> None:
     """Raise `error` where there is no file to read: nothing there, a folder, a pipe or device, or an empty file."""
-    if not path.is_file():
-        special = path.exists() and not path.is_dir()
-        why = "a pipe or a device, not a file: save its contents to a file" if special else "no such file"
-        raise error(f"{path}: {why}{'' if path.exists() else ' or folder'}")
-    if not path.stat().st_size:
-        raise error(f"{path}: the file is empty")
+    why = ""
+    if not path.exists() or path.is_dir():
+        why = f"no such file{'' if path.exists() else ' or folder'}"
+    elif not path.is_file():
+        why = "a pipe or a device, not a file: save its contents to a file"
+    elif not path.stat().st_size:
+        why = "the file is empty"
+    if why:
+        raise error(f"{path}: {why}")
 
 
 @contextmanager
@@ -377,4 +385,4 @@ def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
         return (torch.from_numpy(np.array(picture, dtype=np.float32)) / 127.5 - 1).clamp(-1, 1)[None]
     pixels = torch.from_numpy(np.array(picture.convert("L" if channels == 1 else "RGB"), dtype=np.uint8))
     pixels = pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
-    return to_tensor(pixels) if deep else pixels
+    return to_float(pixels) if deep else pixels

@@ -47,12 +47,12 @@ def celeba_files(root: str | Path, split: Split = "test") -> list[Path]:
     _require_folder(images)
     present = {path.name for path in images.iterdir()}
     names = sorted(name for name, number in _partition(root) if number == PARTITION[split])
+    if not names:
+        raise FileNotFoundError(f"{root}: the partition list has no {split} pictures")
     absent = [name for name in names if name not in present]
     if absent:
         missing = f"{len(absent)} of {len(names)} {split} pictures are missing, first {absent[0]}"
         raise FileNotFoundError(f"{images}: {missing}")
-    if not names:
-        raise FileNotFoundError(f"{root}: the partition list has no {split} pictures")
     return [images / name for name in names]
 
 
@@ -60,9 +60,7 @@ def afhq_files(root: str | Path, split: Split = "test", animal: Literal["cat", "
     """Return the pictures of a split of AFHQ, which is laid out as ``SPLIT/cat/*.jpg``, in sorted order."""
     _require_folder(Path(root))
     folder = Path(root) / split / animal
-    if not folder.is_dir():
-        layout = f"AFHQ is laid out as train/{animal}, val/{animal}, test/{animal}"
-        raise NotADirectoryError(f"{folder}: no such folder; {layout}")
+    _require_folder(folder, f"; AFHQ is laid out as train/{animal}, val/{animal}, test/{animal}")
     return folder_files(folder)
 
 
@@ -82,10 +80,10 @@ def files_below(root: str | Path, extensions: set[str], what: str) -> list[Path]
     return sorted(files, key=lambda path: path.relative_to(root).as_posix())
 
 
-def _require_folder(path: Path) -> None:
+def _require_folder(path: Path, hint: str = "") -> None:
     if not path.is_dir():
         why = "a file, not a folder of pictures" if path.exists() else "no such folder"
-        raise NotADirectoryError(f"{path}: {why}")
+        raise NotADirectoryError(f"{path}: {why}{hint}")
 
 
 def portrait() -> Tensor:

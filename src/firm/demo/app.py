@@ -23,15 +23,15 @@ MISSING = 'the page needs gradio: pip install gradio, or in a checkout pip insta
 
 @contextmanager
 def serve(
-    host: str = "127.0.0.1",
-    port: int | None = None,
+    host: str,
+    port: int | None,
     *,
-    auth: tuple[str, str] | None = None,
-    browser: bool = False,
-    models: list[str] | None = None,
-    device: torch.device | None = None,
-    limits: Limits | None = None,
-    names: Sequence[str] = (),
+    auth: tuple[str, str] | None,
+    browser: bool,
+    models: Sequence[str],
+    device: torch.device,
+    limits: Limits,
+    names: Sequence[str],
 ) -> Iterator[Any]:
     """Serve the page until the ``with`` block is left, and remove all its files then.
 
@@ -45,10 +45,8 @@ def serve(
         Open the page in a browser.
     models
         Custom models to offer first: names or files.
-    device
-        Where to compute; the CPU if not given.
-    limits
-        Of requests.
+    device, limits
+        Where to compute, and the limits of requests.
     names
         Further host names under which visitors reach the page, such as that of a proxy.
 
@@ -62,7 +60,6 @@ def serve(
     ModuleNotFoundError
         Where gradio is missing; the message says how to install it.
     """
-    limits = limits or Limits()
     workspace = Workspace(megabytes=limits.uploads)
     streams = Counter[str]()  # on which clients listen
     try:
@@ -72,7 +69,7 @@ def serve(
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("FORWARDED_ALLOW_IPS", "")  # a visitor cannot give another address than its own
         _return_freed_memory()
-        restorer = Restorer(Models(models or [], device or torch.device("cpu")), limits)
+        restorer = Restorer(Models(models, device), limits)
         require(find_spec("gradio"), MISSING, ModuleNotFoundError)
         # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
         ThreadPoolExecutor(1).submit(restorer.models.get, restorer.models.names[0])

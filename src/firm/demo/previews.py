@@ -44,19 +44,9 @@ def save_canvas(path: Path, x: Tensor) -> str:
 
 
 def save_heat_map(path: Path, std: Tensor) -> float:
-    """Draw a standard deviation as colors with a scale in gray levels.
+    """Draw a standard deviation of images in [-1, 1], (1, C, H, W), as colors with a scale in gray levels.
 
-    Parameters
-    ----------
-    path
-        The PNG file to write.
-    std
-        Standard deviation of images in [-1, 1], of shape (1, C, H, W); it is averaged over the channels.
-
-    Returns
-    -------
-    float
-        Its mean, in gray levels.
+    It is averaged over the channels. Returned is its mean, in gray levels.
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps figures and is made for one thread
 
@@ -74,19 +64,9 @@ def save_heat_map(path: Path, std: Tensor) -> float:
 
 
 def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
-    """Draw PSNR (distortion) against LPIPS (perception), one point for each number of steps.
+    """Draw PSNR (distortion) against LPIPS (perception), one point for each number of steps; return the file's name.
 
-    Parameters
-    ----------
-    path
-        The PNG file to write.
-    rows
-        One dictionary for each number of steps, with "N", "psnr" and "lpips".
-
-    Returns
-    -------
-    str
-        The file's name.
+    Each of `rows` has "N", "psnr" and "lpips".
     """
     from matplotlib.figure import Figure
 
@@ -108,11 +88,8 @@ def save_trade_off(path: Path, rows: Sequence[dict[str, Any]]) -> str:
 def painted(layers: Sequence[bytes]) -> NDArray[np.bool_] | None:
     """Find where a brush has painted: True or False for each pixel, (H, W); None if nothing is painted.
 
-    Parameters
-    ----------
-    layers
-        The layers of the page's editor as image files with transparency; opened as all pictures are, and refused from
-        their headers if they are larger than the page makes them.
+    The layers of the page's editor, image files with transparency, are opened as all pictures are, and refused from
+    their headers if they are larger than the page makes them.
     """
     found: NDArray[np.bool_] | None = None
     for data in layers[:MAX_LAYERS]:

@@ -181,17 +181,7 @@ class Request:
         return path
 
     def problem(self, channels: int, limits: Limits, mask: Path | None) -> Problem:
-        """Read the picture and state the library's problem.
-
-        Parameters
-        ----------
-        channels
-            How many the model takes.
-        limits
-            How large the picture and the result may be.
-        mask
-            The file from `write_mask`.
-        """
+        """Read the picture and state the library's problem, for a model of `channels`; `mask` is from `write_mask`."""
         if self.clean:
             given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
             given |= {} if self.sigma is None else {"sigma": self.sigma}
@@ -203,14 +193,9 @@ class Request:
         )  # fmt: skip
 
     def command(self, tile: int = DEFAULT_TILE, mask: str | None = None, picture: str | None = None) -> str:
-        """Write the command line that gives the same result.
+        """Write the command line that gives the same result, with tiles of that side and these names of the files.
 
-        Parameters
-        ----------
-        tile
-            Side of the tiles that the network sees.
-        mask, picture
-            Names of the files; the picture is named as the visitor calls it if none is given.
+        The picture is named as the visitor calls it if no other name is given.
         """
         name = f"./{self.name}" if self.name.startswith("-") else self.name  # or it would be taken for an option
         words = ["firm", "restore", picture or name, "--simulate" if self.clean else "--task", self.task]

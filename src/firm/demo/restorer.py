@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
@@ -36,7 +36,6 @@ THUMBNAIL = 800  # pixels of a sample in the gallery
 PANEL = 400  # pixels of a state of the trajectory
 STEPS_COMPARED = (1, 2, 4, 10, 25)
 MAX_TRAJECTORY_STEPS = 10  # each shows 2 K pictures
-SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 Captioned = tuple[str, str]  # a file and its caption
 Comparison = tuple[list[dict[str, Any]], str | None]
 Trajectory = tuple[list[Captioned], list[Captioned]]
@@ -92,6 +91,18 @@ class Outcome:
     samples: list[str]  # files, if there are several samples
     settings: dict[str, Any]  # all that the result depends on, and what came of it
     notes: list[str]
+
+    def summary(self) -> str:
+        """Say what was done in a line or two, with the notes below, as Markdown."""
+        about, (width, height) = self.settings, self.settings["pixels"]
+        line = (
+            f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} "
+            f"pixels, noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
+            f"N = {about['steps']}."
+        )
+        if "mean uncertainty (gray levels)" in about:
+            line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
+        return "\n\n".join([line, *(f"Note: {note}." for note in self.notes)])
 
 
 @dataclass(frozen=True)
@@ -188,13 +199,8 @@ class Restorer:
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.
 
-        Returns
-        -------
-        list
-            For each number of steps: N, calls (network calls), seconds, scores where the truth is known, and the
-            picture, a file with its caption.
-        str or None
-            The file of a plot of PSNR against LPIPS, where the truth is known.
+        Returned are, for each number of steps: N, calls (network calls), seconds, scores where the truth is known, and
+        the picture, a file with its caption; and the file of a plot of PSNR against LPIPS, or None without the truth.
         """
         with self.turn(progress):
             prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
@@ -215,17 +221,8 @@ class Restorer:
     def trajectory(self, request: Request, progress: Progress, folder: Path, step: int) -> Trajectory:
         """Draw one sample and keep its states x_t (Algorithm 2) and the solver's iterates in one step (Algorithm 3).
 
-        Parameters
-        ----------
-        request, progress, folder
-            As those of the other methods.
-        step
-            The step, from 1, whose iterates x^k and z^k are kept; the last one if there are fewer.
-
-        Returns
-        -------
-        list, list
-            The states and the iterates: files with captions.
+        Of that `step`, counted from 1, or of the last one if there are fewer, x^k and z^k are kept. Returned are the
+        states and the iterates: files with captions.
         """
         few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
         require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)
@@ -279,29 +276,3 @@ class Restorer:
         )
         require(calls <= allowed_calls, too_many, RequestError)
         return prepared
-
-
-def summary(outcome: Outcome) -> str:
-    """Say what was done in a line or two, with the notes below, as Markdown."""
-    about = outcome.settings
-    width, height = about["pixels"]
-    line = (
-        f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} pixels, "
-        f"noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
-        f"N = {about['steps']}."
-    )
-    if "mean uncertainty (gray levels)" in about:
-        line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
-    return "\n\n".join([line, *(f"Note: {note}." for note in outcome.notes)])
-
-
-def score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
-    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
-    if not rows:
-        return ""
-    scored = SCORES if "psnr" in rows[0][1] else {}
-    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
-    for cells, scores in rows:
-        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
-        lines.append([*cells, *numbers])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

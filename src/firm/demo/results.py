@@ -1,11 +1,13 @@
 """The right side of the page: the result, the comparison of numbers of steps, and the trajectory, a tab each."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gradio as gr
 
-from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory, score_table, summary
+from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory
 
+_SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 _HIDDEN: dict[str, Any] = {"visible": False, "interactive": False}  # until there is something to show
 _IMAGE: dict[str, Any] = {**_HIDDEN, "format": "png"}
 _GALLERY: dict[str, Any] = {**_IMAGE, "height": "auto", "object_fit": "contain"}
@@ -50,11 +52,11 @@ class ResultTab:
         rows = [(["restored"], about["scores"]), (["mean of samples"], about.get("scores of the mean"))]
         values = {part: files.get(name) for name, part in vars(self).items() if name != "outputs"} | {
             self.slider: (files["before"], files["after"]), self.command: about["command"],
-            self.scores: score_table([""], [(cells, scores) for cells, scores in rows if scores]),
+            self.scores: _score_table([""], [(cells, scores) for cells, scores in rows if scores]),
             self.gallery: [(path, f"Sample {i}") for i, path in enumerate(outcome.samples, start=1)],
         }  # fmt: skip
         updates = {part: gr.update(value=value, visible=bool(value)) for part, value in values.items()}
-        return updates | {self.status: summary(outcome)}
+        return updates | {self.status: outcome.summary()}
 
 
 class StepsTab:
@@ -85,7 +87,7 @@ class StepsTab:
         return {
             self.status: f"**Done in {sum(row['seconds'] for row in found):.1f} s.**",
             self.gallery: gr.update(value=[row["picture"] for row in found], visible=True),
-            self.table: gr.update(value=score_table(["N", "network calls", "seconds"], rows), visible=True),
+            self.table: gr.update(value=_score_table(["N", "network calls", "seconds"], rows), visible=True),
             self.plot: gr.update(value=plot, visible=bool(plot)),
         }
 
@@ -115,3 +117,15 @@ class TrajectoryTab:
             self.states: gr.update(value=states, visible=True),
             self.iterates: gr.update(value=iterates, visible=bool(iterates)),
         }
+
+
+def _score_table(heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]) -> str:
+    """Write a table in Markdown: `heads` and the cells below them, then PSNR, SSIM and LPIPS where they are known."""
+    if not rows:
+        return ""
+    scored = _SCORES if "psnr" in rows[0][1] else {}
+    lines = [[*heads, *(head for head, _ in scored.values())], ["---"] * (len(heads) + len(scored))]
+    for cells, scores in rows:
+        numbers = (f"{scores[key]:.{digits}f}" if key in scores else "-" for key, (_, digits) in scored.items())
+        lines.append([*cells, *numbers])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -95,30 +95,35 @@ class Parameter(Generic[T]):
 
     def checked(self, task: str, value: Any) -> T:
         """Return the value as the parameter's type; ValueError if it is none that the task can have."""
+        wrong, number = "", value
         if self.kind is str:
             if not isinstance(value, str) or (self.choices and value not in self.choices):
-                raise ValueError(f"{task}: {self.name} must be {self._valid()}, got {value!r}")
-            return self.kind(value)
-        fits = False
-        with suppress(TypeError, ValueError, OverflowError):
-            number = float(value)
-            fits = not isinstance(value, bool) and (self.kind is float or number == int(number))
-        if not fits:
-            kind = "a whole number" if self.kind is int else "a number"
-            raise ValueError(f"{task}: {self.name} must be {kind}, got {value!r}")
-        inside = self.low <= number <= self.high and math.isfinite(number)
-        if not inside or (self.above and number == self.low) or (self.below and number == self.high):
-            raise ValueError(f"{task}: {self.name}, the {self.about}, must be {self._valid()}, got {value}")
+                wrong = f" must be {self._valid()}, got {value!r}"
+        else:
+            fits = False
+            with suppress(TypeError, ValueError, OverflowError):
+                number = float(value)
+                fits = not isinstance(value, bool) and (self.kind is float or number == int(number))
+            if not fits:
+                wrong = f" must be {'a whole number' if self.kind is int else 'a number'}, got {value!r}"
+            elif not self._inside(number):
+                wrong = f", the {self.about}, must be {self._valid()}, got {value}"
+        if wrong:
+            raise ValueError(f"{task}: {self.name}{wrong}")
         return self.kind(number)
 
     def checked_range(self, task: str, value: Any) -> Range:
         """Return a range [low, high] that training draws from, as floats; ValueError where it is none."""
-        if self.drawn == "no":
-            raise ValueError(f"{task}: {self.name} cannot be a range")
-        ends = [float(self.checked(task, v)) for v in value if not isinstance(v, list | tuple | dict)]
+        fixed = self.drawn == "no"
+        ends = [float(self.checked(task, v)) for v in value if not (fixed or isinstance(v, list | tuple | dict))]
         if not len(ends) == len(value) == 2 or ends[0] > ends[1]:
-            raise ValueError(f"{task}: {self.name} must be a number or a range [low, high], got {value}")
+            wrong = "cannot be a range" if fixed else f"must be a number or a range [low, high], got {value}"
+            raise ValueError(f"{task}: {self.name} {wrong}")
         return ends[0], ends[1]
+
+    def _inside(self, number: float) -> bool:
+        above = number > self.low if self.above else number >= self.low
+        return math.isfinite(number) and above and (number < self.high if self.below else number <= self.high)
 
     def _valid(self) -> str:
         if self.choices:
@@ -247,8 +252,7 @@ class BaseTask:
     def require_values(self) -> None:
         """Raise ValueError if a setting is a range: one image has one value."""
         if self.ranges:
-            ranges = ", ".join(self.ranges)
-            raise ValueError(f"{self.name}: a range is for training; {ranges} must be one value here")
+            raise ValueError(f"{self.name}: a range is for training; {', '.join(self.ranges)} must be one value here")
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self) or not isinstance(other, BaseTask):
@@ -277,29 +281,25 @@ class BaseTask:
 
         What is random must follow from `seed` and index alone (`firm.tasks.generator_for`).
         """
-        return self._built({key: torch.tensor([float(self.__dict__[key])]) for key in self._numbers()})
+        return self._built(lambda key: torch.tensor([float(self.__dict__[key])]))
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """The operator for a batch in training, settings drawn from their ranges; all random numbers from `rows`."""
-        drawn = {key for key in self.ranges if key != "sigma"}
-        if not drawn:
+        if not self.ranges.keys() - {"sigma"}:
             return self.constant(device)
-        return self._built({key: self.sample(key, rows, device) for key in self._numbers()})
+        return self._built(lambda key: self.sample(key, rows, device))
 
-    def _built(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """Call `build`, and see that it makes an operator."""
-        op = self.build(values)
+    def _built(self, value: Callable[[str], Tensor]) -> LinearOperator:
+        """Call `build` with the `value` of each of its settings, the numbers of the operator; see that it makes one."""
+        numbers = sorted(key for key, p in self.parameters.items() if p.kind is not str and key != "sigma")
+        op = self.build({key: value(key) for key in numbers})
         require_operator(self, op, "build")
         return op
-
-    def _numbers(self) -> list[str]:
-        """The settings that `build` gets: numbers of the operator."""
-        return sorted(key for key, p in self.parameters.items() if p.kind is not str and key != "sigma")
 
     def constant(self, device: torch.device) -> LinearOperator:
         """`operator` where it draws nothing, made once for each device."""
         if device not in self._constants:
-            self._constants[device] = on_device(self.operator(), device)
+            self._constants[device] = _on_device(self.operator(), device)
         return self._constants[device]
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
@@ -320,12 +320,13 @@ class BaseTask:
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
         """
         require_tensor(f"{self.name}: x", x)
-        if x.is_meta or not x.is_floating_point():
-            raise ValueError(f"{self.name}: x must be floats with values, got {x.dtype} on {x.device}")
-        if x.ndim != 4 or x.shape[-2:] != self.shape:
-            raise ValueError(
-                f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
-            )
+        (H, W), floats = self.shape, x.is_floating_point() and not x.is_meta
+        for fits, why in (
+            (floats, f"x must be floats with values, got {x.dtype} on {x.device}"),
+            (x.ndim == 4 and x.shape[-2:] == (H, W), f"images of shape {tuple(x.shape)}, expected (B, C, {H}, {W})"),
+        ):
+            if not fits:
+                raise ValueError(f"{self.name}: {why}")
         self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
@@ -333,25 +334,17 @@ class BaseTask:
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
-                clean = on_device(single, torch.device("cpu"), x.dtype).A(image[None])
+                clean = _on_device(single, torch.device("cpu"), x.dtype).A(image[None])
                 # complex noise has variance sigma^2 in all, half of it in each part
                 noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
                 measured.append(clean + self.sigma * noise)
-            return on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
+            return _on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """Draw operators and noise levels for a batch in training, and measure it.
 
-        Parameters
-        ----------
-        x
-            Images (B, C, H, W), the `rows` of the batch.
-        rows
-            Draws all random numbers.
-
-        Returns
-        -------
-        The operator, the measurements, and the noise levels (B,).
+        The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returned are the
+        operator, the measurements, and the noise levels (B,).
         """
         self._require_color(x)
         op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
@@ -389,7 +382,7 @@ class BaseTask:
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
 
 
-def on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
+def _on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
     """The operator where the images are; one that is no module stays as it is."""
     if not isinstance(op, torch.nn.Module) or dtype is None:
         return op.to(device) if isinstance(op, torch.nn.Module) else op

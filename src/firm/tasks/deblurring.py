@@ -19,15 +19,10 @@ LONGEST = 101  # pixels, of a picture's motion
 
 
 def valid_blur(kernel: Tensor) -> Blur:
-    """Make the blur of a photograph, whose surroundings are unknown.
+    """Make the blur of a photograph, whose surroundings are unknown; its kernel is (h, w), or (B, 1, h, w).
 
     Conjugate gradients solve with it. Testing whether they have converged waits for a GPU, so they make a fixed number
     of iterations. Then a training step fits into a CUDA graph. The kernel's values are not checked for the same reason.
-
-    Parameters
-    ----------
-    kernel
-        (h, w), or one per sample, (B, 1, h, w).
     """
     op = Blur(kernel, boundary="valid", check=False)
     op.cg_tol, op.cg_iterations = 0, ITERATIONS

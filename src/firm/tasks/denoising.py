@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Parameter
 
 
 class Denoising(BaseTask):
@@ -19,10 +18,6 @@ class Denoising(BaseTask):
     sigma = Parameter(float, BaseTask.sigma.about, 0.2, low=0, drawn="log")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Identity:
-        """The identity."""
-        return Identity()
-
-    def draw_operator(self, rows: Rows, device: torch.device) -> Identity:
         """The identity."""
         return Identity()
 

@@ -25,14 +25,8 @@ MASK = Parameter(
 def masks(mask: str, draw_mask: Callable[[Generator, bool], Tensor], seed: int, indices: tuple[int, ...]) -> Tensor:
     """Draw the mask that all images share, (H, W), or one for each of the images, (B, 1, H, W).
 
-    Parameters
-    ----------
-    mask
-        "shared" or "fresh".
-    draw_mask
-        Makes one mask (H, W) from a generator; the second argument says whether it is the one that all images share.
-    seed, indices
-        Of the images.
+    `mask` is "shared" or "fresh". `draw_mask` makes one mask (H, W) from a generator; its second argument says whether
+    it is the one that all images share.
     """
     if mask == "shared":
         return draw_mask(Generator().manual_seed(PROTOCOL_SEED), True)

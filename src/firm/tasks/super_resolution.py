@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators import Downsample, LinearOperator, Operator, Subsample
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.operators import Downsample, Operator, Subsample
+from firm.tasks.base import BaseTask, Parameter
 
 FILTERS = ("stride", "bicubic", "box")
 MARGIN = 8  # pixels of a small picture's mirror image that are put around it
@@ -31,10 +31,6 @@ class SuperResolution(BaseTask):
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
         """Filter, if any, and stride."""
         return _operator(self.factor, self.filter, self.shape)
-
-    def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """The same for every sample."""
-        return self.constant(device)
 
     @classmethod
     def from_picture(
