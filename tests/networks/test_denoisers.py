@@ -21,7 +21,7 @@ from firm.training.config import ConfigError, load_config
 from firm.training.denoiser import Denoiser
 from firm.training.log import read_log
 from firm.training.loop import train
-from firm.training.objectives import Batch, objective_class
+from firm.training.objectives import Batch
 from firm.training.trainer import Trainer, prepare
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -225,7 +225,7 @@ def test_the_shipped_configurations_are_the_papers():
     folder = Path(__file__).parents[2] / "configs" / "baselines"
     gs, drunet, prior = (load_config(folder / f"{name}.yaml") for name in ("gradient-step", "drunet", "prior-paper"))
     with torch.device("meta"):
-        nets = [objective_class(config.objective)(config).build() for config in (gs, drunet, prior)]
+        nets = [config.objective_class(config).build() for config in (gs, drunet, prior)]
     assert [sum(p.numel() for p in net.parameters()) for net in nets] == [8_027_568, 32_640_960, 34_473_667]
     assert gs.make_tasks()[0].ranges == {"sigma": (0, 0.25)}
     assert (gs.compile, gs.cuda_graph) == (False, True)

@@ -11,7 +11,7 @@ import torch
 from firm._util.checks import did_you_mean, require_seed
 from firm._util.custom import is_custom
 from firm.networks import NETWORKS, PRESETS, UNet, build
-from firm.training.objectives import NAMED, ConfigError, Objective
+from firm.training.objectives import ConfigError, Objective
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -40,8 +40,7 @@ def check(c: TrainConfig) -> None:
         if objective.measures:
             _check_tasks(c, objective)
     except (ValueError, TypeError) as error:  # of `require`, the network, the tasks, the user's code
-        hint = did_you_mean(c.objective, NAMED) if str(error).startswith("no objective") else ""
-        raise ConfigError(f"{error}{hint}") from error
+        raise ConfigError(str(error)) from error
 
 
 def unused(c: TrainConfig) -> dict[str, str]:
