@@ -22,7 +22,7 @@ from firm.training.denoiser import Denoiser
 from firm.training.log import read_log
 from firm.training.loop import train
 from firm.training.objectives import Batch
-from firm.training.trainer import Trainer, prepare
+from firm.training.trainer import Trainer, _prepare
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 SMALL = dict(channels=3, side=8, ch=8, mult=(1, 2), blocks=1, attention=(4,), groups=4)
@@ -217,7 +217,7 @@ def test_nothing_is_compiled_where_the_configuration_says_so(compiled, make, mon
     net.to = lambda *place, **layout: net
     monkeypatch.setattr(firm.training.trainer, "compile_blocks", lambda net, lean: made.append(net))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"))
+    _prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"))
     assert len(made) == compiled
 
 

@@ -58,7 +58,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
-        self.path, self.config = path, config
+        self.path, self.config, self.model = path, config, path / "model.safetensors"
         self.images: dict[str, Any] = {}  # what `found` says
         objective, (network, _) = config.objective_class, config.network_arguments()
         self._classes: dict[str, type] = {config.objective: objective}
@@ -111,7 +111,7 @@ class RunFolder:
             raise ConfigError(
                 f"{self.config.data} does not hold the images that the run in {self.path} was trained with (other "
                 f"names, sizes or order of files; {was} images for training + validation then, {now} now): put them "
-                f"back to go on; or start from its weights with init_from={self._model} and another out=; or, to go on "
+                f"back to go on; or start from its weights with init_from={self.model} and another out=; or, to go on "
                 f"with these all the same, delete {self.path / IMAGES} and give the same command again"
             )
 
@@ -134,14 +134,10 @@ class RunFolder:
         The state of a run knows its steps and weights, not its code: without the digests it goes on with that of now.
         """
         return (
-            f"start from its weights with init_from={self._model} and another out=; or, if the edit does not change "
+            f"start from its weights with init_from={self.model} and another out=; or, if the edit does not change "
             f"what is trained, as in a validation that is mended, delete {self.path / CODE} and give the same command "
             "again"
         )
-
-    @property
-    def _model(self) -> Path:
-        return self.path / "model.safetensors"
 
     def _read(self, name: str, what: str) -> dict[str, Any]:
         """Read the names and values in a small file of the folder; none where there is no file."""
