@@ -45,7 +45,7 @@ MUTATIONS = [
     Mutation("training: pickles are run", "training/run_folder.py", "weights_only=True", "weights_only=False",
              "training/test_resume.py::test_a_checkpoint_runs_no_code"),
     Mutation("training: noise and images are not paired", "training/prior.py",
-             "x_0 = x_0[pair(x_0, batch.x_1)]", "pass",
+             "x_0 = x_0[_pair(x_0, batch.x_1)]", "pass",
              "training/test_prior.py::test_the_loss_is_the_flow_matching_error"),
     Mutation("training: balance forgets at once", "training/step.py", "decay: float = 0.99", "decay: float = 0.5",
              "test_flow.py"),

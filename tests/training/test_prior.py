@@ -19,7 +19,7 @@ from firm.training.config import ConfigError, load_config
 from firm.training.log import read_log
 from firm.training.loop import train
 from firm.training.objectives import Batch
-from firm.training.prior import LEVELS, Prior, pair
+from firm.training.prior import LEVELS, Prior, _pair
 from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
@@ -45,7 +45,7 @@ def image_like(batch, seed):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_pairs_are_nearly_the_optimal_assignment(batch, seed):
     x_0, x_1 = image_like(batch, seed)
-    chosen = pair(x_0, x_1)
+    chosen = _pair(x_0, x_1)
     assert sorted(chosen.tolist()) == list(range(batch))
     cost = torch.cdist(x_1.flatten(1).double(), x_0.flatten(1).double()).square()
     rows, columns = linear_sum_assignment(cost.numpy())
@@ -58,19 +58,19 @@ def test_pairs_are_nearly_the_optimal_assignment(batch, seed):
 def test_pairs_of_few_samples_are_optimal(batch):
     x_0, x_1 = image_like(batch, 4)
     _, columns = linear_sum_assignment(-(x_1.flatten(1) @ x_0.flatten(1).T).numpy())
-    assert pair(x_0, x_1).tolist() == columns.tolist()
+    assert _pair(x_0, x_1).tolist() == columns.tolist()
 
 
 def test_pairs_of_equal_images_are_a_permutation_all_the_same():
     for x_1 in (torch.zeros(8, 3, 4, 4), torch.ones(8, 3, 4, 4), torch.randn(2, 3, 4, 4).repeat(4, 1, 1, 1)):
-        assert sorted(pair(torch.randn(8, 3, 4, 4), x_1).tolist()) == list(range(8))
+        assert sorted(_pair(torch.randn(8, 3, 4, 4), x_1).tolist()) == list(range(8))
 
 
 def test_pairing_does_not_wait_for_the_device():
     """Nothing is read back, and no shape depends on values: a CUDA graph can hold it."""
     watch = Watch()
     with watch:
-        pair(torch.randn(16, 3, 8, 8), torch.randn(16, 3, 8, 8))
+        _pair(torch.randn(16, 3, 8, 8), torch.randn(16, 3, 8, 8))
     assert "aten::logsumexp" in watch.seen
     assert not watch.waits()
 

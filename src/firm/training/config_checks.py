@@ -113,21 +113,18 @@ def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
     """Check the network's class and arguments, and let it check their values without memory for its weights."""
     usual, fits = objective.network_class, objective.fits
     if isinstance(c.network, str) and not is_custom(c.network):
-        if c.network in NETWORKS:
-            raise ConfigError(f"network: write {{class: {c.network}}}, with its arguments")
-        if c.network not in PRESETS:
-            raise ConfigError(f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}")
-        if not issubclass(usual, UNet):
-            settings = ", ".join(inspect.signature(usual).parameters)
-            raise ConfigError(f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
+        settings = ", ".join(inspect.signature(usual).parameters)
+        _need(
+            (c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments"),
+            (c.network in PRESETS, f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}"),
+            (issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}"),
+        )
     name, arguments = c.network_arguments()
-    if name is not None and name not in NETWORKS:
-        if not is_custom(name):
-            hint = did_you_mean(name, NETWORKS)
-            raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){hint}")
-        c.network_class()  # its class knows its arguments
-        return
+    if name is not None and name not in NETWORKS and not is_custom(name):
+        raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){did_you_mean(name, NETWORKS)}")
     kind = c.network_class()
+    if name is not None and name not in NETWORKS:  # a custom class knows its arguments
+        return
     if name not in (None, *fits) and not is_custom(c.objective):
         raise ConfigError(f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
     known = inspect.signature(kind).parameters

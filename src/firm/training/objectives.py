@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from firm.data.images import Images
     from firm.training.config import TrainConfig
 
+
 class ConfigError(ValueError):
     """A configuration that cannot be used; the message says which setting and what would do."""
 

@@ -47,15 +47,7 @@ State = dict[str, Any]
 
 
 class RunFolder:
-    """What a run leaves in its folder so that only the same run goes on there: settings, images and custom code.
-
-    Parameters
-    ----------
-    path
-        The folder; it need not exist yet.
-    config
-        What is to be trained in it now.
-    """
+    """What a run leaves in its folder so that only the same run goes on there: settings, images and custom code."""
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
         self.path, self.config, self.model = path, config, path / "model.safetensors"
@@ -150,14 +142,7 @@ class RunFolder:
 class Checkpoints:
     """The checkpoints in a folder, ``step_NNN.pt``, of which the last `keep` good ones are kept.
 
-    Parameters
-    ----------
-    folder
-        Where they are; it need not exist yet.
-    network
-        What the run says of its network: checkpoints of another are refused.
-    keep
-        How many good ones to keep.
+    `network` is what the run says of its network: checkpoints of another are refused.
     """
 
     def __init__(self, folder: Path, network: dict[str, Any], keep: int) -> None:

@@ -172,18 +172,10 @@ class StepLoss(nn.Module):
         self.counts = _split_batch(weights, config.batch_size // self.parts)
 
     def forward(self, t: Tensor, part: int, warm: bool, read: Tensor | None = None) -> Tensor:
-        """Compute the loss of part number `part`, a scalar.
+        """Compute the loss of part number `part`, from 0: a scalar.
 
-        Parameters
-        ----------
-        t
-            Times of the whole batch, (batch_size,), ordered by task.
-        part
-            Which of the parts, from 0.
-        warm
-            Whether this is the warm start, without the solver.
-        read
-            The stored values of the part's images, where the set is not on the device.
+        `t` are the times of the whole batch, (batch_size,), ordered by task; `warm` leaves the solver out; `read` are
+        the stored values of the part's images where the set is not on the device.
         """
         error, times = self.errors(t, part, warm, read)
         weights = self._objective.weights if self.balance is None else self.balance

@@ -72,16 +72,7 @@ def scored(
 def denoising_scores(
     denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
 ) -> tuple[dict[str, float], list[list[Panel]]]:
-    """Score a denoiser by PSNR at several levels of noise.
-
-    Parameters
-    ----------
-    denoise
-        From noisy images (B, C, H, W) and their noise level to images.
-    levels
-        Noise levels, for images in [-1, 1].
-    images, device
-        The images, and where to denoise them.
+    """Score `denoise`, from noisy images (B, C, H, W) and their noise level to images, by PSNR at several levels.
 
     Returns
     -------
