@@ -11,6 +11,7 @@ from firm._util.machine import describe_machine
 from firm.networks import PRESETS
 from firm.training.config import ConfigError, TrainConfig, dump_config, load_config
 from firm.training.estimate import estimate
+from firm.training.step import Velocity
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -50,7 +51,7 @@ def test_the_papers_numbers():
         assert (c.lr, c.lr_end, c.weight_decay, c.clip_grad_norm) == (1e-4, 1e-6, 1e-4, 1.0)
         assert (c.batch_size, c.ema_decay, c.warmup_steps) == (32, 0.999, 0)
         assert (c.warm_start_epochs, c.ema_from_epoch, c.seed, c.bf16, c.betas) == (20, 20, 42, False, (0.9, 0.999))
-        assert (c.objective, c.error_reduction, c.output, c.flips) == ("paper", "sum", "direct", False)
+        assert (c.objective, Velocity(c).reduction, c.output, c.flips) == ("paper", "sum", "direct", False)
     assert (celeba.epochs, celeba.steps_per_epoch, celeba.size) == (500, 2000, 128)
     assert (afhq.epochs, afhq.steps_per_epoch, afhq.size) == (700, 750, 256)
 
@@ -84,13 +85,12 @@ def test_a_dump_loads_again(tmp_path):
         ("flips", "key=value"),
         ("objective=ballanced", "did you mean 'balanced'"),
         ("network=celebA", "did you mean 'celeba'"),
-        ("network={chanels: 3}", "did you mean 'channels'"),
         ("network=5", "a preset's name"),
         ("task=denosing", "did you mean 'denoising'"),
         ("task={name: denoising, sigma: 0.1}", "a task with settings goes into mixture"),
         ("pairing=optimal", "pairing=optimal belongs to objective=prior"),
         (("objective=prior", "output=correction"), "output=correction belongs to objective=paper and balanced"),
-        (("objective=bridge", "reduction=sum"), "reduction=sum belongs to objective=paper and balanced"),
+        (("objective=bridge", "iterate_weights=[1, 1, 1, 1, 1]"), "belongs to objective=paper and balanced, not to"),
         (("objective=prior", "task=deblurring"), "task is for objectives with measurements: objective=prior learns"),
         (("dataset=celeba", "val_data=faces"), "val_data is for dataset=folder and arrays; celeba has a val split"),
         ("mixture=denoising", "mixture must be a list"),
@@ -141,12 +141,10 @@ def test_wrong_settings_are_refused_with_a_hint(override, message):
     [
         ("- 1\n- 2\n", "expected settings"),
         ("", "the file is empty"),
-        ("# batch: 4\n", "the file is empty"),
         ("a: [1\n", "not valid YAML"),
         ("batch_size: 4\n", "data is not set"),
         ("bacth_size: 4\n", "did you mean 'batch_size'"),
         ("batch: 8\nsize: 16\nbatch: 16\n", "'batch' is given twice, in lines 1 and 3"),
-        ("network: {ch: 8, mult: [1], ch: 16}\n", "'ch' is given twice, in line 1"),
         ("mixture:\n- {name: denoising}\n- name: deblurring\n  blur: 1.0\n  blur: 2.0\n", "'blur' is given twice"),
         ("out:\n", "out must name a folder for the run, such as outputs/train; it is empty"),
         ("data: pictures\nval_images: 0\n", "cut.png"),
@@ -171,10 +169,8 @@ HUGE = {  # what would take minutes or gigabytes, or end in a traceback
     "nested anchors": (NESTED + "mixture: *a12\n", "aliases counted as what they stand for, near line 5"),
     "itself": ("mixture: &a [*a]\n", "an alias inside of what it stands for"),
     "brackets": ("val_steps: " + 50_000 * "[", "more than 30 levels"),
-    "indentation": (20_000 * "- ", "more than 30 levels"),
     "values": ("val_steps: [" + 40_000 * "1," + "]", "more than 10,000 values"),
     "digits": ("seed: " + 4000 * "9", "a number of more than 40 digits"),
-    "hexadecimal": ("seed: 0x" + 4000 * "f", "more than 40 digits"),
     "quoted digits": ("seed: '" + 4000 * "9" + "'", "seed must be a whole number"),
     "text": ("task: " + 5000 * "x", "a value of more than 4,096 characters"),
     "size": (300_000 * "#\n", "longer than 100,000 characters"),

@@ -9,17 +9,12 @@ from helpers import call, says, tiny_model
 
 import firm
 from firm._util.custom import custom_code, load_class
-from firm._util.machine import Ranks
-from firm.data import Images
 from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.tasks import task_class
 from firm.training.config import ConfigError
-from firm.training.objectives import make_task
 from firm.training.run_folder import RunFolder
-from firm.training.trainer import Trainer
 
-RANK = Ranks(0, 1, torch.device("cpu"))
 CODE = """
 from firm.operators import Identity
 from firm.tasks import BaseTask, Parameter
@@ -83,11 +78,6 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
             folder.refuse_another_run()
 
 
-def test_tasks_of_the_library_leave_no_digests(short, tmp_path, fit):
-    fit(short)
-    assert not (tmp_path / "run" / "code.json").exists()
-
-
 # The card
 
 
@@ -110,13 +100,11 @@ def test_the_card_has_the_defaults_of_a_custom_task(own, fit, pictures, tmp_path
     ]
 
 
-def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make):
+def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make_trainer):
     own.write_text(CODE + "\nfrom firm.tasks.inpainting import RandomInpainting\n"
                    "class Holes(RandomInpainting):\n    name = 'holes'\n")  # fmt: skip
     entries = f"[{{name: denoising}}, {{name: '{own}:Mine', gain: [1e-1, 2.0]}}, {{name: '{own}:Holes'}}]"
-    config = make(f"mixture={entries}")
-    images = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
-    first, second, third = Trainer(config, RANK, images).card()["trained_for"]
+    first, second, third = make_trainer(f"mixture={entries}").card()["trained_for"]
     assert first == {"weight": 1.0, "name": "denoising"}
     assert second["gain"] == [0.1, 2.0]  # numbers, though YAML reads the first as text
     assert second["label"] == "faces"
@@ -311,7 +299,7 @@ def test_errors_of_a_custom_operator_inside_the_solver_are_told(command, config_
     assert "Traceback" not in told.output
 
 
-def test_what_is_not_the_users_fault_passes_as_it_is(own):
+def test_what_is_not_the_users_fault_passes_as_it_is(own, make):
     own.write_text(HEAD + "\n    def build(self, values):\n        raise self.error\n")
     kind = task_class(f"{own}:Bad")
     no_memory = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
@@ -323,4 +311,4 @@ def test_what_is_not_the_users_fault_passes_as_it_is(own):
     with pytest.raises(RuntimeError, match="not of the task") as caught, custom_code(task=kind):
         raise RuntimeError("not of the task")
     with pytest.raises(ValueError, match=r"^bad: gain"):
-        make_task({"name": f"{own}:Bad", "gain": -1}, 8, "fresh")
+        make(f"mixture=[{{name: '{own}:Bad', gain: -1}}]")

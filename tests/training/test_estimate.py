@@ -11,9 +11,7 @@ from firm._util.machine import Ranks
 from firm.acceleration.compiled import _Input, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
 from firm.training.estimate import compile_beforehand
-from firm.training.feed import load_sets
 from firm.training.step import Velocity
-from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, unshuffle: 2, noise_level: true}"
@@ -27,10 +25,9 @@ def called(module, inputs):
 
 @pytest.mark.parametrize("bf16", ["false", "true"])
 @pytest.mark.parametrize("warm", [0, 1])
-def test_the_signatures_are_those_of_training(make, bf16, warm):
-    config = make(NETWORK, f"bf16={bf16}", f"warm_start_epochs={warm}", "output=correction")
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
+def test_the_signatures_are_those_of_training(make_trainer, bf16, warm):
+    trainer = make_trainer(NETWORK, f"bf16={bf16}", f"warm_start_epochs={warm}", "output=correction")
+    config = trainer.config
     seen = set()
     for module in trainer.net.modules():
         if getattr(module, "compiled_alone", False):

@@ -28,12 +28,12 @@ LABELS = {
 
 
 @pytest.mark.parametrize("kind", LABELS)
-def test_the_pictures_have_labels(kind, make, tmp_path, monkeypatch):
+def test_the_pictures_have_labels(kind, make_trainer, tmp_path, monkeypatch):
     drawn = []
     real = validation.sheet
     monkeypatch.setattr(validation, "sheet", lambda rows: drawn.extend(rows) or real(rows))
     images = Images(torch.zeros(3, 3, 16, 16), ["x"] * 3)
-    Trainer(make(*KINDS[kind]), RANK, images).validate(images, tmp_path / "grid.png")
+    make_trainer(*KINDS[kind]).validate(images, tmp_path / "grid.png")
     titles = [title for row in drawn for title, _ in row]
     for label in LABELS[kind]:
         assert any(title.startswith(label) for title in titles), (label, titles)
@@ -41,15 +41,18 @@ def test_the_pictures_have_labels(kind, make, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make, tmp_path, monkeypatch):
+def test_a_few_images_at_a_time_give_the_scores_of_all_at_once(kind, make_trainer, tmp_path, monkeypatch):
     images = Images(torch.rand(18, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1, ["x"] * 18)
-    trainer = Trainer(make(*KINDS[kind]), RANK, images)
+    trainer = make_trainer(*KINDS[kind])
     for p in trainer.average.parameters():  # some output layers start at zero
         p.data += 0.02 * torch.randn(p.shape, generator=torch.Generator().manual_seed(1))
     sizes = []
     trainer.average.register_forward_hook(lambda net, inputs, out: sizes.append(len(inputs[-1])))
     scores = trainer.validate(images, tmp_path / "grid.png")
     assert max(sizes) <= 16
+    if kind == "velocity":
+        names = [f"psnr N={N}{task}" for N in (1, 2) for task in ("", " denoising", " random-inpainting")]
+        assert list(scores) == names
     assert (tmp_path / "grid.png").is_file()
     if kind in ("velocity", "unrolled", "bridge"):
         monkeypatch.setattr(validation, "CHUNK", 100)

@@ -154,13 +154,6 @@ class TrainConfig:
         """Count the optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
         return self.epochs * self.steps_per_epoch
 
-    @property
-    def error_reduction(self) -> Literal["mean", "sum"]:
-        """Return how FIRM's objective takes the pixels of an image together: what `reduction` comes to."""
-        if self.reduction == "auto":
-            return "sum" if self.objective == "paper" else "mean"
-        return self.reduction
-
     @cached_property
     def objective_class(self) -> type[Objective]:
         """The class of the objective; a custom one's file is run."""
@@ -177,13 +170,7 @@ class TrainConfig:
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
-        """Make the tasks themselves.
-
-        Parameters
-        ----------
-        mask
-            "shared" or "fresh", in place of what the entries say of their random masks; "" leaves that.
-        """
+        """Make the tasks; `mask`, "shared" or "fresh", takes the place of what the entries say of random masks."""
         made = []
         for entry in self.tasks():
             kind = task_class(str(entry["name"]))

@@ -101,13 +101,11 @@ class Feed:
         self._images = images
         self._reader: Prefetcher | None = None
 
-    def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set; else None.
+    def ahead(self, step: int, counts: Sequence[int]) -> Tensor:
+        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set.
 
         `counts` are the samples of each task in a part of the batch.
         """
-        if self.resident is not None:
-            return None
         if self._reader is None:
             self._reader = Prefetcher(self._images, lambda step: self._indices(step, counts), step)
         return self._reader.get(step).to(self.ranks.device, non_blocking=True)

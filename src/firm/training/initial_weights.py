@@ -26,10 +26,9 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     ----------
     path
         A bundled model's name, a .safetensors file, or a folder with one.
-    net
-        The network to start. It may have further inputs, blocks or an iteration; at first both compute the same.
-    objective
-        What it is trained for: a bridge sees its state first.
+    net, objective
+        The network to start, and what it is trained for. It may have further inputs, blocks or an iteration; at first
+        both compute the same.
 
     Returns
     -------

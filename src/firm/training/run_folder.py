@@ -218,9 +218,8 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
     missing = sorted(now.keys() - state.keys())
     require(not missing, f"it lacks {', '.join(missing)}")
     step, elapsed, best, saved = (state[key] for key in ("step", "elapsed", "best", "optimizers"))
-    require(type(step) is int and 0 <= step <= MOST_STEPS, f"it claims to be of step {step}")
-    sound = 0 <= elapsed < math.inf and not math.isnan(best)
-    require(sound, f"it claims to be {elapsed} seconds old, with a score of {best}")
+    sound = type(step) is int and 0 <= step <= MOST_STEPS and 0 <= elapsed < math.inf and not math.isnan(best)
+    require(sound, f"it claims to be of step {step}, {elapsed} seconds old, with a score of {best}")
     for key in ("net", "average", "balance"):
         require(_shapes(state[key]) == _shapes(now[key]), f"the tensors of its {key} are not those of this run")
     fit = len(saved) == len(optimizers) and all(map(_fits, optimizers, saved))

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from firm._flow import velocity_error, weighted_loss
+from firm._flow import Reduction, velocity_error, weighted_loss
 from firm._model import Firm, Solver
 from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
@@ -60,7 +60,8 @@ class Velocity(Objective):
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
         self.solver = Solver(config.K, config.rho, config.beta, config.output)
-        self.reduction = config.error_reduction
+        usual: Reduction = "sum" if config.objective == "paper" else "mean"
+        self.reduction = usual if config.reduction == "auto" else config.reduction
         weights = config.iterate_weights  # the bounds are those between one depth and the next
         self.bounds = [sum(weights[:k]) / sum(weights) for k in range(1, len(weights))]
 

@@ -36,10 +36,8 @@ def scored(
 
     Parameters
     ----------
-    method, config, images
-        What restores, the run's configuration, and the images.
-    device
-        Where to measure and restore.
+    method, config, images, device
+        What restores, the run's configuration, the images, and where to measure and restore.
     picture
         Where to write a picture of the first images of each task: truth, measurement, restoration.
     name
