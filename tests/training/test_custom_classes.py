@@ -168,15 +168,13 @@ def test_classes_that_do_not_load_are_told_without_a_traceback(setting, name, me
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [("Fails", r"Fails\(width\), .*: width must be even"), ("Net", "unexpected keyword argument 'depth'"),
-     ("Unsaved", "is saved as JSON")],
+    ("network", "message"),
+    [("Fails', width: 3", r"Fails\(width\), .*: width must be even"),
+     ("Net', depth: 3", "unexpected keyword argument 'depth'"), ("Unsaved'", "is saved as JSON")],
 )  # fmt: skip
-def test_networks_that_cannot_be_built(name, message, make, fit):
-    arguments = {"Fails": ", width: 3", "Net": ", depth: 3", "Unsaved": ""}[name]
-    config = make(f"network={{class: '{NETS}:{name}'{arguments}}}")
+def test_networks_that_cannot_be_built(network, message, fit):
     with pytest.raises(ConfigError, match=message):
-        fit(config)
+        fit(f"network={{class: '{NETS}:{network}}}")
 
 
 def test_a_package_beside_the_user_is_found_and_nothing_else_is(tmp_path):

@@ -96,19 +96,6 @@ def test_random_masks_are_the_protocols(make):
     assert all(torch.equal(mask, first) for batch in masks for mask in batch)
 
 
-def test_a_range_without_the_papers_value_is_validated_at_its_nearest_end(make):
-    config = make("mixture=[{name: denoising, sigma: [0.01, 0.05]}]", "network.noise_level=true")
-    images = Images(torch.zeros(2, 3, 16, 16), ["x"] * 2)
-    seen = []
-
-    def method(op, y, sigma, generator):
-        seen.append((sigma, float(y.std())))
-        return y
-
-    validation.scored(validation.NamedMethod("method", method), config, images, RANK.device, None)
-    assert seen == [(0.05, pytest.approx(0.05, rel=0.1))]
-
-
 def test_the_best_model_is_that_of_the_best_score(fit, tmp_path, monkeypatch):
     scores = {2: 1.0, 4: 3.0, 6: 2.0, 8: 2.5}
     monkeypatch.setattr(Trainer, "validate", lambda self, images, picture: {"psnr N=2": scores[self.step]})

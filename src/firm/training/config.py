@@ -240,10 +240,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         if key not in hints:
             raise ConfigError(f"no setting {key!r}{_meant(key, hints)}")
         values[key] = _coerced(key, value, hints[key])
-    config = TrainConfig(**values)
-    if not config.out:  # an empty name would be the current folder
-        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
-    return config
+    return TrainConfig(**values)
 
 
 def dump_config(config: TrainConfig) -> str:

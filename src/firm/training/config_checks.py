@@ -70,6 +70,7 @@ def _check_values(c: TrainConfig) -> None:
         *((getattr(c, key) > 0, f"{key} must be positive, got {getattr(c, key)}") for key in ABOVE_ZERO),
     )
     _need(
+        (c.out, f"out must name a folder for the run, such as {type(c).out}; it is empty"),  # the current folder
         (c.total_steps <= MOST_STEPS, f"epochs x steps_per_epoch must be at most {MOST_STEPS}, got {c.total_steps}"),
         (len(c.betas) == 2 and 0 <= min(c.betas) <= max(c.betas) < 1,
          f"betas must be two numbers in [0, 1), got {list(c.betas)}"),
@@ -159,13 +160,14 @@ def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
               for key, value in settings.items()),
             (not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh"),
         )  # fmt: skip
-    n, kind = len(tasks), objective.network_class  # every part of a batch holds all of them
-    drawn_level = any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma
-    known = c.network_arguments()[0] is not None or "noise_level" in inspect.signature(kind).parameters
-    _need(
-        (c.batch_size // c.accumulation_steps >= n,
-         f"batch_size / accumulation_steps must be at least the number of tasks, {n}"),
-        (not drawn_level or known, f"{kind.__name__} takes no noise level: give sigma one value, not a range"),
-        (not drawn_level or c.noise_level,
-         "a range of noise levels needs a network with noise_level: true among its arguments"),
-    )  # fmt: skip
+    n = len(tasks)  # every part of a batch holds all of them
+    fits = c.batch_size // c.accumulation_steps >= n
+    _need((fits, f"batch_size / accumulation_steps must be at least the number of tasks, {n}"))
+    if any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma:
+        kind, (name, arguments) = objective.network_class, c.network_arguments()
+        known = name is not None or "noise_level" in inspect.signature(kind).parameters
+        _need(
+            (known, f"{kind.__name__} takes no noise level: give sigma one value, not a range"),
+            (arguments.get("noise_level"),
+             "a range of noise levels needs a network with noise_level: true among its arguments"),
+        )  # fmt: skip

@@ -80,10 +80,11 @@ class Progress:
 
     def __init__(self, config: TrainConfig, trainer: Trainer, shown: bool) -> None:
         self._config, self._trainer = config, trainer
-        self._lines = shown and not on_terminal()
+        bar = shown and on_terminal()
+        self._lines = shown and not bar
         self._next = -math.inf  # when to write a line again: the first at once
         total, unit = (round(60 * config.max_minutes), "s") if config.max_minutes else (config.total_steps, "step")
-        self.bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=shown and on_terminal())
+        self.bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=bar)
         self.close = self.bar.close
 
     def _done(self) -> int:
