@@ -255,6 +255,7 @@ def test_a_swapped_mixture_is_another_run_and_free_settings_are_not(make, tmp_pa
 def test_a_finished_run_keeps_the_settings_it_was_trained_with(short, tmp_path, fit):
     fit(short)
     path = tmp_path / "run" / "config.yaml"
+    assert not (tmp_path / "run" / "code.json").exists()  # which is for custom code alone
     trained = path.read_bytes()
     for again in (dataclasses.replace(short, data=f"{short.data}/."), dataclasses.replace(short, keep_checkpoints=7)):
         assert fit(again)["steps_now"] == 0

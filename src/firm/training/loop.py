@@ -52,27 +52,25 @@ def train(
     -------
     The last numbers: those of the log, whether the run has finished, and the steps taken now.
     """
-    out = Path(config.out)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    folder = RunFolder(out, config)
-    checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep_checkpoints)
-    goes_on = bool(checkpoints.steps())
-    again = "start all of them with the same command, configuration and code of yours"
-    _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {again}")
+    folder = RunFolder(Path(config.out), config)
+    goes_on = bool(folder.checkpoints.steps())
+    way = "start all of them with the same command, configuration and code of yours"
+    _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {way}")
     if goes_on:
         folder.refuse_another_run()
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
     folder.found(images, held_out)
-    again = "give all of them the same files"
-    _require_equal(str(folder.images), ranks, f"the processes found different images in {config.data}: {again}")
+    way = "give all of them the same files"
+    _require_equal(str(folder.images), ranks, f"the processes found different images in {config.data}: {way}")
     if goes_on:
         folder.refuse_other_images()
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
-    _resume(trainer, checkpoints)
-    writer = _Writer(trainer, folder, checkpoints, held_out)
+    _resume(trainer, folder.checkpoints)
+    writer = _Writer(trainer, folder, held_out)
     writer.stop_together()
     first, last_log, last_save = trainer.step, (trainer.step, trainer.elapsed), time.monotonic()
     validate_every, checkpoint_every = config.validate_every or math.inf, config.checkpoint_every or math.inf
@@ -184,8 +182,8 @@ class _Writer:
     What goes wrong in writing, a full disk most often, is kept in `problems` until the processes can stop together.
     """
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, checkpoints: Checkpoints, held_out: Images) -> None:
-        self.trainer, self.folder, self.checkpoints, self.held_out = trainer, folder, checkpoints, held_out
+    def __init__(self, trainer: Trainer, folder: RunFolder, held_out: Images) -> None:
+        self.trainer, self.folder, self.held_out = trainer, folder, held_out
         self.problems: list[TrainingError] = []
         self.log: Log | None = None  # of the main process
         if trainer.ranks.main:
@@ -206,7 +204,7 @@ class _Writer:
         if self.log is not None:
             with self._kept():
                 self.trainer.check_finite()  # or what is kept would be pushed out
-                self.checkpoints.save(self.trainer.state())
+                self.folder.checkpoints.save(self.trainer.state())
                 self.trainer.save(self.folder.model)
 
     def lacks_scores(self) -> bool:

@@ -47,10 +47,11 @@ State = dict[str, Any]
 
 
 class RunFolder:
-    """What a run leaves in its folder so that only the same run goes on there: settings, images and custom code."""
+    """The folder of a run: its checkpoints, and its settings, images and custom code, so that only it goes on there."""
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
         self.path, self.config, self.model = path, config, path / "model.safetensors"
+        self.checkpoints = Checkpoints(path / "checkpoints", config.network_about(), config.keep_checkpoints)
         self.images: dict[str, Any] = {}  # what `found` says
         objective, (network, _) = config.objective_class, config.network_arguments()
         self._classes: dict[str, type] = {config.objective: objective}
