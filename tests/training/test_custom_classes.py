@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers import call, same, says
+from helpers import call, same, tells
 
 import firm
 from firm._util.custom import load_class
@@ -83,10 +83,8 @@ def test_a_custom_network_evaluates_and_restores_with_its_class_alone(run, pictu
     assert done.exit_code == 0, done.output
     assert (tmp_path / "r" / "000_restored.png").is_file()
     for words in (["evaluate", model, "--data", pictures], ["restore", picture, *common]):
-        refused = call(*words)
-        assert refused.exit_code == 2
-        assert says(refused.output, "was saved with the network class 'Net'")
-        assert says(refused.output, "--network file.py:Net on the command line")
+        tells("was saved with the network class 'Net'", *words)
+        tells("--network file.py:Net on the command line", *words)
 
 
 def test_a_model_is_loaded_with_the_class_it_was_saved_with(run, pictures, tmp_path):
@@ -98,10 +96,8 @@ def test_a_model_is_loaded_with_the_class_it_was_saved_with(run, pictures, tmp_p
     with pytest.raises(ValueError, match=r"saved with the network class 'Net', not with 'Twin': name that one, load"):
         firm.load(model, twin)
     assert same(firm.load(model, twin(8)).estimator.state_dict(), saved.state_dict())  # an instance may be of any
-    told = call("restore", pictures / "000.png", "--task", "denoising", "--sigma", 0.1, "--model", model,
-                "--network", f"{moved}:Twin", "--out", tmp_path / "r")  # fmt: skip
-    assert told.exit_code == 2
-    assert says(told.output, "network class 'Net', not with 'Twin'")
+    words = ["restore", pictures / "000.png", "--task", "denoising", "--sigma", 0.1, "--model", model]
+    tells("network class 'Net', not with 'Twin'", *words, "--network", f"{moved}:Twin", "--out", tmp_path / "r")
     with pytest.raises(ValueError, match="'ResUNet', not with 'Twin': leave estimator= or --network out"):
         firm.load("face-128", twin)
 
@@ -160,10 +156,7 @@ def test_classes_that_do_not_load_are_told_without_a_traceback(setting, name, me
     for file, text in BROKEN.items():
         (tmp_path / file).write_text(text)
     place = tmp_path / name if name.partition(":")[0] in BROKEN else name
-    told = call("train", config_file, f"{setting}='{place}'", f"out={tmp_path / 'x'}")
-    assert told.exit_code == 2
-    assert says(told.output, message)
-    assert "Traceback" not in told.output
+    tells(message, "train", config_file, f"{setting}='{place}'", f"out={tmp_path / 'x'}")
     assert not (tmp_path / "x").exists()
 
 

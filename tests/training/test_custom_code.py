@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from helpers import call, says, tiny_model
+from helpers import call, says, tells, tiny_model
 
 import firm
 from firm._util.custom import custom_code, load_class
@@ -140,16 +140,10 @@ def test_errors_of_a_custom_task_are_told_with_file_and_line(case, config_file, 
     file = tmp_path / f"{case}_task.py"
     file.write_text(f"{HEAD}\n    {method}\n")
     place = f"the error is in your task Bad, {file}, line {line}: {message}"
-    told = call("train", config_file, f"task={file}:Bad", f"out={tmp_path / 'run'}")
-    assert told.exit_code == 2
-    assert says(told.output, place)
-    assert "Traceback" not in told.output
+    tells(place, "train", config_file, f"task={file}:Bad", f"out={tmp_path / 'run'}")
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
     words = ["restore", pictures / "000.png", "--simulate", f"{file}:Bad", "--model", model, "--out", tmp_path / "out"]
-    told = call(*words)
-    assert told.exit_code == 2
-    assert says(told.output, place)
-    assert "Traceback" not in told.output
+    tells(place, *words)
 
 
 def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
@@ -204,10 +198,8 @@ def test_errors_of_a_custom_network_or_objective_are_told_with_file_and_line(cas
     file = tmp_path / f"{case}_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, **wrong}))
     setting = whose.replace(" ", f"={file}:")
-    told = call("train", config_file, setting, "epochs=1", "warm_start_epochs=0", f"out={tmp_path / 'run'}")
-    assert told.exit_code == 1
-    assert says(told.output, f"the error is in your {whose}, {file}, line {line}: {message}")
-    assert "Traceback" not in told.output
+    place = f"the error is in your {whose}, {file}, line {line}: {message}"
+    tells(place, "train", config_file, setting, "epochs=1", "warm_start_epochs=0", f"out={tmp_path / 'run'}", code=1)
 
 
 @pytest.mark.parametrize("every", [2, 0])
@@ -243,10 +235,9 @@ def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(every, co
 def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_path):
     file = tmp_path / "both_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))
+    words = ["train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}"]
     for option in ([], ["--dry-run"]):
-        told = call("train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}", *option)
-        assert told.exit_code == 1
-        assert says(told.output, f"your objective Own or network Net, {file}, line 12: RuntimeError")
+        tells(f"your objective Own or network Net, {file}, line 12: RuntimeError", *words, *option, code=1)
 
 
 OURS = """

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import Watch, call, same, says
+from helpers import Watch, same, tells
 from scipy.optimize import linear_sum_assignment
 from torch import nn
 from torch.nn import functional as F
@@ -134,9 +134,7 @@ def test_a_prior_learns_and_denoises(trained):
 def test_a_prior_is_no_firm_model(trained):
     with pytest.raises(ValueError, match=r"holds a prior, not a FIRM model: read it with firm\.load_network"):
         firm.load(trained[0] / "model.safetensors")
-    result = call("evaluate", trained[0] / "model.safetensors", "--data", trained[2])
-    assert result.exit_code == 2
-    assert says(result.output, "holds a prior")
+    tells("holds a prior", "evaluate", trained[0] / "model.safetensors", "--data", trained[2])
 
 
 def test_a_prior_continues_bit_identical(make, tmp_path, interrupted, fit):
