@@ -18,7 +18,7 @@ from helpers import call, run_two_processes, same, says, weights
 
 import firm
 from firm._util.machine import Ranks
-from firm.bench.training import bench, measure_speed
+from firm.bench.training import bench, _measure_speed
 from firm.cli.plot import score_keys
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
@@ -260,7 +260,7 @@ def test_bench_measures_and_writes(config_file, tmp_path):
 def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
     """Of clipped gradients the size is always the same, and a wrong one would not show."""
     configs = (load_config(config_file, ["bf16=false", f"clip_grad_norm={norm}"]) for norm in (1e6, 1e-3))
-    loose, tight = (measure_speed(config, 0.1)[1] for config in configs)
+    loose, tight = (_measure_speed(config, 0.1)[1] for config in configs)
     torch.testing.assert_close(tight, loose, rtol=1e-3, atol=1e-3 * float(loose.abs().max()))
 
 

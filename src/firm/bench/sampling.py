@@ -72,7 +72,7 @@ def bench_sampling(
             found: dict[int, float] = {}
             for batch in BATCHES[device.type]:
                 try:
-                    found[batch] = measure(chosen, problem, 1, batch, seconds / 3)["images/s"]
+                    found[batch] = _measure(chosen, problem, 1, batch, seconds / 3)["images/s"]
                 except torch.OutOfMemoryError:
                     break
                 bar.update()
@@ -81,7 +81,7 @@ def bench_sampling(
             for batch in dict.fromkeys((1, best)):
                 for N in steps:
                     row = {"mode": mode, "N": N, "nfe": chosen.calls(N), "batch": batch}
-                    rows.append(row | measure(chosen, problem, N, batch, seconds))
+                    rows.append(row | _measure(chosen, problem, N, batch, seconds))
                     if out is not None:
                         write_atomically(out, json.dumps(results, indent=1))
                     bar.update()
@@ -89,7 +89,7 @@ def bench_sampling(
     return results
 
 
-def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
+def _measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
     """Time whole calls of `sample`, starting noise included, after warming up: milliseconds, images/s, peak memory."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)

@@ -55,7 +55,7 @@ def bench(
             config = replace(base, batch_size=batch, **settings)  # type: ignore[arg-type]
             row: dict[str, Any] = {"mode": name, "batch": batch}
             try:
-                measured, gradient = measure_speed(config, seconds, device)
+                measured, gradient = _measure_speed(config, seconds, device)
             except torch.OutOfMemoryError:
                 row["error"] = "out of memory"
             else:
@@ -73,7 +73,7 @@ def bench(
     return results
 
 
-def measure_speed(
+def _measure_speed(
     config: TrainConfig, seconds: float, device: torch.device | None = None
 ) -> tuple[dict[str, Any], Tensor]:
     """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
