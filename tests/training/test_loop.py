@@ -18,7 +18,7 @@ from helpers import call, run_two_processes, same, says, weights
 
 import firm
 from firm._util.machine import Ranks
-from firm.bench.training import bench, _measure_speed
+from firm.bench.training import _measure_speed, bench
 from firm.cli.plot import score_keys
 from firm.data import folder_files, resident
 from firm.data.picture import to_tensor
