@@ -39,7 +39,7 @@ for package in packages:
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name != "gradio":  # an extra: the page may be without it
+            if error.name not in ("gradio", "starlette"):  # an extra: the page may be without it
                 raise
             continue
         seen.append(module.name)

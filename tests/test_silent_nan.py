@@ -41,6 +41,7 @@ KIND = r"op must be an operator, with A\(x\).* but is of type"
             (FLOATS, {"y": y})
             for y in (np.zeros((1, 1, 16, 16), np.float32), IMAGE.byte(), IMAGE.long(), [[0.0]], None)
         ),
+        ("y must be a dense tensor", {"y": IMAGE.to_sparse()}),
         (f"{KIND} function:.*from_functions", {"op": lambda x: x}),
         (f"{KIND} Identity:", {"op": nn.Identity()}),
         (f"{KIND} Tensor:", {"op": torch.eye(4)}),
@@ -57,6 +58,21 @@ def test_what_is_no_input_is_refused_in_words(message, wrong):
     for call in both(model(), **{"op": Identity(), "y": IMAGE, "sigma": 0.1, **wrong}):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_model_in_half_precision_is_told_of_fast(dtype):
+    for call in both(model().to(dtype), Identity(), IMAGE, sigma=0.1):
+        with pytest.raises(ValueError, match=rf"its weights are {dtype}, its inputs torch.float32.*firm\.fast"):
+            call()
+
+
+def test_another_default_device_changes_nothing():
+    m = model()
+    image = firm.restore(m, Identity(), IMAGE, sigma=0.1).image
+    with torch.device("meta"):
+        assert torch.equal(firm.restore(m, Identity(), IMAGE, sigma=0.1).image, image)
+        assert torch.equal(firm.restore(firm.tiled(m), Identity(), IMAGE, sigma=0.1).image, image)
 
 
 def test_a_prox_that_fails():

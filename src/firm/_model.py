@@ -96,11 +96,11 @@ class Firm(nn.Module):
             raise ValueError(f"iterations must be a whole number from 1 to {MOST_ITERATIONS}, got {short(K)}")
         trained = self.card.get("depths") or [self.solver.K]
         if K not in trained:
-            known = " or ".join(map(str, trained))
+            name, known = self.card.get("name", "this model"), " or ".join(map(str, trained))
             warnings.warn(
-                f"{self.card.get('name', 'this model')} was trained for {known} iterations, not for {K}: expect a "
-                "worse image, unless it was trained with iterate_weights",
-                stacklevel=3,
+                f"{name} was trained for {known} iterations, not for {K}: the image will be worse (iterate_weights "
+                "trains a model whose iterations can be chosen)",
+                stacklevel=4,  # of whoever calls `sample` or `restore`
             )
         other = copy.copy(self)
         other.solver = dataclasses.replace(self.solver, K=int(K))

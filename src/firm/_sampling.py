@@ -253,6 +253,7 @@ def _as_measurement(model: object, y: Tensor) -> Tensor:
     if not isinstance(y, Tensor) or not (y.is_floating_point() or y.is_complex()):
         what = f"a tensor of {y.dtype}" if isinstance(y, Tensor) else type(y).__name__
         raise ValueError(f"y must be a torch tensor of floats with images in [-1, 1], got {what}")
+    require_tensor("y", y)
     if y.numel() == 0:
         raise ValueError(f"y holds no measurements: its shape is {tuple(y.shape)}")
     weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
@@ -272,7 +273,7 @@ def _check_level(sigma: object) -> None:
     """Raise ValueError unless `sigma`, a number or several, is finite and at least 0."""
     valid = isinstance(sigma, Tensor | tuple) or is_number(sigma)
     if valid:
-        values = torch.as_tensor(sigma, dtype=torch.float64)
+        values = torch.as_tensor(sigma, dtype=torch.float64, device="cpu")  # whatever the default device
         valid = bool(((values >= 0) & values.isfinite()).all())
     if not valid:
         raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")

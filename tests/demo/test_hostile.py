@@ -6,7 +6,6 @@ import struct
 import time
 import zlib
 
-import httpx
 import pytest
 from demo.served import demo
 from demo.stress import photo
@@ -19,6 +18,7 @@ from firm.demo.request import Limits, RequestError
 from firm.demo.restorer import Restorer
 from firm.demo.workspace import Workspace
 
+httpx = pytest.importorskip("httpx", reason="comes with gradio, the page's extra")
 SETTINGS = ("noise", False, 10, 1, 2, None, "black", 0.5, 8, "photo")  # of the endpoint, from trouble to model
 
 

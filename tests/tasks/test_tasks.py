@@ -58,6 +58,13 @@ def test_measurements_do_not_depend_on_the_batch(name):
         assert not torch.equal(task.measure(x, seed=1, index=11)[1], y)
 
 
+def test_measurements_do_not_depend_on_the_default_device():
+    task, x = firm.Task("random-inpainting", size=16), torch.zeros(2, 3, 16, 16)
+    with torch.device("meta"):
+        elsewhere = task.measure(x)[1]
+    assert torch.equal(elsewhere, task.measure(x)[1])
+
+
 @NAMES
 def test_the_noise_has_the_stated_level_everywhere(name):
     task = firm.Task(name, 64, sigma=0.3)
@@ -156,9 +163,9 @@ def test_settings_that_are_refused(name, settings, message):
     ("wrong", "message"),
     [
         (lambda x: x.numpy(), r"x must be a torch tensor, got a NumPy array: torch\.from_numpy makes"),
-        (lambda x: x.to_sparse(), "must be dense floats with values, got torch.float32 torch.sparse_coo"),
-        (lambda x: x.to("meta"), "must be dense floats with values, .* on meta"),
-        (lambda x: x.int(), "must be dense floats with values, got torch.int32"),
+        (lambda x: x.to_sparse(), "x must be a dense tensor"),
+        (lambda x: x.to("meta"), "must be floats with values, .* on meta"),
+        (lambda x: x.int(), "must be floats with values, got torch.int32"),
         (lambda x: x[..., :16], r"images of shape \(3, 3, 32, 16\), expected \(B, C, 32, 32\)"),
     ],
 )

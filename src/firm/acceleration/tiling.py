@@ -98,5 +98,5 @@ def _places(length: int, tile: int, overlap: int, stride: int) -> tuple[int, lis
 
 def _ramp(length: int, overlap: int) -> Tensor:
     """Weights of a tile along one side: rising over the overlap, 1 inside, falling."""
-    distance = torch.arange(length) + 1.0
+    distance = torch.arange(length, device="cpu") + 1.0
     return torch.minimum(distance, distance.flip(0)).clamp(max=overlap + 1) / (overlap + 1)

@@ -98,6 +98,12 @@ class Estimator(nn.Module):
             needs = "this network was built with noise_level=True and needs sigma, the noise of the measurements"
             other = "sigma was given, but this network was built with noise_level=False"
             raise ValueError(f"{kind}: {needs if sigma is None else other}")
+        weights = self.conditioning.project.weight.dtype
+        if t.dtype != weights:
+            raise ValueError(
+                f"{kind}: its weights are {weights}, its inputs {t.dtype}: leave the model in float32; "
+                "firm.fast(model) computes in bfloat16 where that is quicker"
+            )
         shifts = self.conditioning(t, sigma, k)
         return self._run(self.stem(*images), shifts)
 

@@ -252,11 +252,13 @@ def dimensions(x: Tensor) -> str:
 
 
 def require_tensor(what: str, value: object) -> None:
-    """Raise ValueError unless `value` is a tensor; of a NumPy array it says how it becomes one."""
+    """Raise ValueError unless `value` is a dense tensor; of other arrays it says how they become one."""
     if not isinstance(value, Tensor):
         numpy = type(value).__module__ == "numpy"
         kind = "a NumPy array: torch.from_numpy makes one of it" if numpy else type(value).__name__
         raise ValueError(f"{what} must be a torch tensor, got {kind}")
+    if value.layout != torch.strided or value.is_nested:
+        raise ValueError(f"{what} must be a dense tensor, got a sparse or nested one: to_dense() makes one of it")
 
 
 def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tensor:

@@ -138,4 +138,4 @@ def _norm(a: Tensor) -> Tensor:
 
 def _randn(size: tuple[int, ...], dtype: torch.dtype, device: torch.device | str, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(size, dtype=dtype, generator=generator).to(device)
+    return torch.randn(size, dtype=dtype, generator=generator, device="cpu").to(device)

@@ -320,8 +320,8 @@ class BaseTask:
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
         """
         require_tensor(f"{self.name}: x", x)
-        if x.layout != torch.strided or x.is_meta or not x.is_floating_point():
-            raise ValueError(f"{self.name}: x must be dense floats with values, got {x.dtype} {x.layout} on {x.device}")
+        if x.is_meta or not x.is_floating_point():
+            raise ValueError(f"{self.name}: x must be floats with values, got {x.dtype} on {x.device}")
         if x.ndim != 4 or x.shape[-2:] != self.shape:
             raise ValueError(
                 f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {self.shape[0]}, {self.shape[1]})"
@@ -329,7 +329,7 @@ class BaseTask:
         self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
-        with custom_code(task=type(self)):
+        with torch.device("cpu"), custom_code(task=type(self)):  # whatever the default device is
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
