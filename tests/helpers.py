@@ -164,6 +164,15 @@ def call(*arguments):
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
 
+def tells(message: str, *arguments, code: int = 2) -> None:
+    """Run a command of ``firm`` that fails with this exit code and says this, without a traceback."""
+    done = call(*arguments)
+    assert done.exit_code == code, done.output
+    assert isinstance(done.exception, SystemExit)
+    assert says(done.output, message), done.output
+    assert "Traceback" not in done.output
+
+
 def weights(run: Path, name: str = "model") -> dict[str, Tensor]:
     """Of the network that a training run has saved."""
     return firm.load(run / f"{name}.safetensors").estimator.state_dict()

@@ -50,6 +50,6 @@ def test_the_toy_is_refused():
 def test_measure_counts_network_calls():
     net = Counted(Shrink())
     net.config, net.weight = {"channels": 3}, torch.nn.Parameter(torch.zeros(()))
-    numbers = speed.measure(firm.Firm(net, firm.Solver(K=2)), firm.Task("denoising", 8), 3, 4, 0.0)
+    numbers = speed._measure(firm.Firm(net, firm.Solver(K=2)), firm.Task("denoising", 8), 3, 4, 0.0)
     assert numbers["images/s"] > 0
     assert net.forwards == 3 * 2 * 3  # two to warm up and one measured, each 3 steps of 2 calls

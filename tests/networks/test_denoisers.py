@@ -21,8 +21,8 @@ from firm.training.config import ConfigError, load_config
 from firm.training.denoiser import Denoiser
 from firm.training.log import read_log
 from firm.training.loop import train
-from firm.training.objectives import Batch, objective_class
-from firm.training.trainer import Trainer, prepare
+from firm.training.objectives import Batch
+from firm.training.trainer import Trainer, _prepare
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 SMALL = dict(channels=3, side=8, ch=8, mult=(1, 2), blocks=1, attention=(4,), groups=4)
@@ -217,7 +217,7 @@ def test_nothing_is_compiled_where_the_configuration_says_so(compiled, make, mon
     net.to = lambda *place, **layout: net
     monkeypatch.setattr(firm.training.trainer, "compile_blocks", lambda net, lean: made.append(net))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"))
+    _prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"))
     assert len(made) == compiled
 
 
@@ -225,7 +225,7 @@ def test_the_shipped_configurations_are_the_papers():
     folder = Path(__file__).parents[2] / "configs" / "baselines"
     gs, drunet, prior = (load_config(folder / f"{name}.yaml") for name in ("gradient-step", "drunet", "prior-paper"))
     with torch.device("meta"):
-        nets = [objective_class(config.objective)(config).build() for config in (gs, drunet, prior)]
+        nets = [config.objective_class(config).build() for config in (gs, drunet, prior)]
     assert [sum(p.numel() for p in net.parameters()) for net in nets] == [8_027_568, 32_640_960, 34_473_667]
     assert gs.make_tasks()[0].ranges == {"sigma": (0, 0.25)}
     assert (gs.compile, gs.cuda_graph) == (False, True)

@@ -5,7 +5,8 @@ import torch
 
 import firm
 from firm.tasks import Rows
-from firm.training.objectives import Batch, make_task
+from firm.training.config import TrainConfig
+from firm.training.objectives import Batch
 
 # (task, size, seed, index, settings): some entries of y, and the sum of their magnitudes
 FROZEN = {
@@ -82,7 +83,7 @@ def test_the_protocols_measurements(case, expected):
 def test_training_draws(mask):
     of_masks = ("missing", "width", "lines") if mask == "shared" else ()  # one mask has one value, the paper's
     entries = [{key: value for key, value in entry.items() if key not in of_masks} for entry in MIXTURE]
-    tasks = [make_task({"weight": 1.0, **entry}, 16, mask) for entry in entries]
+    tasks = TrainConfig(size=16, mixture=tuple(entries), mask=mask, network={"noise_level": True}).make_tasks()
     torch.manual_seed(11)
     op, y, sigma = Batch(image(14, 16, 16), torch.zeros(14), [Rows(4, 1, 3)] * 7, tasks).measure()
     assert sigma.tolist() == pytest.approx(SIGMA, rel=1e-5)

@@ -15,7 +15,7 @@ from firm.restoration.advice import advice
 from firm.restoration.problem import Problem
 from firm.tasks import BaseTask, Parameter, Rows, built_in, tables, task_class
 from firm.training.config import ConfigError, load_config
-from firm.training.objectives import Batch, make_task
+from firm.training.objectives import Batch
 
 OWN = f"{Path(__file__).parent / 'own_tasks.py'}"
 CPU = torch.device("cpu")
@@ -107,7 +107,7 @@ def test_files_of_one_name_in_two_folders_are_two_modules(tmp_path):
 
 
 def test_draws_are_uniform_or_uniform_in_the_logarithm():
-    task = make_task({"name": f"{OWN}:Gain", "gain": [0.2, 2.0], "power": [1, 3], "sigma": [0.001, 0.1]}, 8, "fresh")
+    task = firm.Task(f"{OWN}:Gain", 8, gain=[0.2, 2.0], power=[1, 3], sigma=[0.001, 0.1])
     rows = Rows(4000, 0, 4000)
     torch.manual_seed(0)
     gain, power, sigma = (task.sample(key, rows, CPU) for key in ("gain", "power", "sigma"))
@@ -118,12 +118,12 @@ def test_draws_are_uniform_or_uniform_in_the_logarithm():
     assert 0.001 <= float(sigma.min()) < 0.00102
     assert float(sigma.log10().mean()) == pytest.approx(-2, abs=0.03)
     assert float((sigma < 0.01).float().mean()) == pytest.approx(0.5, abs=0.03)
-    zero = make_task({"name": "denoising", "sigma": [0.0, 0.4]}, 8, "fresh").sample("sigma", rows, CPU)
+    zero = firm.Task("denoising", 8, sigma=[0.0, 0.4]).sample("sigma", rows, CPU)
     assert float(zero.mean()) == pytest.approx(0.2, abs=0.01)  # no logarithm of 0
 
 
 def test_an_own_task_draws_sample_by_sample():
-    task = make_task({"name": f"{OWN}:Gain", "gain": [0.5, 2.0], "sigma": 0.0}, 8, "fresh")
+    task = firm.Task(f"{OWN}:Gain", 8, gain=[0.5, 2.0], sigma=0.0)
     x = images(6)
     torch.manual_seed(1)
     op, y, _ = task.draw(x, Rows(6, 0, 6))
@@ -150,11 +150,11 @@ def test_complex_buffers_of_an_own_operator_stay_complex():
 def test_a_mixture_with_and_without_closed_forms_solves_like_its_parts():
     entries = [
         {"name": f"{OWN}:Gain", "gain": [0.5, 2.0]},
-        {"name": "random-inpainting", "missing": [0.3, 0.6]},
+        {"name": "random-inpainting", "missing": [0.3, 0.6], "mask": "fresh"},
         {"name": f"{OWN}:ClosedGain", "gain": [0.5, 2.0]},
-        {"name": "fourier"},
+        {"name": "fourier", "mask": "fresh"},
     ]
-    tasks = [make_task({"weight": 1.0, "sigma": 0.01, **entry}, 8, "fresh") for entry in entries]
+    tasks = [firm.Task(size=8, sigma=0.01, **entry) for entry in entries]
     x, sizes = images(8), [2, 2, 2, 2]
     rows = [Rows(2, 0, 2)] * 4
     torch.manual_seed(2)

@@ -74,11 +74,11 @@ def fit(make):
 
 @pytest.fixture
 def make_trainer(make):
-    """Build the trainer of a tiny configuration with changes."""
+    """Build the trainer of a configuration, or the tiny one with changes; on its own pictures, or on `images`."""
 
-    def build(*overrides):
-        config = make(*overrides)
-        return Trainer(config, Ranks(0, 1, torch.device("cpu")), load_sets(config, progress=False)[0])
+    def build(*overrides, images=None):
+        config = overrides[0] if overrides and isinstance(overrides[0], TrainConfig) else make(*overrides)
+        return Trainer(config, Ranks(0, 1, torch.device("cpu")), images or load_sets(config, progress=False)[0])
 
     return build
 

@@ -8,10 +8,8 @@ from helpers import Watch
 
 import firm
 from bridge_helpers import Both, Wave, numpy_schedule
-from firm._util.machine import Ranks
 from firm.baselines import i2sb
 from firm.baselines._i2sb import degraded_image
-from firm.data import Images
 from firm.metrics import psnr
 from firm.networks import PriorUNet, ResUNet
 from firm.operators import first_guess
@@ -20,9 +18,7 @@ from firm.training.bridge import Bridge
 from firm.training.config import ConfigError, load_config
 from firm.training.log import read_log
 from firm.training.objectives import Batch
-from firm.training.trainer import Trainer
 
-RANK = Ranks(0, 1, torch.device("cpu"))
 CONFIG = Path(__file__).parents[2] / "configs" / "baselines" / "i2sb.yaml"
 TINY = [
     "dataset=folder", "size=16", "batch_size=8", "epochs=4", "steps_per_epoch=10", "ema_from_epoch=1", "ema_decay=0.9",
@@ -34,8 +30,14 @@ CONDITIONED = "network={class: ResUNet, widths: [8, 16], blocks: 1}"
 
 
 @pytest.fixture
-def config(pictures, tmp_path):
-    return load_config(CONFIG, [*TINY, f"data={pictures}", f"out={tmp_path / 'run'}"])
+def configured(pictures, tmp_path):
+    """The shipped configuration, for a small run, with changes."""
+    return lambda *changes: load_config(CONFIG, [*TINY, *changes, f"data={pictures}", f"out={tmp_path / 'run'}"])
+
+
+@pytest.fixture
+def config(configured):
+    return configured()
 
 
 class Counted(Wave):
@@ -88,9 +90,9 @@ def test_the_loss_is_that_of_the_publication(config):
         torch.testing.assert_close(error[i], expected, rtol=1e-3, atol=1e-4)
 
 
-def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
+def test_the_loss_of_a_conditioned_network(configured):
     """The same error, of a network that sees the degraded image too, with zeros in its holes; not in deblurring."""
-    config = load_config(CONFIG, [*TINY, CONDITIONED, f"data={pictures}", f"out={tmp_path / 'run'}"])
+    config = configured(CONDITIONED)
     tasks, rows = config.make_tasks(), [Rows(2, 0, 2)] * 4
     x_1, t = torch.rand(8, 3, 16, 16) * 2 - 1, torch.linspace(0, 0.99, 8)
     torch.manual_seed(3)
@@ -107,14 +109,12 @@ def test_the_loss_of_a_conditioned_network(pictures, tmp_path):
         return Both()(x, torch.cat(images), t)
 
     torch.manual_seed(3)
-    plain = Bridge(load_config(CONFIG, [*TINY, f"data={pictures}", f"out={tmp_path / 'run'}"]))
-    torch.testing.assert_close(plain.loss(at_hand, Batch(x_1, t, rows, tasks))[0], error)
+    torch.testing.assert_close(Bridge(configured()).loss(at_hand, Batch(x_1, t, rows, tasks))[0], error)
 
 
-def test_a_bridge_sees_no_more_than_two_images(pictures, tmp_path):
-    network = CONDITIONED.replace("}", ", extra: [previous]}")
+def test_a_bridge_sees_no_more_than_two_images(configured):
     with pytest.raises(ConfigError, match="sees x and the degraded image at most, and takes no extra"):
-        Bridge(load_config(CONFIG, [*TINY, network, f"data={pictures}", f"out={tmp_path / 'run'}"]))
+        Bridge(configured(CONDITIONED.replace("}", ", extra: [previous]}")))
 
 
 def test_without_holes_the_error_is_zero_and_finite(config):
@@ -149,8 +149,8 @@ def test_the_batch_may_be_split(config):
 
 
 @pytest.mark.parametrize(("kind", "settings"), [(PriorUNet, []), (ResUNet, [CONDITIONED])])
-def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings, fit):
-    config = load_config(CONFIG, [*TINY, *settings, f"data={pictures}", f"out={tmp_path / 'run'}"])
+def test_a_bridge_learns_and_restores(configured, pictures, kind, settings, fit, make_trainer):
+    config = configured(*settings)
     result = fit(config)
     out = Path(config.out)
     losses = [row["loss"] for row in read_log(out) if "loss" in row]
@@ -163,14 +163,12 @@ def test_a_bridge_learns_and_restores(pictures, tmp_path, kind, settings, fit):
     net = firm.load_network(out / "model.safetensors")
     assert type(net) is kind
     assert (net.card["objective"], len(net.card["trained_for"])) == ("bridge", 4)
-    with pytest.raises(ValueError, match=r"holds a bridge, not a FIRM model: read it with firm\.load_network"):
-        firm.load(out / "model.safetensors")
     x = firm.data.load_images("folder", pictures, size=16, progress=False).batch(slice(0, 8))
     op, y = Task("random-inpainting", 16).measure(x)
     g = torch.Generator().manual_seed(0)
     restored = i2sb(net, op, y, 0.01, steps=5, generator=g)
     start, *_ = degraded_image(op, y, torch.randn(x.shape, generator=g), ode=True)
     assert float((psnr(restored, x) - psnr(start, x)).mean()) > 1
-    trainer = Trainer(config, RANK, Images(torch.zeros(4, 3, 16, 16), list("abcd")))
+    trainer = make_trainer(config)
     assert trainer.objective.weights == "uniform"
     assert trainer.loss.counts == [2, 2, 3, 1]  # of 8, by the weights 0.75, 1.4, 1.5 and 0.35

@@ -5,21 +5,16 @@ import json
 
 import pytest
 import torch
-from helpers import call, says, tiny_model
+from helpers import call, says, tells, tiny_model
 
 import firm
 from firm._util.custom import custom_code, load_class
-from firm._util.machine import Ranks
-from firm.data import Images
 from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.tasks import task_class
 from firm.training.config import ConfigError
-from firm.training.objectives import make_task
 from firm.training.run_folder import RunFolder
-from firm.training.trainer import Trainer
 
-RANK = Ranks(0, 1, torch.device("cpu"))
 CODE = """
 from firm.operators import Identity
 from firm.tasks import BaseTask, Parameter
@@ -85,11 +80,6 @@ def test_an_edited_objective_or_network_and_digests_that_cannot_be_read(make, tm
             folder.refuse_another_run()
 
 
-def test_tasks_of_the_library_leave_no_digests(short, tmp_path, fit):
-    fit(short)
-    assert not (tmp_path / "run" / "code.json").exists()
-
-
 # The card
 
 
@@ -112,13 +102,11 @@ def test_the_card_has_the_defaults_of_a_custom_task(own, fit, pictures, tmp_path
     ]
 
 
-def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make):
+def test_the_card_has_ranges_and_leaves_the_tasks_of_the_library_as_they_are(own, make_trainer):
     own.write_text(CODE + "\nfrom firm.tasks.inpainting import RandomInpainting\n"
                    "class Holes(RandomInpainting):\n    name = 'holes'\n")  # fmt: skip
     entries = f"[{{name: denoising}}, {{name: '{own}:Mine', gain: [1e-1, 2.0]}}, {{name: '{own}:Holes'}}]"
-    config = make(f"mixture={entries}")
-    images = Images(torch.zeros(9, 3, 16, 16), ["x"] * 9)
-    first, second, third = Trainer(config, RANK, images).card()["trained_for"]
+    first, second, third = make_trainer(f"mixture={entries}").card()["trained_for"]
     assert first == {"weight": 1.0, "name": "denoising"}
     assert second["gain"] == [0.1, 2.0]  # numbers, though YAML reads the first as text
     assert second["label"] == "faces"
@@ -154,16 +142,10 @@ def test_errors_of_a_custom_task_are_told_with_file_and_line(case, config_file, 
     file = tmp_path / f"{case}_task.py"
     file.write_text(f"{HEAD}\n    {method}\n")
     place = f"the error is in your task Bad, {file}, line {line}: {message}"
-    told = call("train", config_file, f"task={file}:Bad", f"out={tmp_path / 'run'}")
-    assert told.exit_code == 2
-    assert says(told.output, place)
-    assert "Traceback" not in told.output
+    tells(place, "train", config_file, f"task={file}:Bad", f"out={tmp_path / 'run'}")
     model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
     words = ["restore", pictures / "000.png", "--simulate", f"{file}:Bad", "--model", model, "--out", tmp_path / "out"]
-    told = call(*words)
-    assert told.exit_code == 2
-    assert says(told.output, place)
-    assert "Traceback" not in told.output
+    tells(place, *words)
 
 
 def test_errors_in_the_adjoint_and_in_a_base_class_are_told(pictures, tmp_path):
@@ -218,10 +200,8 @@ def test_errors_of_a_custom_network_or_objective_are_told_with_file_and_line(cas
     file = tmp_path / f"{case}_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, **wrong}))
     setting = whose.replace(" ", f"={file}:")
-    told = call("train", config_file, setting, "epochs=1", "warm_start_epochs=0", f"out={tmp_path / 'run'}")
-    assert told.exit_code == 1
-    assert says(told.output, f"the error is in your {whose}, {file}, line {line}: {message}")
-    assert "Traceback" not in told.output
+    place = f"the error is in your {whose}, {file}, line {line}: {message}"
+    tells(place, "train", config_file, setting, "epochs=1", "warm_start_epochs=0", f"out={tmp_path / 'run'}", code=1)
 
 
 @pytest.mark.parametrize("every", [2, 0])
@@ -257,10 +237,9 @@ def test_a_validation_that_is_mended_goes_on_in_the_ways_that_are_told(every, co
 def test_an_objective_and_a_network_in_one_file_and_a_dry_run(config_file, tmp_path):
     file = tmp_path / "both_wrong.py"
     file.write_text(TRAINED.format(**{**RIGHT, "width": 5}))
+    words = ["train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}"]
     for option in ([], ["--dry-run"]):
-        told = call("train", config_file, f"objective={file}:Own", f"network={file}:Net", f"out={tmp_path}", *option)
-        assert told.exit_code == 1
-        assert says(told.output, f"your objective Own or network Net, {file}, line 12: RuntimeError")
+        tells(f"your objective Own or network Net, {file}, line 12: RuntimeError", *words, *option, code=1)
 
 
 OURS = """
@@ -313,7 +292,7 @@ def test_errors_of_a_custom_operator_inside_the_solver_are_told(command, config_
     assert "Traceback" not in told.output
 
 
-def test_what_is_not_the_users_fault_passes_as_it_is(own):
+def test_what_is_not_the_users_fault_passes_as_it_is(own, make):
     own.write_text(HEAD + "\n    def build(self, values):\n        raise self.error\n")
     kind = task_class(f"{own}:Bad")
     no_memory = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
@@ -325,4 +304,4 @@ def test_what_is_not_the_users_fault_passes_as_it_is(own):
     with pytest.raises(RuntimeError, match="not of the task") as caught, custom_code(task=kind):
         raise RuntimeError("not of the task")
     with pytest.raises(ValueError, match=r"^bad: gain"):
-        make_task({"name": f"{own}:Bad", "gain": -1}, 8, "fresh")
+        make(f"mixture=[{{name: '{own}:Bad', gain: -1}}]")

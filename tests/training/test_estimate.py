@@ -1,5 +1,8 @@
 """What is compiled beforehand is what training calls."""
 
+import subprocess
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -7,10 +10,8 @@ import firm
 from firm._util.machine import Ranks
 from firm.acceleration.compiled import _Input, compile_blocks, compile_signature, signatures
 from firm.training.config import load_config
-from firm.training.estimate import _precompile, compile_beforehand
-from firm.training.feed import load_sets
+from firm.training.estimate import compile_beforehand
 from firm.training.step import Velocity
-from firm.training.trainer import Trainer
 
 RANK = Ranks(0, 1, torch.device("cpu"))
 NETWORK = "network={ch: 8, mult: [1, 2], blocks: 2, attention: [4], groups: 4, unshuffle: 2, noise_level: true}"
@@ -24,10 +25,9 @@ def called(module, inputs):
 
 @pytest.mark.parametrize("bf16", ["false", "true"])
 @pytest.mark.parametrize("warm", [0, 1])
-def test_the_signatures_are_those_of_training(make, bf16, warm):
-    config = make(NETWORK, f"bf16={bf16}", f"warm_start_epochs={warm}", "output=correction")
-    pixels, _ = load_sets(config, progress=False)
-    trainer = Trainer(config, RANK, pixels)
+def test_the_signatures_are_those_of_training(make_trainer, bf16, warm):
+    trainer = make_trainer(NETWORK, f"bf16={bf16}", f"warm_start_epochs={warm}", "output=correction")
+    config = trainer.config
     seen = set()
     for module in trainer.net.modules():
         if getattr(module, "compiled_alone", False):
@@ -50,16 +50,15 @@ def test_every_signature_runs_forward_and_backward(make):
     assert all(p.grad is not None for m in found.values() for p in m.parameters())
 
 
-def test_a_failing_worker_is_reported(tmp_path):
-    (tmp_path / "bad.yaml").write_text("nothing: 1\n")
-    assert _precompile(tmp_path / "bad.yaml", 1, "cpu") is False
-
-
 def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
-    compiled = []
-    monkeypatch.setattr(
-        "firm.training.estimate._precompile", lambda path, n, device: compiled.append((load_config(path), n, device))
-    )
+    """In as many processes as are asked for; one that fails is told of, and costs only time."""
+    compiled, code = [], 0
+
+    def start(command, **_):
+        compiled.append((load_config(command[-4]), command[-3:]))
+        return SimpleNamespace(wait=lambda: code)
+
+    monkeypatch.setattr(subprocess, "Popen", start)
     gpu, config = torch.device("cuda:1"), make(NETWORK, "batch_size=12", "compile_workers=3")
     compile_beforehand(config, RANK)  # a CPU
     compile_beforehand(config, Ranks(0, 2, gpu))  # several processes
@@ -67,8 +66,11 @@ def test_compiling_beforehand_only_where_it_helps(make, monkeypatch, capsys):
     compile_beforehand(make(NETWORK, "compile_workers=0"), Ranks(0, 1, gpu))
     assert not compiled
     compile_beforehand(config, Ranks(0, 1, gpu))
-    assert compiled == [(config, 3, "cuda:1")]
-    assert "as they come" in capsys.readouterr().out  # the stand-in reports no success
+    assert compiled == [(config, ["cuda:1", str(i), "3"]) for i in range(3)]
+    assert capsys.readouterr().out == ""
+    code = 1
+    compile_beforehand(config, Ranks(0, 1, gpu))
+    assert "as they come" in capsys.readouterr().out
 
 
 def test_nothing_is_compiled_beforehand_where_an_operator_is_an_input():

@@ -5,7 +5,7 @@ import resource
 
 import pytest
 import torch
-from helpers import call, same, says, weights
+from helpers import same, tells, weights
 
 import firm
 from firm.training.config import dump_config
@@ -32,11 +32,7 @@ def test_a_full_disk_ends_in_a_sentence_and_the_run_goes_on_when_there_is_room(s
     (tmp_path / "c.yaml").write_text(dump_config(short))
     before = older.read_bytes()
     with full_disk(len(before) // 2):
-        done = call("train", tmp_path / "c.yaml")
-    assert done.exit_code == 1
-    assert isinstance(done.exception, SystemExit)
-    assert says(done.output, "File too large. What was saved before is whole")
-    assert says(done.output, "the same command goes on from the last checkpoint")
+        tells("File too large. What was saved before is whole: once", "train", tmp_path / "c.yaml", code=1)
     assert older.read_bytes() == before
     assert [path.name for path in (run / "checkpoints").iterdir()] == [older.name]
     assert not list(run.rglob(".*"))

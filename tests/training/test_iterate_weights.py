@@ -5,11 +5,9 @@ import torch
 
 import firm
 from firm._flow import interpolate, tau, velocity_error
-from firm._util.machine import Ranks
 from firm.tasks import Rows
 from firm.training import step
 from firm.training.config import ConfigError, TrainConfig
-from firm.training.loop import train
 from firm.training.objectives import Batch
 from firm.training.step import Velocity
 
@@ -75,14 +73,9 @@ def test_weights_that_make_no_sense_are_refused(weights):
         TrainConfig(K=3, iterate_weights=tuple(weights))
 
 
-def test_weights_belong_to_the_objectives_of_firm():
-    with pytest.raises(ConfigError, match="iterate_weights"):
-        TrainConfig(objective="denoiser", task="denoising", network={"class": "DRUNet"}, K=1, iterate_weights=(1.0,))
-
-
 @pytest.mark.parametrize(("override", "depths"), [("iterate_weights=[0.5, 0, 1]", [1, 3]), ("epochs=1", [3])])
-def test_the_card_names_the_depths_that_were_trained(make, override, depths):
+def test_the_card_names_the_depths_that_were_trained(make, fit, override, depths):
     config = make("K=3", "epochs=1", "steps_per_epoch=2", "val_images=0", override)
-    train(config, Ranks(0, 1, torch.device("cpu")), progress=False)
+    fit(config)
     model = firm.load(config.out)
     assert (model.card["depths"], model.solver.K) == (depths, 3)

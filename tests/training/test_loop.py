@@ -15,12 +15,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 from helpers import call, run_two_processes, same, says, weights
-from typer.testing import CliRunner
 
 import firm
 from firm._util.machine import Ranks
-from firm.bench.training import bench, measure_speed
-from firm.cli import app
+from firm.bench.training import _measure_speed, bench
 from firm.cli.plot import score_keys
 from firm.data import folder_files, resident, to_float
 from firm.evaluation.methods import plain_solve
@@ -187,23 +185,6 @@ def test_a_step_asks_the_other_processes_once(fit, monkeypatch):
     assert not any(stop for _, stop in asked)
 
 
-def test_a_mixture_of_tasks_with_noise_levels(make, tmp_path, fit):
-    mixture = (
-        "mixture=[{name: denoising, sigma: [0.05, 0.3]}, {name: deblurring, blur: [0.5, 2]}, {name: super-resolution},"
-        " {name: random-inpainting, weight: 2, missing: [0.5, 0.8]}, {name: box-inpainting, box: [3, 8]},"
-        " {name: fourier, lines: [5, 9]}]"
-    )
-    network = "network={ch: 8, mult: [1, 2], blocks: 1, attention: [], groups: 4, noise_level: true}"
-    config = make(mixture, network, "val_steps=[1, 2]", "epochs=2")
-    result = fit(config)
-    assert result["finished"]
-    assert {"psnr N=1 fourier", "psnr N=2 box-inpainting", "psnr N=2"} <= result.keys()
-    model = firm.load(tmp_path / "run" / "model.safetensors")
-    assert [entry["name"] for entry in model.card["trained_for"]][3] == "random-inpainting"
-    x = torch.rand(1, 3, 16, 16)
-    assert firm.restore(model, firm.operators.Identity(), x, sigma=0.1).image.isfinite().all()
-
-
 def test_max_minutes_stretches_the_schedule(make, tmp_path, fit):
     config = make("max_minutes=0.05", "val_images=0", "log_every=1")
     start = time.monotonic()
@@ -215,14 +196,10 @@ def test_max_minutes_stretches_the_schedule(make, tmp_path, fit):
     assert rows[-1]["lr"] < 1e-4
 
 
-def test_init_from_starts_with_the_weights_of_a_model(make, tmp_path, fit):
+def test_init_from_starts_with_the_weights_of_a_model(tmp_path, fit):
     fit("epochs=1", out="first")
     first = tmp_path / "first" / "model.safetensors"
-    train(
-        make("epochs=1", "warm_start_epochs=0", "lr=1e-12", "lr_end=0", f"init_from={first}", out="second"),
-        RANK,
-        progress=False,
-    )
+    fit("epochs=1", "warm_start_epochs=0", "lr=1e-12", "lr_end=0", f"init_from={first}", out="second")
     a, b = weights(tmp_path / "first"), weights(tmp_path / "second")
     assert all(torch.allclose(a[key], b[key], atol=1e-6) for key in a)
     for changes, said in (
@@ -257,24 +234,19 @@ def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
 
 def test_plot_draws_the_curves(fit, tmp_path):
     fit("validate_every=10", "epochs=3")
-    result = CliRunner().invoke(app, ["plot", str(tmp_path / "run")])
+    result = call("plot", tmp_path / "run")
     assert result.exit_code == 0, result.output
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
-    assert CliRunner().invoke(app, ["plot", str(tmp_path)]).exit_code == 2
+    assert call("plot", tmp_path).exit_code == 2
 
 
 def test_bench_measures_and_writes(config_file, tmp_path):
     out = tmp_path / "bench.json"
-    arguments = ["bench", "train", str(config_file), "--batches", "4,8", "--seconds", "0.2", "--out", str(out)]
-    result = CliRunner().invoke(app, arguments)
+    result = call("bench", "train", config_file, "--batches", "4,8", "--seconds", "0.2", "--out", out)
     assert result.exit_code == 0, result.output
     results = json.loads(out.read_text())
-    assert [(row["mode"], row["batch"]) for row in results["rows"]] == [
-        ("naive", 4),
-        ("fast", 4),
-        ("naive", 8),
-        ("fast", 8),
-    ]
+    rows = [(mode, batch) for batch in (4, 8) for mode in ("naive", "fast")]
+    assert [(row["mode"], row["batch"]) for row in results["rows"]] == rows
     assert all(row["images/s"] > 0 for row in results["rows"])
     assert "images/s" in result.output
     errors = [row["gradient error"] for row in results["rows"] if row["mode"] == "fast"]
@@ -287,7 +259,7 @@ def test_bench_measures_and_writes(config_file, tmp_path):
 def test_the_gradient_that_bench_compares_is_not_the_clipped_one(config_file):
     """Of clipped gradients the size is always the same, and a wrong one would not show."""
     configs = (load_config(config_file, ["bf16=false", f"clip_grad_norm={norm}"]) for norm in (1e6, 1e-3))
-    loose, tight = (measure_speed(config, 0.1)[1] for config in configs)
+    loose, tight = (_measure_speed(config, 0.1)[1] for config in configs)
     torch.testing.assert_close(tight, loose, rtol=1e-3, atol=1e-3 * float(loose.abs().max()))
 
 

@@ -6,12 +6,7 @@ import pytest
 import torch
 
 import firm
-from firm._util.machine import Ranks
-from firm.training.feed import load_sets
 from firm.training.optimizer import Muon, _orthogonalize, make_optimizers
-from firm.training.trainer import Trainer
-
-RANK = Ranks(0, 1, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("shape", [(3, 12, 40), (2, 40, 12), (1, 16, 16)])
@@ -93,15 +88,12 @@ def test_weight_decay_shrinks_every_weight(name, fused, make):
         torch.testing.assert_close(p.detach(), old * (1 - 0.1 * 0.5))
 
 
-def test_muon_trains_and_goes_on_from_a_checkpoint(make):
-    config = make("optimizer=muon", "objective=balanced", "output=correction", "warm_start_epochs=0")
-    pixels, _ = load_sets(config, progress=False)
-    whole = Trainer(config, RANK, pixels)
+def test_muon_trains_and_goes_on_from_a_checkpoint(make_trainer):
+    settings = ["optimizer=muon", "objective=balanced", "output=correction", "warm_start_epochs=0"]
+    whole, other = make_trainer(*settings), make_trainer(*settings)
     for _ in range(4):
         whole.advance()
-    state = copy.deepcopy(whole.state())  # it refers to the live tensors
-    other = Trainer(config, RANK, pixels)
-    other.restore(state)
+    other.restore(copy.deepcopy(whole.state()))  # which refers to the live tensors
     for _ in range(4):
         whole.advance()
         other.advance()

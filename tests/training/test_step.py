@@ -88,7 +88,7 @@ def test_switches_change_neither_the_weights_nor_the_balance(objective, make_tra
 def test_the_step_trains_with_the_public_loss(objective, make_trainer, monkeypatch):
     """`firm.velocity_loss` of the same draws is the step's loss, to the bit."""
     trainer = make_trainer(f"objective={objective}", "warm_start_epochs=0", "task=denoising")
-    t, drawn, real, reduction = trainer.times(), [], Batch.measure, trainer.config.error_reduction
+    t, drawn, real, reduction = trainer.times(), [], Batch.measure, trainer.objective.reduction
     weights = firm.TimeBalance() if objective == "balanced" else "omega"
     monkeypatch.setattr(Batch, "measure", lambda batch: drawn.append((batch, *real(batch))) or drawn[-1][1:])
     monkeypatch.setattr(Batch, "randn", lambda batch: torch.ones_like(batch.x_1))

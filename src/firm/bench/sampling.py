@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 
 from firm._model import Firm
 from firm._sampling import sample
@@ -18,9 +17,9 @@ from firm._util.files import write_atomically
 from firm._util.machine import default_device, describe_machine, peak_megabytes, wait
 from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
-from firm.bench import table
 from firm.tasks import BaseTask, Task
 
+COLUMNS = {"mode": "", "batch": "", "N": "", "nfe": "", "ms an image": ".1f", "images/s": ".2f", "peak_mb": ".0f"}
 BATCHES = {"cpu": (1, 2, 4), "cuda": (1, 8, 32, 64, 128)}
 
 
@@ -73,7 +72,7 @@ def bench_sampling(
             found: dict[int, float] = {}
             for batch in BATCHES[device.type]:
                 try:
-                    found[batch] = measure(chosen, problem, 1, batch, seconds / 3)["images/s"]
+                    found[batch] = _measure(chosen, problem, 1, batch, seconds / 3)["images/s"]
                 except torch.OutOfMemoryError:
                     break
                 bar.update()
@@ -82,7 +81,7 @@ def bench_sampling(
             for batch in dict.fromkeys((1, best)):
                 for N in steps:
                     row = {"mode": mode, "N": N, "nfe": chosen.calls(N), "batch": batch}
-                    rows.append(row | measure(chosen, problem, N, batch, seconds))
+                    rows.append(row | _measure(chosen, problem, N, batch, seconds))
                     if out is not None:
                         write_atomically(out, json.dumps(results, indent=1))
                     bar.update()
@@ -90,7 +89,7 @@ def bench_sampling(
     return results
 
 
-def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
+def _measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float) -> dict[str, float]:
     """Time whole calls of `sample`, starting noise included, after warming up: milliseconds, images/s, peak memory."""
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(0)
@@ -113,11 +112,3 @@ def measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float)
         calls += 1
     each = (time.perf_counter() - start) / calls / batch
     return {"ms an image": round(1000 * each, 3), "images/s": round(1 / each, 2), "peak_mb": peak_megabytes(device)}
-
-
-def speed_table(results: dict[str, Any]) -> Table:
-    """Lay the measurements out as a table."""
-    machine = results["machine"]
-    title = f"{results['model']}, {results['task']}, {results['size']}x{results['size']}"
-    columns = {"mode": "", "batch": "", "N": "", "nfe": "", "ms an image": ".1f", "images/s": ".2f", "peak_mb": ".0f"}
-    return table(f"{title}, {machine.get('gpu', machine['cpu'])}", columns, results["rows"])

@@ -9,17 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import Tensor
 
 from firm._util.files import write_atomically
 from firm._util.machine import Ranks, default_device, describe_machine, peak_megabytes, wait
-from firm.bench import table
 from firm.data.images import Images
 from firm.training.config import TrainConfig, load_config
 from firm.training.estimate import compile_beforehand, estimate, matrix_rate
 from firm.training.trainer import Trainer
 
+COLUMNS = {
+    "mode": "", "batch": "", "error": "", "images/s": ".1f", "ms a step": ".1f", "peak_mb": ".0f",
+    "share of matrix rate": ".1%", "start in s": ".0f", "gradient error": ".1e",
+}  # fmt: skip
 NAIVE = dict(bf16=False, channels_last=False, compile=False, cuda_graph=False, fused=False)
 
 
@@ -53,7 +55,7 @@ def bench(
             config = replace(base, batch_size=batch, **settings)  # type: ignore[arg-type]
             row: dict[str, Any] = {"mode": name, "batch": batch}
             try:
-                measured, gradient = measure_speed(config, seconds, device)
+                measured, gradient = _measure_speed(config, seconds, device)
             except torch.OutOfMemoryError:
                 row["error"] = "out of memory"
             else:
@@ -71,7 +73,7 @@ def bench(
     return results
 
 
-def measure_speed(
+def _measure_speed(
     config: TrainConfig, seconds: float, device: torch.device | None = None
 ) -> tuple[dict[str, Any], Tensor]:
     """Time full steps (data, loss, backward, clipping, AdamW, averaging) with the solver on, after warming up.
@@ -106,14 +108,3 @@ def measure_speed(
         "peak_mb": peak_megabytes(device),
         "start in s": round(warm_up, 1),
     }, gradient
-
-
-def bench_table(results: dict[str, Any]) -> Table:
-    """Lay the measurements out as a table."""
-    machine = results["machine"]
-    columns = {
-        "mode": "", "batch": "", "error": "", "images/s": ".1f", "ms a step": ".1f", "peak_mb": ".0f",
-        "share of matrix rate": ".1%", "start in s": ".0f", "gradient error": ".1e",
-    }  # fmt: skip
-    shown = {key: form for key, form in columns.items() if any(key in row for row in results["rows"])}
-    return table(f"training, K = {results['K']}, {machine.get('gpu', machine['cpu'])}", shown, results["rows"])

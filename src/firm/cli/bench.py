@@ -33,14 +33,15 @@ def train(
     from firm._util.checks import numbers
     from firm._util.files import check_file
     from firm._util.machine import choose_device
-    from firm.bench.training import bench, bench_table
+    from firm.bench import table
+    from firm.bench.training import COLUMNS, bench
 
     with user_errors():
         sizes, where = numbers(batches, "--batches"), choose_device(device)
         if out is not None:
             check_file(out)
         results = bench(config, overrides or [], sizes, naive=naive, seconds=seconds, out=out, device=where)
-    Console().print(bench_table(results))
+    Console().print(table(f"training, K = {results['K']}", COLUMNS, results))
 
 
 @app.command()
@@ -61,7 +62,8 @@ def sample(
     from firm._util.checks import numbers
     from firm._util.files import check_file
     from firm._util.machine import choose_device
-    from firm.bench.sampling import bench_sampling, speed_table
+    from firm.bench import table
+    from firm.bench.sampling import COLUMNS, bench_sampling
     from firm.cli.models import load_plain
 
     with user_errors():
@@ -72,4 +74,5 @@ def sample(
             load_plain(model, None, iterations), model, counts,
             task=task, precision=precision, naive=naive, seconds=seconds, out=out, device=where,
         )  # fmt: skip
-    Console().print(speed_table(results))
+    title = f"{results['model']}, {results['task']}, {results['size']}x{results['size']}"
+    Console().print(table(title, COLUMNS, results))

@@ -77,18 +77,8 @@ def _between(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Draw x_n ~ q(x_n | clean, degraded), in float32 and without waiting for the device.
 
-    Parameters
-    ----------
-    op, y, clean
-        Operator, measurements, and the images (B, C, H, W) that they are of.
-    n
-        Steps on the bridge, (B,).
-    filling, eps
-        Noise for the holes, and that of the bridge, (B, C, H, W).
-
-    Returns
-    -------
-    x_n, what the network is shown beside it, the network's target, and 1 where that counts; all (B, C, H, W).
+    `n` are steps on the bridge, (B,); `filling` is the noise for the holes, and `eps` that of the bridge. Returns x_n,
+    what the network is shown beside it, the network's target, and 1 where that counts; all (B, C, H, W).
     """
     beta_max, ode = _i2sb.mode_of(op)
     with torch.autocast(clean.device.type, enabled=False):

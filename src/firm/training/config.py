@@ -13,19 +13,29 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 import yaml
 from torch import nn
 
 from firm._util.checks import did_you_mean, require, short
-from firm._util.custom import is_custom, load_class
+from firm._util.custom import custom_code, is_custom, load_class
 from firm._util.settings_file import MOST_CHARACTERS, read_yaml
 from firm.networks import NETWORKS, PRESETS
-from firm.tasks import BaseTask
+from firm.tasks import BaseTask, task_class
 from firm.training.config_checks import check
 from firm.training.objectives import ConfigError as ConfigError
-from firm.training.objectives import Objective, make_task, objective_class
+from firm.training.objectives import Objective
+
+OBJECTIVES = {  # "paper" and "balanced" differ in how the errors are weighted and reduced
+    "paper": "firm.training.step:Velocity",
+    "balanced": "firm.training.step:Velocity",
+    "prior": "firm.training.prior:Prior",
+    "denoiser": "firm.training.denoiser:Denoiser",
+    "unrolled": "firm.training.denoiser:Unrolled",
+    "bridge": "firm.training.bridge:Bridge",
+}
 
 
 @dataclass(frozen=True)
@@ -144,31 +154,32 @@ class TrainConfig:
         """Count the optimizer steps of the whole run (with max_minutes, only what the schedule is scaled by)."""
         return self.epochs * self.steps_per_epoch
 
-    @property
-    def error_reduction(self) -> Literal["mean", "sum"]:
-        """Return how FIRM's objective takes the pixels of an image together: what `reduction` comes to."""
-        if self.reduction == "auto":
-            return "sum" if self.objective == "paper" else "mean"
-        return self.reduction
-
     @cached_property
     def objective_class(self) -> type[Objective]:
         """The class of the objective; a custom one's file is run."""
-        return objective_class(self.objective)
+        if is_custom(self.objective):
+            return load_class(self.objective, Objective, "objective")
+        if self.objective not in OBJECTIVES:
+            known = f"there are {', '.join(OBJECTIVES)}, and file.py:Class for your own"
+            raise ConfigError(f"no objective {self.objective!r}; {known}{did_you_mean(self.objective, OBJECTIVES)}")
+        found: type[Objective] = resolve_name(OBJECTIVES[self.objective])
+        return found
 
     def tasks(self) -> list[dict[str, Any]]:
         """Return the tasks of the mixture, or the one task, as dictionaries with name and weight."""
         return [{"weight": 1.0, **entry} for entry in self.mixture] or [{"name": self.task, "weight": 1.0}]
 
     def make_tasks(self, mask: str = "") -> list[BaseTask]:
-        """Make the tasks themselves.
-
-        Parameters
-        ----------
-        mask
-            "shared" or "fresh", in place of what the entries say of their random masks; "" leaves that.
-        """
-        return [make_task(entry, self.size, self.mask, mask) for entry in self.tasks()]
+        """Make the tasks; `mask`, "shared" or "fresh", takes the place of what the entries say of random masks."""
+        made = []
+        for entry in self.tasks():
+            kind = task_class(str(entry["name"]))
+            settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
+            if kind.takes_mask():
+                settings["mask"] = mask or settings.get("mask", self.mask)
+            with custom_code(task=kind):
+                made.append(kind(self.size, **settings))
+        return made
 
     def network_arguments(self) -> tuple[str | None, dict[str, Any]]:
         """Return the name of the network's class, None for the objective's usual one, and its arguments."""
@@ -229,10 +240,7 @@ def load_config(path: str | Path | None, overrides: Sequence[str] = ()) -> Train
         if key not in hints:
             raise ConfigError(f"no setting {key!r}{_meant(key, hints)}")
         values[key] = _coerced(key, value, hints[key])
-    config = TrainConfig(**values)
-    if not config.out:  # an empty name would be the current folder
-        raise ConfigError(f"out must name a folder for the run, such as {TrainConfig.out}; it is empty")
-    return config
+    return TrainConfig(**values)
 
 
 def dump_config(config: TrainConfig) -> str:

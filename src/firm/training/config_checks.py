@@ -11,7 +11,7 @@ import torch
 from firm._util.checks import did_you_mean, require_seed
 from firm._util.custom import is_custom
 from firm.networks import NETWORKS, PRESETS, UNet, build
-from firm.training.objectives import NAMED, ConfigError, Objective
+from firm.training.objectives import ConfigError, Objective
 
 if TYPE_CHECKING:
     from firm.training.config import TrainConfig
@@ -40,8 +40,7 @@ def check(c: TrainConfig) -> None:
         if objective.measures:
             _check_tasks(c, objective)
     except (ValueError, TypeError) as error:  # of `require`, the network, the tasks, the user's code
-        hint = did_you_mean(c.objective, NAMED) if str(error).startswith("no objective") else ""
-        raise ConfigError(f"{error}{hint}") from error
+        raise ConfigError(str(error)) from error
 
 
 def unused(c: TrainConfig) -> dict[str, str]:
@@ -71,6 +70,7 @@ def _check_values(c: TrainConfig) -> None:
         *((getattr(c, key) > 0, f"{key} must be positive, got {getattr(c, key)}") for key in ABOVE_ZERO),
     )
     _need(
+        (c.out, f"out must name a folder for the run, such as {type(c).out}; it is empty"),  # the current folder
         (c.total_steps <= MOST_STEPS, f"epochs x steps_per_epoch must be at most {MOST_STEPS}, got {c.total_steps}"),
         (len(c.betas) == 2 and 0 <= min(c.betas) <= max(c.betas) < 1,
          f"betas must be two numbers in [0, 1), got {list(c.betas)}"),
@@ -114,21 +114,18 @@ def _check_network(c: TrainConfig, objective: type[Objective]) -> None:
     """Check the network's class and arguments, and let it check their values without memory for its weights."""
     usual, fits = objective.network_class, objective.fits
     if isinstance(c.network, str) and not is_custom(c.network):
-        if c.network in NETWORKS:
-            raise ConfigError(f"network: write {{class: {c.network}}}, with its arguments")
-        if c.network not in PRESETS:
-            raise ConfigError(f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}")
-        if not issubclass(usual, UNet):
-            settings = ", ".join(inspect.signature(usual).parameters)
-            raise ConfigError(f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}")
+        settings = ", ".join(inspect.signature(usual).parameters)
+        _need(
+            (c.network not in NETWORKS, f"network: write {{class: {c.network}}}, with its arguments"),
+            (c.network in PRESETS, f"network: no preset {c.network!r}{did_you_mean(c.network, PRESETS)}"),
+            (issubclass(usual, UNet), f"network: {c.network!r} is a U-Net; {usual.__name__} takes {settings}"),
+        )
     name, arguments = c.network_arguments()
-    if name is not None and name not in NETWORKS:
-        if not is_custom(name):
-            hint = did_you_mean(name, NETWORKS)
-            raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){hint}")
-        c.network_class()  # its class knows its arguments
-        return
+    if name is not None and name not in NETWORKS and not is_custom(name):
+        raise ConfigError(f"network: no class {name!r} (your own is file.py:Class){did_you_mean(name, NETWORKS)}")
     kind = c.network_class()
+    if name is not None and name not in NETWORKS:  # a custom class knows its arguments
+        return
     if name not in (None, *fits) and not is_custom(c.objective):
         raise ConfigError(f"network: objective={c.objective} trains {' or '.join(fits)}, not {name}")
     known = inspect.signature(kind).parameters
@@ -163,13 +160,14 @@ def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
               for key, value in settings.items()),
             (not (shared and drawn), f"{task.name}: a range of {', '.join(drawn)} needs mask: fresh"),
         )  # fmt: skip
-    n, kind = len(tasks), objective.network_class  # every part of a batch holds all of them
-    drawn_level = any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma
-    known = c.network_arguments()[0] is not None or "noise_level" in inspect.signature(kind).parameters
-    _need(
-        (c.batch_size // c.accumulation_steps >= n,
-         f"batch_size / accumulation_steps must be at least the number of tasks, {n}"),
-        (not drawn_level or known, f"{kind.__name__} takes no noise level: give sigma one value, not a range"),
-        (not drawn_level or c.noise_level,
-         "a range of noise levels needs a network with noise_level: true among its arguments"),
-    )  # fmt: skip
+    n = len(tasks)  # every part of a batch holds all of them
+    fits = c.batch_size // c.accumulation_steps >= n
+    _need((fits, f"batch_size / accumulation_steps must be at least the number of tasks, {n}"))
+    if any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma:
+        kind, (name, arguments) = objective.network_class, c.network_arguments()
+        known = name is not None or "noise_level" in inspect.signature(kind).parameters
+        _need(
+            (known, f"{kind.__name__} takes no noise level: give sigma one value, not a range"),
+            (arguments.get("noise_level"),
+             "a range of noise levels needs a network with noise_level: true among its arguments"),
+        )  # fmt: skip

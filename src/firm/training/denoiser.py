@@ -46,6 +46,9 @@ class Denoiser(Objective):
         self.tasks = config.make_tasks()
         other = ", ".join(task.name for task in self.tasks if not isinstance(task, Denoising))
         require(not other, f"objective=denoiser learns from the task denoising alone, not from {other}", ConfigError)
+        kind = config.network_class()
+        message = f"{kind.__name__} is trained through its own gradient, beyond torch.compile: set compile=false"
+        require(not issubclass(kind, Step) or not config.compile, message, ConfigError)
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
         """Compute the error of the denoised images, averaged over the pixels."""
@@ -58,14 +61,6 @@ class Denoiser(Objective):
         c = self.config
         x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)
         return x, torch.full((batch_size,), 0.1, device=device)
-
-    def build(self) -> nn.Module:
-        """Build the network that the configuration describes."""
-        net = super().build()
-        fits = not isinstance(net, Step) or not self.config.compile
-        message = f"{type(net).__name__} is trained through its own gradient, beyond torch.compile: set compile=false"
-        require(fits, message, ConfigError)
-        return net
 
     @torch.no_grad()
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:

@@ -32,10 +32,8 @@ def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
 
     Parameters
     ----------
-    config
-        The run.
-    device
-        Where it would train: its rate of matrix products is measured there.
+    config, device
+        The run, and where it would train: the rate of matrix products is measured there.
 
     Returns
     -------
@@ -70,17 +68,16 @@ def estimate(config: TrainConfig, device: torch.device) -> dict[str, Any]:
         kept *= BF16
     # weights, gradient, AdamW, EMA
     memory = parameters * 20 + activations * kept * config.batch_size / config.accumulation_steps
-    machine = describe_machine(device)
+    machine, images = describe_machine(device), config.total_steps * config.batch_size
+    where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads"
+    hours = config.max_minutes / 60 or images * flop / (SHARE * matrix_rate(device, config.bf16)) / 3600
     about = {
         "parameters": parameters,
         "GFLOP per network call": counter.get_total_flops() / 1e9,
         "TFLOP a training image": flop / 1e12,
         "GB of memory": memory / 1e9,
+        f"hours on one {where}, roughly": hours,
     }
-    where = machine.get("gpu") or f"{machine['cpu']}, {machine['threads']} threads"
-    name = f"hours on one {where}, roughly"
-    images = config.total_steps * config.batch_size
-    about[name] = config.max_minutes / 60 or images * flop / (SHARE * matrix_rate(device, config.bf16)) / 3600
     return {key: float(f"{value:.3g}") if isinstance(value, float) else value for key, value in about.items()}
 
 
@@ -106,25 +103,21 @@ def compile_beforehand(config: TrainConfig, ranks: Ranks) -> None:
     """
     if ranks.device.type != "cuda" or ranks.world > 1 or not config.compile or not config.compile_workers:
         return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "config.yaml")
-        path.write_text(dump_config(config))
-        if not _precompile(path, config.compile_workers, str(ranks.device)):
-            tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
-
-
-def _precompile(config_file: Path, workers: int, device: str) -> bool:
-    """Fill the compiler's cache for the configuration in `workers` processes; returns whether all succeeded."""
+    workers = config.compile_workers
     threads = max(1, (os.cpu_count() or 1) // workers)
     environment = {**os.environ, "TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
     program = "import sys; from firm.training.estimate import _compile_share; _compile_share(*sys.argv[1:])"
-    command = [sys.executable, "-c", program, str(config_file), device]
-    running = [
-        subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
-        for i in range(workers)
-    ]
-    codes = [process.wait() for process in running]
-    return not any(codes)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "config.yaml")
+        path.write_text(dump_config(config))
+        command = [sys.executable, "-c", program, str(path), str(ranks.device)]
+        running = [
+            subprocess.Popen([*command, str(i), str(workers)], env=environment, stderr=subprocess.DEVNULL)
+            for i in range(workers)
+        ]
+        codes = [process.wait() for process in running]
+    if any(codes):
+        tqdm.write("compiling beforehand failed; the blocks are compiled as they come")
 
 
 def _compile_share(config_file: str, device_name: str, worker: str, workers: str) -> None:

@@ -25,12 +25,8 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
 
     Parameters
     ----------
-    config
-        Where the images are, and how they are read.
-    progress
-        Whether to show a bar while pictures are decoded.
-    max_megapixels
-        Larger images are refused from their header.
+    config, progress, max_megapixels
+        Where the images are and how they are read; whether a bar is shown; how large those are that are refused.
 
     Returns
     -------
@@ -95,14 +91,7 @@ class Feed:
     """Draws images with replacement. A resident set lies on the device, and drawing from it fits into a CUDA graph.
 
     A memory-mapped set stays in its file: `ahead` reads the images of the coming steps in the background, and the step
-    works on what it got.
-
-    Parameters
-    ----------
-    config, ranks
-        The run, and this process among those that share its batches.
-    images
-        The whole training set, (n, C, H, W).
+    works on what it got. `images` is the whole training set, (n, C, H, W), whichever of the `ranks` this is.
     """
 
     def __init__(self, config: TrainConfig, images: Images, ranks: Ranks) -> None:
@@ -112,13 +101,11 @@ class Feed:
         self._images = images
         self._reader: Prefetcher | None = None
 
-    def ahead(self, step: int, counts: Sequence[int]) -> Tensor | None:
-        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set; else None.
+    def ahead(self, step: int, counts: Sequence[int]) -> Tensor:
+        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set.
 
         `counts` are the samples of each task in a part of the batch.
         """
-        if self.resident is not None:
-            return None
         if self._reader is None:
             self._reader = Prefetcher(self._images, lambda step: self._indices(step, counts), step)
         return self._reader.get(step).to(self.ranks.device, non_blocking=True)
@@ -134,14 +121,8 @@ class Feed:
     def draw(self, rows: Sequence[Rows], read: Tensor | None, device: torch.device) -> Tensor:
         """Draw clean images for one part of the batch: line 2 of Algorithm 1.
 
-        Parameters
-        ----------
-        rows
-            Those of every task.
-        read
-            What `ahead` gave for this part, or None.
-        device
-            Where to draw, and where the images x_1 in [-1, 1] then are, (B, C, size, size), ordered by task.
+        `rows` are those of every task, and `read` is what `ahead` gave for this part. The images x_1 in [-1, 1], on the
+        device, are (B, C, size, size), ordered by task.
         """
         parts, images = [None] * len(rows) if read is None else read.split([len(r) for r in rows]), []
         for r, part in zip(rows, parts, strict=True):

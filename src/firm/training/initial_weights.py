@@ -26,10 +26,9 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     ----------
     path
         A bundled model's name, a .safetensors file, or a folder with one.
-    net
-        The network to start. It may have further inputs, blocks or an iteration; at first both compute the same.
-    objective
-        What it is trained for: a bridge sees its state first.
+    net, objective
+        The network to start, and what it is trained for. It may have further inputs, blocks or an iteration; at first
+        both compute the same.
 
     Returns
     -------
@@ -63,9 +62,8 @@ def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -
     alike = type(loaded).images == type(net).images or isinstance(net, OneImage) or state
     require(alike, f"init_from: {name} has a {type(loaded).__name__}, which sees other images", ConfigError)
     had, has = (n.config.get("extra", ()) for n in (loaded, net))
-    wrong = "context" in had and "previous" in has and "previous" not in had
-    message = f"init_from: {name} sees the context, and cannot be given the previous iterate as well"
-    require(not wrong, message, ConfigError)
+    if "context" in had and "previous" in has and "previous" not in had:
+        raise ConfigError(f"init_from: {name} sees the context, and cannot be given the previous iterate as well")
 
 
 def _grown(weights: Weights, target: Weights) -> Weights:

@@ -24,18 +24,13 @@ EVERY = 120.0  # seconds between two lines
 class Log:
     """Appends to ``metrics.jsonl`` in the run's folder, and to TensorBoard where that is installed.
 
-    Parameters
-    ----------
-    folder
-        The run's folder; it is made if needed.
-    step
-        Where the run goes on: rows of later steps are dropped, since it repeats them.
+    A run that goes on at `step` repeats what came later: those rows are dropped.
     """
 
     def __init__(self, folder: Path, step: int) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder, path = folder, folder / "metrics.jsonl"
-        kept = [row for row in read_log(folder) if row["step"] <= step]  # a resumed run repeats the rest
+        kept = [row for row in read_log(folder) if row["step"] <= step]
         write_atomically(path, "".join(json.dumps(row) + "\n" for row in kept))
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 (open as long as the run)
         self._board: Any = None
@@ -85,10 +80,11 @@ class Progress:
 
     def __init__(self, config: TrainConfig, trainer: Trainer, shown: bool) -> None:
         self._config, self._trainer = config, trainer
-        self._lines = shown and not on_terminal()
+        bar = shown and on_terminal()
+        self._lines = shown and not bar
         self._next = -math.inf  # when to write a line again: the first at once
         total, unit = (round(60 * config.max_minutes), "s") if config.max_minutes else (config.total_steps, "step")
-        self.bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=shown and on_terminal())
+        self.bar = progress_bar(total=total, initial=self._done(), unit=unit, shown=bar)
         self.close = self.bar.close
 
     def _done(self) -> int:

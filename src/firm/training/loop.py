@@ -52,29 +52,25 @@ def train(
     -------
     The last numbers: those of the log, whether the run has finished, and the steps taken now.
     """
-    out = Path(config.out)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    checkpoints = Checkpoints(out / "checkpoints", config.network_about(), config.keep_checkpoints)
-    folder = RunFolder(out, config)
-    if ranks.world > 1:
-        again = "start all of them with the same command, configuration and code of yours"
-        _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {again}")
-    if checkpoints.steps():
+    folder = RunFolder(Path(config.out), config)
+    goes_on = bool(folder.checkpoints.steps())
+    way = "start all of them with the same command, configuration and code of yours"
+    _require_equal(folder.same_settings(), ranks, f"the processes were given different settings: {way}")
+    if goes_on:
         folder.refuse_another_run()
     images, held_out = load_sets(config, progress and ranks.main, max_megapixels)
     folder.found(images, held_out)
-    if ranks.world > 1:
-        message = f"the processes found different images in {config.data}: give all of them the same files"
-        _require_equal(str(folder.images), ranks, message)
-    if checkpoints.steps():
+    way = "give all of them the same files"
+    _require_equal(str(folder.images), ranks, f"the processes found different images in {config.data}: {way}")
+    if goes_on:
         folder.refuse_other_images()
     compile_beforehand(config, ranks)
     trainer = Trainer(config, ranks, images)
-    _resume(trainer, checkpoints)
-    writer = _Writer(trainer, folder, checkpoints, held_out)
-    writer.begin()
+    _resume(trainer, folder.checkpoints)
+    writer = _Writer(trainer, folder, held_out)
     writer.stop_together()
     first, last_log, last_save = trainer.step, (trainer.step, trainer.elapsed), time.monotonic()
     validate_every, checkpoint_every = config.validate_every or math.inf, config.checkpoint_every or math.inf
@@ -119,6 +115,8 @@ def train(
 
 def _require_equal(text: str, ranks: Ranks, message: str) -> None:
     """Refuse, in every process, if they do not all have the same `text`; `message` says what to do."""
+    if ranks.world == 1:
+        return
     number = int(hashlib.sha256(text.encode()).hexdigest()[:12], 16)  # exact in float64
     if largest(number, ranks.device) != -largest(-number, ranks.device):
         raise ConfigError(message)
@@ -184,21 +182,16 @@ class _Writer:
     What goes wrong in writing, a full disk most often, is kept in `problems` until the processes can stop together.
     """
 
-    def __init__(self, trainer: Trainer, folder: RunFolder, checkpoints: Checkpoints, held_out: Images) -> None:
-        self.trainer, self.folder, self.checkpoints = trainer, folder, checkpoints
-        self.held_out = held_out if trainer.ranks.main and len(held_out) else None
+    def __init__(self, trainer: Trainer, folder: RunFolder, held_out: Images) -> None:
+        self.trainer, self.folder, self.held_out = trainer, folder, held_out
         self.problems: list[TrainingError] = []
-        self.model = folder.path / "model.safetensors"
         self.log: Log | None = None  # of the main process
-
-    def begin(self) -> None:
-        """Note what the run is, and write the model that belongs to its checkpoint where there is another."""
-        if self.trainer.ranks.main:
+        if trainer.ranks.main:
             with self._kept():
-                self.folder.write(self.trainer.progress >= 1)
-                if self.trainer.step and not self.trainer.is_saved(self.model):  # killed between the two
-                    self.trainer.save(self.model)
-                self.log = Log(self.folder.path, self.trainer.step)
+                folder.write(trainer.progress >= 1)
+                if trainer.step and not trainer.is_saved(folder.model):  # killed between checkpoint and model
+                    trainer.save(folder.model)
+                self.log = Log(folder.path, trainer.step)
 
     def write(self, row: dict[str, Any]) -> None:
         """Log a row."""
@@ -211,19 +204,19 @@ class _Writer:
         if self.log is not None:
             with self._kept():
                 self.trainer.check_finite()  # or what is kept would be pushed out
-                self.checkpoints.save(self.trainer.state())
-                self.trainer.save(self.model)
+                self.folder.checkpoints.save(self.trainer.state())
+                self.trainer.save(self.folder.model)
 
     def lacks_scores(self) -> bool:
         """Tell whether this step should have been validated and was not."""
-        return self.log is not None and self.held_out is not None and not self.log.has_scores(self.trainer.step)
+        return self.log is not None and len(self.held_out) > 0 and not self.log.has_scores(self.trainer.step)
 
     def validate(self) -> dict[str, Any]:
         """Validate, and keep the model if it is the best so far; return the scores. A failure costs no training."""
         scores: dict[str, Any] = {}
-        if self.log is not None and self.held_out is not None:
+        if self.log is not None and len(self.held_out):
             with self._kept():
-                scores = self._scores(self.held_out)
+                scores = self._scores()
                 if scores:
                     self.log.write({"step": self.trainer.step, **scores})
                 main = next(iter(scores.values()), -math.inf)
@@ -232,10 +225,10 @@ class _Writer:
                     self.trainer.save(self.folder.path / "best.safetensors")
         return scores
 
-    def _scores(self, images: Images) -> dict[str, Any]:
+    def _scores(self) -> dict[str, Any]:
         step, path = self.trainer.step, self.folder.path
         try:
-            found = self.trainer.validate(images, path / "validation" / f"step_{step:09d}.png")
+            found = self.trainer.validate(self.held_out, path / "validation" / f"step_{step:09d}.png")
             return {key: float(value) for key, value in found.items()}
         except Exception as error:
             if isinstance(error, TrainingError | OSError):
@@ -252,12 +245,14 @@ class _Writer:
     def _kept(self) -> Iterator[None]:
         try:
             yield
-        except (TrainingError, CustomCodeError) as error:  # the latter of an objective that saves in its own way
-            self.problems.append(TrainingError(str(error)))
-        except OSError as error:
-            about = f"cannot write to {self.folder.path}: {error.strerror or error}. What was saved before is whole"
-            way = "once there is room, or access, the same command goes on from the last checkpoint"
-            self.problems.append(TrainingError(f"{about}: {way}"))
+        except (TrainingError, CustomCodeError, OSError) as error:  # custom code: an objective may save in its own way
+            about = str(error)
+            if isinstance(error, OSError):
+                about = (
+                    f"cannot write to {self.folder.path}: {error.strerror or error}. What was saved before is whole: "
+                    "once there is room, or access, the same command goes on from the last checkpoint"
+                )
+            self.problems.append(TrainingError(about))
 
     def stop_together(self) -> None:
         """Raise the first of the main process's problems, in every process."""

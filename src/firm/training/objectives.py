@@ -10,7 +10,6 @@ import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,25 +18,15 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import save_network
-from firm._util.custom import custom_code, is_custom, load_class
 from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
 from firm.operators import LinearOperator
 from firm.operators.compose import group
-from firm.tasks import BaseTask, Rows, task_class
+from firm.tasks import BaseTask, Rows
 
 if TYPE_CHECKING:
     from firm.data.images import Images
     from firm.training.config import TrainConfig
-
-NAMED = {  # `objective` in a configuration; "paper" and "balanced" differ in how the errors are weighted and reduced
-    "paper": "firm.training.step:Velocity",
-    "balanced": "firm.training.step:Velocity",
-    "prior": "firm.training.prior:Prior",
-    "denoiser": "firm.training.denoiser:Denoiser",
-    "unrolled": "firm.training.denoiser:Unrolled",
-    "bridge": "firm.training.bridge:Bridge",
-}
 
 
 class ConfigError(ValueError):
@@ -191,39 +180,3 @@ class Objective:
         Scores by name; the first, if any, chooses the best model.
         """
         return {}
-
-
-def objective_class(name: str) -> type[Objective]:
-    """Find the class of an objective: one of `NAMED`, or a custom one, ``file.py:Class``, whose file is run."""
-    if name in NAMED:
-        return _built_in(name)
-    if not is_custom(name):
-        raise ConfigError(f"no objective {name!r}; there are {', '.join(NAMED)}, and file.py:Class for your own")
-    return load_class(name, Objective, "objective")
-
-
-@cache
-def _built_in(name: str) -> type[Objective]:
-    return load_class(NAMED[name], Objective, "objective")
-
-
-def make_task(entry: dict[str, Any], size: int, mask: str, instead: str = "") -> BaseTask:
-    """Make the task of an entry of the configuration's mixture.
-
-    Parameters
-    ----------
-    entry
-        Name and weight, and settings of the task; a pair is a range to draw from.
-    size
-        Side of the images.
-    mask
-        "shared" or "fresh", for tasks with a random mask whose entry does not say which.
-    instead
-        The same, whatever the entry says; "" leaves that.
-    """
-    settings = {key: value for key, value in entry.items() if key not in ("name", "weight")}
-    kind = task_class(str(entry["name"]))
-    if kind.takes_mask():
-        settings["mask"] = instead or settings.get("mask", mask)
-    with custom_code(task=kind):
-        return kind(size, **settings)

@@ -102,14 +102,14 @@ def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
 
     The network's attribute ``adamw_only`` names what Muon leaves to AdamW, by the beginning of the names.
     """
-    params = list(net.parameters())
-    matrices: list[nn.Parameter] = []
-    if config.optimizer == "muon":
-        apart: tuple[str, ...] = getattr(net, "adamw_only", ())
-        matrices = [p for name, p in net.named_parameters() if p.ndim >= 2 and not name.startswith(apart)]
+    apart: tuple[str, ...] = getattr(net, "adamw_only", ())
+    matrices = [
+        p for name, p in net.named_parameters()
+        if config.optimizer == "muon" and p.ndim >= 2 and not name.startswith(apart)
+    ]  # fmt: skip
     chosen = {id(p) for p in matrices}
     adamw = torch.optim.AdamW(
-        [p for p in params if id(p) not in chosen], lr=config.lr, betas=(config.betas[0], config.betas[1]),
+        [p for p in net.parameters() if id(p) not in chosen], lr=config.lr, betas=(config.betas[0], config.betas[1]),
         weight_decay=config.weight_decay, fused=config.fused, foreach=None if config.fused else False,
     )  # fmt: skip
     if not matrices:

@@ -37,7 +37,7 @@ class Prior(Objective):
         """Compute the error of the velocity, averaged over the pixels."""
         x_0 = batch.randn()
         if self.config.pairing == "optimal":
-            x_0 = x_0[pair(x_0, batch.x_1)]
+            x_0 = x_0[_pair(x_0, batch.x_1)]
         v = net(interpolate(x_0, batch.x_1, batch.t), batch.t)
         return (v - (batch.x_1 - x_0)).square().flatten(1).mean(1), batch.t
 
@@ -47,33 +47,21 @@ class Prior(Objective):
         device = next(net.parameters()).device
         scores, _ = denoising_scores(lambda y, sigma: denoise(net, y, sigma), LEVELS, images, device)
         if picture is not None:
-            drawn = _sample(net, (DRAWN, *images.data.shape[1:]), EULER_STEPS, seed=0)
-            titled = [(f"sample {i + 1}", x) for i, x in enumerate(drawn)]
+            x = noise_like(torch.empty(DRAWN, *images.data.shape[1:], device=device), torch.Generator().manual_seed(0))
+            for i in range(EULER_STEPS):
+                x = x + net(x, torch.full((DRAWN,), i / EULER_STEPS, device=device)) / EULER_STEPS
+            titled = [(f"sample {i + 1}", image) for i, image in enumerate(x)]
             save_sheet([titled[i : i + DRAWN // 3] for i in range(0, DRAWN, DRAWN // 3)], picture)
         return scores
 
 
-@torch.no_grad()
-def _sample(prior: nn.Module, shape: tuple[int, ...], steps: int, seed: int = 0) -> Tensor:
-    """Draw images (B, C, H, W) from the prior, by Euler steps of dx/dt = v(x, t)."""
-    device = next(prior.parameters()).device
-    x = noise_like(torch.empty(shape, device=device), torch.Generator().manual_seed(seed))
-    for i in range(steps):
-        x = x + prior(x, torch.full((len(x),), i / steps, device=device)) / steps
-    return x
-
-
-def pair(x_0: Tensor, x_1: Tensor) -> Tensor:
-    """Find a permutation (B,) of the noises that brings them nearer to the images: |x_1 - x_0[pair]|^2 becomes small.
+def _pair(x_0: Tensor, x_1: Tensor) -> Tensor:
+    """Find a permutation (B,) of the noises that brings them nearer to the images: |x_1 - x_0[_pair]|^2 becomes small.
 
     An entropic transport plan (Sinkhorn's iteration, in logarithms, with ever less entropy) is rounded to pairs that
     prefer each other, and polished by swaps: within one percent of the exact assignment (see the tests). It needs no
-    answer from the device, so a CUDA graph can hold it. Samples are paired within a process's part of the batch.
-
-    Parameters
-    ----------
-    x_0, x_1
-        Noises and images, (B, C, H, W).
+    answer from the device, so a CUDA graph can hold it. Samples are paired within a process's part of the batch, whose
+    noises and images are `x_0` and `x_1`, (B, C, H, W).
     """
     with torch.autocast(x_0.device.type, enabled=False):
         gain = x_1.flatten(1).float() @ x_0.flatten(1).float().T  # |x_1 - x_0|^2 but for what no pairing changes

@@ -47,18 +47,11 @@ State = dict[str, Any]
 
 
 class RunFolder:
-    """What a run leaves in its folder so that only the same run goes on there: settings, images and custom code.
-
-    Parameters
-    ----------
-    path
-        The folder; it need not exist yet.
-    config
-        What is to be trained in it now.
-    """
+    """The folder of a run: its checkpoints, and its settings, images and custom code, so that only it goes on there."""
 
     def __init__(self, path: Path, config: TrainConfig) -> None:
-        self.path, self.config = path, config
+        self.path, self.config, self.model = path, config, path / "model.safetensors"
+        self.checkpoints = Checkpoints(path / "checkpoints", config.network_about(), config.keep_checkpoints)
         self.images: dict[str, Any] = {}  # what `found` says
         objective, (network, _) = config.objective_class, config.network_arguments()
         self._classes: dict[str, type] = {config.objective: objective}
@@ -111,7 +104,7 @@ class RunFolder:
             raise ConfigError(
                 f"{self.config.data} does not hold the images that the run in {self.path} was trained with (other "
                 f"names, sizes or order of files; {was} images for training + validation then, {now} now): put them "
-                f"back to go on; or start from its weights with init_from={self._model} and another out=; or, to go on "
+                f"back to go on; or start from its weights with init_from={self.model} and another out=; or, to go on "
                 f"with these all the same, delete {self.path / IMAGES} and give the same command again"
             )
 
@@ -134,14 +127,10 @@ class RunFolder:
         The state of a run knows its steps and weights, not its code: without the digests it goes on with that of now.
         """
         return (
-            f"start from its weights with init_from={self._model} and another out=; or, if the edit does not change "
+            f"start from its weights with init_from={self.model} and another out=; or, if the edit does not change "
             f"what is trained, as in a validation that is mended, delete {self.path / CODE} and give the same command "
             "again"
         )
-
-    @property
-    def _model(self) -> Path:
-        return self.path / "model.safetensors"
 
     def _read(self, name: str, what: str) -> dict[str, Any]:
         """Read the names and values in a small file of the folder; none where there is no file."""
@@ -154,14 +143,7 @@ class RunFolder:
 class Checkpoints:
     """The checkpoints in a folder, ``step_NNN.pt``, of which the last `keep` good ones are kept.
 
-    Parameters
-    ----------
-    folder
-        Where they are; it need not exist yet.
-    network
-        What the run says of its network: checkpoints of another are refused.
-    keep
-        How many good ones to keep.
+    `network` is what the run says of its network: checkpoints of another are refused.
     """
 
     def __init__(self, folder: Path, network: dict[str, Any], keep: int) -> None:
@@ -238,9 +220,8 @@ def check_state(state: State, now: State, optimizers: Sequence[Optimizer]) -> No
     missing = sorted(now.keys() - state.keys())
     require(not missing, f"it lacks {', '.join(missing)}")
     step, elapsed, best, saved = (state[key] for key in ("step", "elapsed", "best", "optimizers"))
-    require(type(step) is int and 0 <= step <= MOST_STEPS, f"it claims to be of step {step}")
-    sound = 0 <= elapsed < math.inf and not math.isnan(best)
-    require(sound, f"it claims to be {elapsed} seconds old, with a score of {best}")
+    sound = type(step) is int and 0 <= step <= MOST_STEPS and 0 <= elapsed < math.inf and not math.isnan(best)
+    require(sound, f"it claims to be of step {step}, {elapsed} seconds old, with a score of {best}")
     for key in ("net", "average", "balance"):
         require(_shapes(state[key]) == _shapes(now[key]), f"the tensors of its {key} are not those of this run")
     fit = len(saved) == len(optimizers) and all(map(_fits, optimizers, saved))

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
-from firm._flow import velocity_error, weighted_loss
+from firm._flow import Reduction, velocity_error, weighted_loss
 from firm._model import Firm, Solver
 from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
@@ -60,7 +60,8 @@ class Velocity(Objective):
         super().__init__(config)
         self.weights = "balanced" if config.objective == "balanced" else "omega"
         self.solver = Solver(config.K, config.rho, config.beta, config.output)
-        self.reduction = config.error_reduction
+        usual: Reduction = "sum" if config.objective == "paper" else "mean"
+        self.reduction = usual if config.reduction == "auto" else config.reduction
         weights = config.iterate_weights  # the bounds are those between one depth and the next
         self.bounds = [sum(weights[:k]) / sum(weights) for k in range(1, len(weights))]
 
@@ -172,18 +173,10 @@ class StepLoss(nn.Module):
         self.counts = _split_batch(weights, config.batch_size // self.parts)
 
     def forward(self, t: Tensor, part: int, warm: bool, read: Tensor | None = None) -> Tensor:
-        """Compute the loss of part number `part`, a scalar.
+        """Compute the loss of part number `part`, from 0: a scalar.
 
-        Parameters
-        ----------
-        t
-            Times of the whole batch, (batch_size,), ordered by task.
-        part
-            Which of the parts, from 0.
-        warm
-            Whether this is the warm start, without the solver.
-        read
-            The stored values of the part's images, where the set is not on the device.
+        `t` are the times of the whole batch, (batch_size,), ordered by task; `warm` leaves the solver out; `read` are
+        the stored values of the part's images where the set is not on the device.
         """
         error, times = self.errors(t, part, warm, read)
         weights = self._objective.weights if self.balance is None else self.balance

@@ -60,7 +60,7 @@ class Trainer:
         if config.init_from:
             self.net.load_state_dict(initial_weights(config.init_from, self.net, config.objective))
         self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
-        prepare(self.net, config, ranks.device)
+        _prepare(self.net, config, ranks.device)
         self.params = list(self.net.parameters())
         self.feed = Feed(config, images, ranks)
         self.loss = StepLoss(config, self.objective, self.net, self.feed, ranks.world).to(ranks.device)
@@ -248,16 +248,15 @@ class Trainer:
             self.loss.balance.load_state_dict(state["balance"])
 
 
-def prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> nn.Module:
+def _prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> None:
     """Move the network to the device, in the memory layout and with the compiled blocks that the configuration asks."""
-    net = net.to(device)
+    net.to(device)
     if config.channels_last:
-        net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = not config.deterministic
         if config.compile:
             compile_blocks(net, lean=config.recompute == "pointwise")
-    return net
 
 
 def _card_entry(entry: dict[str, Any], task: BaseTask) -> dict[str, Any]:

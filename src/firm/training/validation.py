@@ -36,10 +36,8 @@ def scored(
 
     Parameters
     ----------
-    method, config, images
-        What restores, the run's configuration, and the images.
-    device
-        Where to measure and restore.
+    method, config, images, device
+        What restores, the run's configuration, the images, and where to measure and restore.
     picture
         Where to write a picture of the first images of each task: truth, measurement, restoration.
     name
@@ -57,10 +55,10 @@ def scored(
         for first in range(0, len(images), CHUNK):
             found = restore_chunk(evaluation, task, method, range(first, min(first + CHUNK, len(images))))
             truth, x = (visible(v, images.complex) for v in (found.truth, found.x))
+            scores.append(psnr(x, truth))
             if not first:
                 given = visible(degraded(found.op, found.y, task.sigma, None), images.complex)
-                rows += _labeled(truth, given, x, f"{title}: measurement", method.label)
-            scores.append(psnr(x, truth))
+                rows += _labeled(truth, given, x, scores[0], f"{title}: measurement", method.label)
         values.append(round(float(torch.cat(scores).mean()), 4))
         if len(tasks) > 1:
             result[f"{name} {title}"] = values[-1]
@@ -72,16 +70,7 @@ def scored(
 def denoising_scores(
     denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
 ) -> tuple[dict[str, float], list[list[Panel]]]:
-    """Score a denoiser by PSNR at several levels of noise.
-
-    Parameters
-    ----------
-    denoise
-        From noisy images (B, C, H, W) and their noise level to images.
-    levels
-        Noise levels, for images in [-1, 1].
-    images, device
-        The images, and where to denoise them.
+    """Score `denoise`, from noisy images (B, C, H, W) and their noise level to images, by PSNR at several levels.
 
     Returns
     -------
@@ -96,16 +85,15 @@ def denoising_scores(
             y = x + sigma * noise_like(x, generator)
             denoised = denoise(y, sigma)
             values.append(psnr(denoised, x))
-            rows = rows or _labeled(x, y, denoised, f"noisy, sigma = {sigma:g}", "denoised")
+            rows = rows or _labeled(x, y, denoised, values[0], f"noisy, sigma = {sigma:g}", "denoised")
         scores[f"psnr sigma={sigma:g}"] = round(float(torch.cat(values).mean()), 4)
     return scores, rows
 
 
-def _labeled(truth: Tensor, given: Tensor, x: Tensor, measured: str, made: str) -> list[list[Panel]]:
+def _labeled(truth: Tensor, given: Tensor, x: Tensor, scores: Tensor, measured: str, made: str) -> list[list[Panel]]:
     """Make rows of a sheet: truth, measurement and restoration of the first images (B, C, H, W), with PSNR."""
-    found = psnr(x, truth)
     return [
-        [("truth", truth[i]), (measured, given[i]), (f"{made}: {float(found[i]):.2f} dB", x[i])]
+        [("truth", truth[i]), (measured, given[i]), (f"{made}: {float(scores[i]):.2f} dB", x[i])]
         for i in range(min(SHOWN, len(truth)))
     ]
 
