@@ -9,7 +9,7 @@ from helpers import call
 
 import firm
 from firm.data import load_images
-from firm.restoration.output import write_deviation
+from firm.restoration.output import write_array
 
 LOW, HIGH = 100.0, 4196.0
 
@@ -46,7 +46,7 @@ def test_restored_arrays_and_their_deviations_are_in_the_units_of_the_input(scan
 
 def test_deviations_of_complex_arrays_are_those_of_both_parts(tmp_path):
     z = torch.tensor([0.5, 0.25]).reshape(2, 1, 1)  # of the real and of the imaginary part
-    write_deviation(tmp_path / "z.npy", z, complex_image=True, value_range=(0.0, 8.0))
+    write_array(tmp_path / "z.npy", z, complex_image=True, value_range=(0.0, 8.0), deviation=True)
     assert np.load(tmp_path / "z.npy").item() == 4 + 2j
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from firm._sampling import Integrator
+from firm._util.terminal import printable
 from firm.cli.options import (
     PICTURE,
     SEED,
@@ -134,7 +135,6 @@ def restore(
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import load
     from firm.restoration.earlier import find_pictures
-    from firm.restoration.output import shown
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
@@ -228,11 +228,11 @@ def restore(
             )  # fmt: skip
             rows = restore_files(job, files, root, r)
     except (ValueError, OSError) as error:
-        raise typer.BadParameter(shown(sentence(error))) from error
+        raise typer.BadParameter(sentence(error)) from error
     if r.rank:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
-        raise typer.BadParameter(shown(rows[0]["error"]))
+        raise typer.BadParameter(printable(rows[0]["error"]))
     print_results(rows, out, notes)
     if any("error" in row for row in rows):
         raise typer.Exit(1)

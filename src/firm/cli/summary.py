@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from firm._util.checks import counted, in_both_units
+from firm._util.terminal import printable
 from firm.restoration.calibration import in_words
 from firm.restoration.earlier import Row
-from firm.restoration.output import shown
 
 TITLES = {"nfe": "NFE", "psnr": "PSNR", "ssim": "SSIM", "lpips": "LPIPS"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}
@@ -39,7 +39,7 @@ def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str] = ()) -> 
     if done:
         console.print(_table(done), soft_wrap=False)
     for line in [*lines, _line(rows, done, out)]:
-        console.print(shown(line))
+        console.print(printable(line).replace("\n", "\\n"))  # a name of a file may hold a line break
 
 
 def _line(rows: Sequence[Row], done: Sequence[Row], out: Path) -> str:
@@ -87,7 +87,7 @@ def _table(done: Sequence[Row]) -> Table:
     for column in columns:
         table.add_column(TITLES.get(column, column), justify="right")
     for row in done:
-        table.add_row(Text(shown(Path(row["picture"]).name)), *(_cell(row, column) for column in columns))
+        table.add_row(Text(printable(Path(row["picture"]).name)), *(_cell(row, column) for column in columns))
     return table
 
 

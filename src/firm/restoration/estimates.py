@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture import open_picture
+from firm.data.picture import PictureError, header
 
 # Noise
 
@@ -198,9 +197,8 @@ STANDARD = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 
 def jpeg_quality(path: str | Path) -> int | None:
     """Quality, 1 to 100, at which a JPEG file was saved, from its quantization table; None for other files."""
     tables: Any = None
-    with suppress(Exception), warnings.catch_warnings(), open(path, "rb") as file:  # whoever reads it says why
-        warnings.simplefilter("ignore")
-        tables = getattr(open_picture(file), "quantization", None)
+    with suppress(PictureError), header(Path(path)) as picture:  # whoever reads it says why
+        tables = getattr(picture, "quantization", None)
     if not tables:
         return None
     known = [(value, usual) for value, usual in zip(next(iter(tables.values())), STANDARD, strict=True) if value < 255]

@@ -20,7 +20,8 @@ from firm.data.picture import (
     Range,
     check_size,
     frames,
-    has_more_bits,
+    header,
+    is_deep,
     read_picture,
     read_with_alpha,
     stored_values,
@@ -159,24 +160,19 @@ def read(
 
 def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, ...]:
     """Say what was left out of a picture, and what was assumed on its black and white where that may be wrong."""
-    count, what = frames(path)
-    notes = [f"the first of {count} {what} is restored, the others are left out"] if count > 1 else []
-    if value_range is not None:
-        if not has_more_bits(path):
-            notes.append("--value-range is for gray pictures of more than 8 bits, and had no effect here")
-        return tuple(notes)
-    bits, has_range = whole_numbers(path)
-    if bits and not has_range:
-        notes.append(
-            f"whole numbers of {bits} bits have no range of their own: 0 was taken for black and 65535 for white; "
-            "--value-range low,high says otherwise"
-        )
-    if bits and float(image.max()) < 2 / 16 - 1:
-        notes.append(
-            "the brightest pixel has less than 1/16 of white, 65535: if white is less than that, as 4095 in pictures "
-            "of 12 bits, --value-range 0,4095 says so"
-        )
-    return tuple(notes)
+    with header(path) as picture:
+        count, what = frames(path, picture)
+        deep = is_deep(picture)
+        bits, has_range = whole_numbers(picture)
+    given, dark = value_range is not None, float(image.max()) < 2 / 16 - 1
+    return tuple(note for noted, note in (
+        (count > 1, f"the first of {count} {what} is restored, the others are left out"),
+        (given and not deep, "--value-range is for gray pictures of more than 8 bits, and had no effect here"),
+        (not given and not has_range, f"whole numbers of {bits} bits have no range of their own: 0 was taken for black "
+         "and 65535 for white; --value-range low,high says otherwise"),
+        (not given and bits and dark, "the brightest pixel has less than 1/16 of white, 65535: if white is less than "
+         "that, as 4095 in pictures of 12 bits, --value-range 0,4095 says so"),
+    ) if noted)  # fmt: skip
 
 
 def is_saved_picture(path: Path, channels: int = 3) -> bool:

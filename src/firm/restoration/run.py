@@ -35,7 +35,6 @@ from firm.restoration.output import (
     Format,
     result_names,
     write_array,
-    write_deviation,
     write_heat_map,
     write_picture,
     write_side_by_side,
@@ -240,9 +239,11 @@ class _Results:
             self._image("mean", mean)
         self.written += samples
         if std is not None:
-            if problem.array or job.kind == "npy":
+            if problem.array:
                 path = self._at("std", ".npy")
-                write_deviation(path, std, problem.complex, problem.value_range, picture=not problem.array)
+                write_array(path, std, problem.complex, problem.value_range, deviation=True)
+            elif job.kind == "npy":  # (H, W, C) in [0, 1], as the pictures
+                write_array(self._at("std", ".npy"), std.permute(1, 2, 0), value_range=(0.0, 1.0), deviation=True)
             row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
         if job.compare:
             self._compare(image, mean, std, row)
