@@ -76,11 +76,13 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
 def listed(name: str) -> str | Path:
     """Return the file of a baseline's network that `firm models` lists by this name; all other names as they are."""
     from firm._model import bundled
+
+    if name in bundled() or Path(name).exists():
+        return name
     from firm.baselines.weights import FOLDER
 
     path = FOLDER / f"{name}.safetensors"
-    known = name == path.stem and path.is_file() and not Path(name).exists()
-    return path if known and name not in bundled() else name
+    return path if name == path.stem and path.is_file() else name
 
 
 def form_of_images(

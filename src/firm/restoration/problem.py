@@ -128,7 +128,7 @@ class Problem:
             notes.append(jpeg_note(path, reading.image, task))
         shown = reading.image if seen is None else reading.image * seen
         problem = cls(
-            op, y, level, visible(shown, reading.complex), about, margin=margin, complex=reading.complex,
+            op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin, complex=reading.complex,
             array=reading.array, value_range=value_range, alpha=reading.alpha,
             known=_known(reading, seen) if keep else None, notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip

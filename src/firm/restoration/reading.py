@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import did_you_mean, require
-from firm.data.array_file import SeveralArraysError, is_array_file, open_array
+from firm.data.array_file import ARRAY_EXTENSIONS, SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
 from firm.data.picture import (
@@ -140,7 +140,7 @@ def read(
     """
     if value_range is not None:
         check_range(value_range)
-    array = is_array_file(path)
+    array = path.suffix.lower() in ARRAY_EXTENSIONS
     if key is not None and not array:
         raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
     if array and (value_range is not None or key is not None or not is_saved_picture(path, channels)):

@@ -253,7 +253,7 @@ class _Results:
         job, problem, path = self.job, self.problem, self._at("compare", ".png")
 
         def seen(x: Tensor) -> Tensor:
-            return visible(x[None], problem.complex)[0]
+            return visible(x[None], True)[0] if problem.complex else x
 
         how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
