@@ -51,36 +51,28 @@ class TaskScale:
         return std * torch.where(missing(op, std), unseen, measured)
 
     def notes(self, settings: Mapping[str, Any], std: Tensor, op: LinearOperator) -> list[str]:
-        """Say where the scale does not fit a picture.
+        """Say where the scale does not fit the settings of a picture's problem, and `std` and `op` as in `widened`.
 
-        Parameters
-        ----------
-        settings
-            Of the picture's problem. Numbers may differ from those of the calibration by a tenth.
-        std, op
-            As in `widened`. A part of their pixels may have no scale, as what lies outside a coil's field of view.
+        Numbers may differ by a tenth. A part of the pixels may have no scale, as those outside a coil's field of view.
         """
-
-        def near(a: Any, b: Any) -> bool:
-            numbers = isinstance(a, int | float) and isinstance(b, int | float)
-            return math.isclose(a, b, rel_tol=0.1) if numbers else a == b
 
         def short(value: Any) -> str:
             return f"{value:.3g}" if isinstance(value, float) else str(value)
 
-        both = {key: (made, settings[key]) for key, made in self.settings.items() if key in settings}
-        other = [
-            f"{key} {short(made)}, not {short(here)}" for key, (made, here) in both.items() if not near(made, here)
-        ]
+        other = []
+        for key, made in self.settings.items():
+            here = settings.get(key, made)
+            numbers = isinstance(made, int | float) and isinstance(here, int | float)
+            if not (math.isclose(made, here, rel_tol=0.1) if numbers else made == here):
+                other.append(f"{key} {short(made)}, not {short(here)}")
         if "blur" in self.settings and "blur" not in settings and "kernel" in settings:
             other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
         notes = [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
         hole = missing(op, std)
         there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
         without = [part for part in PARTS if there[part] and part not in self.scale]
-        return notes + [
-            f"the calibration has no scale for {part} pixels: theirs are not multiplied" for part in without
-        ]
+        missed = [f"the calibration has no scale for {part} pixels: theirs are not multiplied" for part in without]
+        return notes + missed
 
 
 @dataclass(frozen=True)
@@ -113,17 +105,12 @@ class Calibration:
             again = f"give --{option} {mine}, or calibrate with --{option} {asked}"
             require(mine == asked, f"{made} {option} = {mine}, not {asked}: {again}")
         kinds = [task] if task in self.tasks else [kind.name for kind in picture_tasks().get(task, [])] or [task]
-        fit = [name for name in kinds if name in self.tasks]
-        if len(fit) != 1:
-            there = ", ".join(self.tasks)
-            why = (
-                f"no scale for {task}, only for {there}" if not fit else f"several scales for {task}: {', '.join(fit)}"
-            )
-            which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
-            raise ValueError(
-                f"{self.file or 'the calibration'} has {why}; run `firm calibrate` with --tasks and {which}"
-            )
-        return self.tasks[fit[0]]
+        fit, there = [name for name in kinds if name in self.tasks], ", ".join(self.tasks)
+        if len(fit) == 1:
+            return self.tasks[fit[0]]
+        few = f"several scales for {task}: {', '.join(fit)}" if fit else f"no scale for {task}, only for {there}"
+        which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
+        raise ValueError(f"{self.file or 'the calibration'} has {few}; run `firm calibrate` with --tasks and {which}")
 
     def save(self, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
         """Write a small JSON file, with the command that made it and the machine."""

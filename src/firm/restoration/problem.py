@@ -19,13 +19,7 @@ from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
-from firm.restoration.estimates import (
-    ROUNDING,
-    estimate_blur,
-    estimate_noise,
-    jpeg_note,
-    smoothest_noise,
-)
+from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
@@ -119,18 +113,21 @@ class Problem:
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
+        shown, known = reading.image, None
         if seen is not None:
             about |= {"missing": round(1 - float(seen.mean()), 4), "keep_known": keep}
+            shown = shown * seen
+            if keep:  # of a gray picture in one channel
+                known = torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": sigma is None, "sigma": level}
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
-        shown = reading.image if seen is None else reading.image * seen
         problem = cls(
             op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin, complex=reading.complex,
             array=reading.array, value_range=value_range, alpha=reading.alpha,
-            known=_known(reading, seen) if keep else None, notes=tuple(note for note in notes if note is not None),
+            known=known, notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 
@@ -209,10 +206,10 @@ class Problem:
 
     def to(self, device: torch.device) -> Problem:
         """Return the same problem on another device."""
-        truth = None if self.truth is None else self.truth.to(device)
-        known = None if self.known is None else self.known.to(device)
         op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
-        return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
+        parts = {"y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known}
+        moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if part is not None}
+        return replace(self, op=op, **moved)
 
     def finish(self, x: Tensor) -> Tensor:
         """Turn restored images (..., B, C, H, W) into the picture's, (..., 1, C, H, W), with the pixels it knows."""
@@ -260,22 +257,14 @@ def _as_problem(before: str, after: str = "") -> Iterator[None]:
 
 def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
     """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
-    image, visible_part = reading.image, seen
     if reading.alpha is not None:
         opaque = (reading.alpha > 0).float()
-        visible_part = opaque if seen is None else opaque * seen
+        seen = opaque if seen is None else opaque * seen
     with _as_problem(f"{path}: ", ": give its level with --sigma"):
         if mosaic:
-            height, width = (n - n % 2 for n in image.shape[-2:])
-            return smoothest_noise(F.pixel_unshuffle(image[:, :1, :height, :width], 2))
-        return estimate_noise(image, visible_part)
-
-
-def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
-    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a gray picture in one channel."""
-    if seen is None:
-        return None
-    return torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
+            height, width = (n - n % 2 for n in reading.image.shape[-2:])
+            return smoothest_noise(F.pixel_unshuffle(reading.image[:, :1, :height, :width], 2))
+        return estimate_noise(reading.image, seen)
 
 
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:

@@ -46,20 +46,10 @@ def picture_settings(
 ) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 
-    Parameters
-    ----------
-    task, sigma, mask, keep_known, kernel, settings
-        As in `Problem.from_file`.
-
     Returns
     -------
     The first task that trains for such pictures, and its settings by name, with its defaults; without the blur where
-    that is estimated or given by a kernel.
-
-    Raises
-    ------
-    ProblemError
-        For settings of other tasks, and for values that are not valid for any picture.
+    that is estimated or given by a kernel. `ProblemError` says which setting belongs to other tasks, or is not valid.
     """
     kinds = picture_tasks()
     if task not in kinds:
@@ -208,13 +198,6 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
 
     What is transparent in the mask was not painted: it is seen.
 
-    Parameters
-    ----------
-    path, max_megapixels
-        The mask, and how large it may be.
-    picture
-        Of the same height and width.
-
     Returns
     -------
     1 where a pixel was seen, (H, W); and a note where that is less than half of them: most often such a mask is the
@@ -223,19 +206,18 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
     values = read_picture(path, channels=1, max_megapixels=max_megapixels, background="black")[0]
     missing = values > 0  # of [-1, 1]: above 127.5 of 255
     (h, w), (H, W) = missing.shape, picture.shape[-2:]
-    wrong = f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"
-    require((h, w) == (H, W), wrong, ProblemError)
-    require(not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture", ProblemError)
-    none = "black, dark colors such as pure red, and transparent pixels are kept. Paint what is missing white"
-    require(missing.any(), f"nothing is missing by the mask {path}: {MISSING}; {none}", ProblemError)
+    kept = "black, dark colors such as pure red, and transparent pixels are kept. Paint what is missing white"
+    for fits, wrong in (
+        ((h, w) == (H, W), f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"),
+        (not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture"),
+        (missing.any(), f"nothing is missing by the mask {path}: {MISSING}; {kept}"),
+    ):
+        require(fits, wrong, ProblemError)
     seen = 1 - missing.float()
-    percent = int(100 * (1 - float(seen.mean())))  # rounded down: 100 would say that nothing is left
-    if 1 - float(seen.mean()) <= 0.5:
-        return seen, None
-    return (
-        seen,
-        f"{percent} % of the picture is missing by its mask: {MISSING}; if it is the wrong way round, invert it",
-    )
+    share = 1 - float(seen.mean())
+    percent = int(100 * share)  # rounded down: 100 would say that nothing is left
+    much = f"{percent} % of the picture is missing by its mask: {MISSING}; if it is the wrong way round, invert it"
+    return seen, much if share > 0.5 else None
 
 
 def mask_in(folder: Path, picture: Path, place: Path) -> Path:
@@ -274,10 +256,13 @@ def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
     except SeveralArraysError as error:  # a key is for the images
         raise ProblemError(f"the kernel {path} is in a file with other arrays: save it alone, as .npy") from error
     total, lowest = float(values.sum()), float(values.min())
-    require(math.isfinite(total), f"the kernel {path} has values that are NaN or infinite", ProblemError)
     dark = "subtract what the sensor adds in the dark, and set what is left below 0 to 0"
-    require(lowest >= 0, f"the kernel {path} has negative values, down to {lowest:.4g}: {dark}", ProblemError)
-    require(total > 0, f"the kernel {path} is 0 everywhere: nothing would be left of the picture", ProblemError)
+    for fits, wrong in (
+        (math.isfinite(total), "has values that are NaN or infinite"),
+        (lowest >= 0, f"has negative values, down to {lowest:.4g}: {dark}"),
+        (total > 0, "is 0 everywhere: nothing would be left of the picture"),
+    ):
+        require(fits, f"the kernel {path} {wrong}", ProblemError)
     scaled = f"the values of the kernel {path} sum to {total:.4g}: they were divided by that, to sum to 1"
     return (values / total).float(), None if math.isclose(total, 1, rel_tol=1e-3) else scaled
 
