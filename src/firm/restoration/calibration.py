@@ -98,19 +98,19 @@ class Calibration:
         steps, samples
             Of the restoration; they have to be those of the calibration. Few samples need larger scales.
         """
-        made = f"{self.file or 'the calibration'} was made for"
-        other = f"{made} another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
-        require(self.model == model, other)
+        file = self.file or "the calibration"
+        other = f"another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
+        require(self.model == model, f"{file} was made for {other}")
         for option, mine, asked in (("steps", self.steps, steps), ("samples", self.samples, samples)):
             again = f"give --{option} {mine}, or calibrate with --{option} {asked}"
-            require(mine == asked, f"{made} {option} = {mine}, not {asked}: {again}")
+            require(mine == asked, f"{file} was made for {option} = {mine}, not {asked}: {again}")
         kinds = [task] if task in self.tasks else [kind.name for kind in picture_tasks().get(task, [])] or [task]
         fit, there = [name for name in kinds if name in self.tasks], ", ".join(self.tasks)
         if len(fit) == 1:
             return self.tasks[fit[0]]
         few = f"several scales for {task}: {', '.join(fit)}" if fit else f"no scale for {task}, only for {there}"
         which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
-        raise ValueError(f"{self.file or 'the calibration'} has {few}; run `firm calibrate` with --tasks and {which}")
+        raise ValueError(f"{file} has {few}; run `firm calibrate` with --tasks and {which}")
 
     def save(self, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
         """Write a small JSON file, with the command that made it and the machine."""
@@ -187,10 +187,8 @@ def _ratios(x: Tensor, mean: Tensor, std: Tensor, op: LinearOperator) -> dict[st
 def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, float]:
     parts = [part for part in PARTS if any(part in found for found in ratios)]
     scales = {part: quantile_scale(torch.cat([f[part] for f in ratios if part in f])) for part in parts}
-    require(
-        all(0 < v < 1e6 for v in scales.values()),
-        f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth",
-    )
+    wrong = f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth"
+    require(all(0 < v < 1e6 for v in scales.values()), wrong)
     return scales
 
 

@@ -172,6 +172,4 @@ def write_heat_map(path: Path, std: Tensor) -> float:
 
 def write_side_by_side(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
     """Write titled panels, one list a row, as `firm._util.sheet.sheet` draws them."""
-    buffer = io.BytesIO()
-    sheet(rows).save(buffer, "PNG")
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, _png8(np.asarray(sheet(rows))))

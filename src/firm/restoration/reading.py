@@ -64,20 +64,21 @@ def picture_settings(
             real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
             instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
             raise ProblemError(f"{option_of(key)} does not belong to {task}{instead}")
-    for name, wanted, file in (
-        ("mask", mask, "mask"), ("keep_known", keep_known, "mask"), ("kernel", kernel, "kernel"),
-    ):  # fmt: skip
-        if wanted and kind.picture_file != file:
-            raise ProblemError(f"{name} does not belong to {task}")
-    if mask is None and kind.picture_file == "mask":
-        raise ProblemError(f"{task} needs a mask: a picture of the same size, white where pixels are missing")
-    if kernel is not None and given:
-        raise ProblemError("give either blur, the width of a Gaussian, or kernel, the blur itself: not both")
     check_sigma(sigma)
     values = {key: p.default for key, p in declared.items() if p.default is not None}
     values |= {names[key]: value for key, value in given.items()}
-    if len(values) < len(declared) and kind.picture_file != "kernel":  # whose settings are estimated
-        raise ProblemError(f"{task} needs {' and '.join(f'{p.name} ({p.about})' for p in declared.values())}")
+    file, needed = kind.picture_file, " and ".join(f"{p.name} ({p.about})" for p in declared.values())
+    for wrong, why in (
+        (mask and file != "mask", f"mask does not belong to {task}"),
+        (keep_known and file != "mask", f"keep_known does not belong to {task}"),
+        (kernel and file != "kernel", f"kernel does not belong to {task}"),
+        (not mask and file == "mask", f"{task} needs a mask: a picture of the same size, white where pixels are "
+         "missing"),
+        (kernel and given, "give either blur, the width of a Gaussian, or kernel, the blur itself: not both"),
+        (len(values) < len(declared) and file != "kernel", f"{task} needs {needed}"),  # a blur is estimated
+    ):  # fmt: skip
+        if wrong:
+            raise ProblemError(why)
     try:
         return kind, {key: p.checked(task, values[key]) for key, p in declared.items() if key in values}
     except ValueError as error:
@@ -86,11 +87,10 @@ def picture_settings(
 
 def check_sigma(sigma: float | tuple[float, float] | None) -> None:
     """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255. Ranges pass."""
-    if sigma is None or isinstance(sigma, tuple) or 0 <= sigma <= 2:
-        return
-    levels = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
-    hint = levels if 2 < sigma <= 255 else ""
-    raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
+    if sigma is not None and not isinstance(sigma, tuple) and not 0 <= sigma <= 2:
+        levels = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
+        hint = levels if 2 < sigma <= 255 else ""
+        raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
 
 
 # Pictures and arrays
@@ -144,8 +144,7 @@ def read(
     else:
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
         notes = _notes(path, image, value_range)
-    gray = bool((image == image[:1]).all())
-    return Reading(image[None], gray=gray, alpha=alpha, notes=notes)
+    return Reading(image[None], gray=bool((image == image[:1]).all()), alpha=alpha, notes=notes)
 
 
 def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, ...]:
@@ -181,8 +180,7 @@ def _read_saved_picture(path: Path, max_megapixels: float) -> tuple[Tensor, Tens
         values = torch.from_numpy(np.array(array)).permute(2, 0, 1)
     alpha = None
     if len(values) in (2, 4):
-        alpha = (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
-        values = values[:-1]
+        values, alpha = values[:-1], (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
     low, high = float(values.min()), float(values.max())
     wrong = f"{path}: an array (H, W, C) is read as a picture in [0, 1], but its values go from {low:.4g} to {high:.4g}"
     fits = low >= -0.25 and high <= 1.25  # restored values may leave [0, 1] a little; NaN is refused too
@@ -234,11 +232,9 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     found = [file for file in found if not picture.with_name(file.name).exists()]  # else it is that picture's mask
     if len(found) == 1:
         return found[0]
-    if found:
-        names = ", ".join(file.name for file in found)
-        raise ProblemError(f"several masks for {picture} in {same.parent}: {names}; leave one of them there")
-    ending = f"{same.name}, or {same.stem} with another ending"
-    raise ProblemError(f"no mask for {picture} in {same.parent} ({ending})")
+    where = f"for {picture} in {same.parent}"
+    several = f"several masks {where}: {', '.join(file.name for file in found)}; leave one of them there"
+    raise ProblemError(several if found else f"no mask {where} ({same.name}, or {same.stem} with another ending)")
 
 
 # Kernels
