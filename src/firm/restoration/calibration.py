@@ -157,10 +157,9 @@ def fit(
             assert r.std is not None
             ratios.append(_ratios(x, r.mean, r.std, op))
         scale = _scales(ratios, task.name)
-        halves = (ratios[::2], ratios[1::2])
-        inside = [count for a, b in (halves, halves[::-1]) for count in _inside(b, _scales(a, task.name))]
-        before = _inside(ratios, dict.fromkeys(PARTS, 1.0))
-        found[task.name] = TaskScale(scale, task.settings(), _share(before), _share(inside))
+        a, b = ratios[::2], ratios[1::2]
+        after = _inside((b, _scales(a, task.name)), (a, _scales(b, task.name)))
+        found[task.name] = TaskScale(scale, task.settings(), _inside((ratios, {})), after)
     return Calibration(model.fingerprint(), steps, samples, len(images), found)
 
 
@@ -192,14 +191,11 @@ def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, floa
     return scales
 
 
-def _inside(ratios: Sequence[Mapping[str, Tensor]], scales: Mapping[str, float]) -> list[tuple[int, int]]:
-    """How many pixels are inside the interval, of how many, for each picture and part."""
-    pairs = [(values, scales.get(part, 1.0)) for found in ratios for part, values in found.items()]
-    return [(int((values <= WIDTH * scale).sum()), len(values)) for values, scale in pairs]
-
-
-def _share(counts: Sequence[tuple[int, int]]) -> float:
-    return round(sum(inside for inside, _ in counts) / sum(n for _, n in counts), 4)
+def _inside(*counted: tuple[Sequence[Mapping[str, Tensor]], Mapping[str, float]]) -> float:
+    """Which share of the pixels is inside the interval: ratios of pictures, each list with the scales of its parts."""
+    every = [(v, scales.get(part, 1.0)) for ratios, scales in counted for found in ratios for part, v in found.items()]
+    inside = sum(int((values <= WIDTH * scale).sum()) for values, scale in every)
+    return round(inside / sum(len(values) for values, _ in every), 4)
 
 
 def in_words(scale: Mapping[str, float]) -> str:

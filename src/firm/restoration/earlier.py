@@ -20,7 +20,8 @@ from typing import Any
 
 from firm._util.checks import counted
 from firm._util.files import remove_leftovers, write_atomically
-from firm.data import array_files, folder_files
+from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
+from firm.data.sets import EXTENSIONS, files_below
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
@@ -209,8 +210,10 @@ def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tupl
     The files, each once; the folder that all of them lie below; and notes for the user on what was left out.
     """
     aside = [place for place in given if place is not None]
-    for place in [*named, *aside]:
-        _refuse_stream(place)
+    for place in [*named, *aside]:  # reading what is neither a file nor a folder may wait forever, and works only once
+        if place.exists() and not place.is_file() and not place.is_dir():
+            kind = "a pipe" if place.is_fifo() else "a socket" if place.is_socket() else "a device"
+            raise ValueError(f"{place} is {kind}, not a file: save what comes out of it to a file, and name that")
     files: dict[str, Path] = {}
     skipped: set[Path] = set()
     for place in named:
@@ -241,32 +244,18 @@ def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
     if results == top:
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
     has_report = cache(lambda place: (place / "restore.json").is_file())
-    kept, skipped, errors = list[Path](), set[Path](), list[FileNotFoundError]()
-    for list_files in (folder_files, array_files):
-        try:
-            files = list_files(folder)
-        except FileNotFoundError as error:
-            errors.append(error)
-            continue
-        for file in files:
-            above = file.resolve().parents
-            with_results = [place for place in above if top in place.parents and has_report(place)]
-            if results in above:
-                continue  # its own: nothing to say
-            if with_results:
-                skipped.add(with_results[-1])  # the outermost
-            else:
-                kept.append(file)
-        if kept:
+    kept, skipped = list[Path](), set[Path]()
+    files = files_below(folder, EXTENSIONS | ARRAY_EXTENSIONS, "pictures")
+    files.sort(key=is_array_file)  # arrays last: they are taken where there are no pictures
+    for file in files:
+        if kept and is_array_file(file) and not is_array_file(kept[0]):
             break
-    if len(errors) == 2:
-        raise errors[0]
+        above = file.resolve().parents
+        with_results = [place for place in above if top in place.parents and has_report(place)]
+        if results in above:
+            continue  # its own: nothing to say
+        if with_results:
+            skipped.add(with_results[-1])  # the outermost
+        else:
+            kept.append(file)
     return kept, skipped
-
-
-def _refuse_stream(place: Path) -> None:
-    """Refuse what is there and neither a file nor a folder: reading may wait forever, and works only once."""
-    if not place.exists() or place.is_file() or place.is_dir():
-        return
-    kind = "a pipe" if place.is_fifo() else "a socket" if place.is_socket() else "a device"
-    raise ValueError(f"{place} is {kind}, not a file: save what comes out of it to a file, and name that")

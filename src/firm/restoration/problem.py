@@ -147,12 +147,8 @@ class Problem:
             The task's class, and its settings; those that are not given, the noise level too, have its defaults.
         size
             Height and width of the image. If None, those of y or, where A makes another y of such an image, of A'y.
-        channels
-            That the model's images have.
-        max_megapixels
-            Larger files are refused from their header.
-        key
-            The name of y in a file that holds several arrays.
+        channels, max_megapixels, key
+            As in `from_file`.
         """
         kind = task_class(task)
         reading, made, op, y = measured(path, kind, settings, size, channels, max_megapixels, key)

@@ -120,13 +120,8 @@ def read(
         A picture, an array file, or a picture that ``--format npy`` wrote as an array.
     channels
         That the model takes. Pictures are read in color, whatever it takes.
-    value_range
-        What stands for -1 and 1, in an array or in a gray picture of more than 8 bits; other pictures have a range of
-        their own.
-    max_megapixels
-        Larger files are refused from their header.
-    key
-        The name of the array in a file that holds several.
+    value_range, max_megapixels, key
+        As in `Problem.from_file`.
     """
     if value_range is not None:
         check_range(value_range)
