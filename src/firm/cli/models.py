@@ -25,19 +25,9 @@ def load_model(
     name: str, network: str | None, device: torch.device | str, precision: Any, iterations: int | None = None, *,
     strict: bool = True,
 ) -> Firm:  # fmt: skip
-    """Load a model and make it fast.
+    """Load a model as `load_plain` does, and make it fast.
 
-    Parameters
-    ----------
-    name
-        A bundled model, a file, or the folder of a training run.
-    network
-        The custom class that the model was saved with, ``file.py:Class``. Unless `strict`, as for one of several
-        models, those that were saved with another class do without it.
-    device, precision
-        Where, and how precisely, it computes.
-    iterations
-        K, see `load_plain`.
+    Unless `strict`, as for one of several models, one that was saved with another class does without `network`.
     """
     from firm.acceleration import fast
 
@@ -52,8 +42,10 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
 
     Parameters
     ----------
-    name, network
-        As those of `load_model`.
+    name
+        A bundled model, a file, or the folder of a training run.
+    network
+        The custom class that the model was saved with, ``file.py:Class``.
     iterations
         K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
     """
@@ -90,14 +82,7 @@ def form_of_images(
 ) -> tuple[int | None, int | None, Range | None]:
     """Return the form of a data set's images that all models take; ValueError where the models differ.
 
-    Parameters
-    ----------
-    models
-        By their names in messages; none for methods that take any images.
-    data, dataset
-        Where the images are, and their layout.
-    size, value_range
-        What the user asked for; None leaves it to the data set and the models' cards.
+    `size` and `value_range` are what the user asked for; None leaves it to the data set and the models' cards.
 
     Returns
     -------

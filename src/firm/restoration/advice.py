@@ -39,7 +39,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
     else:
         own = built_in().get(problem.name) is not type(problem)  # whose cards name its class
         settings, factor = {"task": type(problem).__name__ if own else problem.name, **problem.settings()}, 1.0
-    name = _last(str(settings["task"]))
+    name = str(settings["task"]).rpartition(":")[2]  # file.py:Class may lie elsewhere now: its class tells it
     trained = card.get("trained_for")
     entries = [e for e in trained if isinstance(e, dict) and _serves(str(e.get("name")), name)] if trained else []
     if not entries:
@@ -123,9 +123,4 @@ def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
 def _serves(trained: str, wanted: str) -> bool:
     """Whether training for one task helps in the other: the same, or pictures of its kind."""
     task = built_in().get(trained)
-    return _last(trained) == wanted or (task is not None and task.picture == wanted)
-
-
-def _last(name: str) -> str:
-    """``file.py:Class`` may lie elsewhere now: its class tells it."""
-    return name.rpartition(":")[2]
+    return trained.rpartition(":")[2] == wanted or (task is not None and task.picture == wanted)

@@ -209,13 +209,11 @@ class Problem:
 
     def finish(self, x: Tensor) -> Tensor:
         """Turn restored images (..., B, C, H, W) into the picture's, (..., 1, C, H, W), with the pixels it knows."""
-        x = self._together(x)
-        return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
+        return self._together(x, self.known)
 
     def spread(self, std: Tensor) -> Tensor:
         """Turn standard deviations into the picture's: 0 where pixels are known; of gray, the channels' average."""
-        std = self._together(std)
-        return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
+        return self._together(std, 0.0)
 
     def scores(self, x: Tensor) -> dict[str, float]:
         """PSNR and, where they are defined, SSIM and LPIPS of a finished image; none where the truth is not known.
@@ -230,13 +228,14 @@ class Problem:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
         return {key: round(float(value), 4) for key, value in scores(x, truth, "text").items()}
 
-    def _together(self, x: Tensor) -> Tensor:
-        """Cut the margin off images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
+    def _together(self, x: Tensor, kept: Tensor | float | None) -> Tensor:
+        """Cut off the margin, put the channels together, (..., 1, C, H, W), and take `kept` where pixels are known."""
         if self.margin:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
         if self.apart:
             x = x.transpose(-3, -4)
-        return x.mean(-3, keepdim=True) if self.gray else x
+        x = x.mean(-3, keepdim=True) if self.gray else x
+        return x if self.known is None or kept is None else torch.where(self.known.isnan(), x, kept)
 
 
 @contextmanager

@@ -70,18 +70,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
-    ``job.force``; else ValueError, before anything is restored.
-
-    Parameters
-    ----------
-    job
-        How to restore them.
-    files, root
-        The pictures, and a folder that all of them lie below: results lie in ``job.out`` as they do there.
-    ranks
-        Which of the processes this is.
-    progress
-        Show a bar over the pictures, or over the tiles of a large one.
+    ``job.force``; else ValueError, before anything is restored. Results lie in ``job.out`` as the files do below `root`.
 
     Returns
     -------
