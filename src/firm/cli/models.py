@@ -13,31 +13,15 @@ import typer
 from firm._util.terminal import printable
 
 if TYPE_CHECKING:
-    import torch
-
     from firm._model import Firm
 
 Range = tuple[float, float]
 T = TypeVar("T")
 
 
-def load_model(
-    name: str, network: str | None, device: torch.device | str, precision: Any, iterations: int | None = None, *,
-    strict: bool = True,
+def load_plain(
+    name: str, network: str | None = None, iterations: int | None = None, *, strict: bool = True
 ) -> Firm:  # fmt: skip
-    """Load a model as `load_plain` does, and make it fast.
-
-    Unless `strict`, as for one of several models, one that was saved with another class does without `network`.
-    """
-    from firm.acceleration import fast
-
-    if network is not None and not strict:
-        with suppress(ValueError):
-            return fast(load_plain(name, None, iterations).to(device), precision)
-    return fast(load_plain(name, network, iterations).to(device), precision)
-
-
-def load_plain(name: str, network: str | None = None, iterations: int | None = None) -> Firm:
     """Load a model as it was saved.
 
     Parameters
@@ -45,7 +29,8 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
     name
         A bundled model, a file, or the folder of a training run.
     network
-        The custom class that the model was saved with, ``file.py:Class``.
+        The custom class that the model was saved with, ``file.py:Class``. Unless `strict`, as for one of several
+        models, those that were saved with another class do without it.
     iterations
         K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
     """
@@ -54,6 +39,9 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
     from firm._model import load
     from firm._util.custom import load_class
 
+    if network is not None and not strict:
+        with suppress(ValueError):
+            return load_plain(name, None, iterations)
     model = load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
     if iterations is None:
         return model

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,9 +26,7 @@ from firm.cli.options import (
     MaxMegapixels,
     Precision,
     model_names,
-    picture_tasks,
     sentence,
-    simulated_tasks,
     whole_number,
     with_task_options,
 )
@@ -36,12 +34,16 @@ from firm.data.array_file import ARRAY_EXTENSIONS
 from firm.restoration.calibration import in_words
 from firm.restoration.earlier import Row
 from firm.restoration.output import Format
-from firm.tasks import built_in
-from firm.tasks import picture_tasks as kinds
+from firm.tasks import built_in, picture_tasks
 
-TASKS, PICTURE_TASKS = ", ".join(built_in()), ", ".join(kinds())  # for the help
+TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
+
+
+def _beginning(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """What the shell offers of these names when Tab is pressed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 # fmt: off
@@ -50,13 +52,14 @@ def restore(
     pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE|FOLDER...", help=(
         "Pictures or array files (.npy, ...), or folders of them; several at once."
     ))],
-    task: Annotated[str | None, typer.Option(rich_help_panel=PICTURE, autocompletion=picture_tasks, help=(
-        f"What to undo in pictures that are degraded: {PICTURE_TASKS}; or a custom task, file.py:Class, that "
-        "these files (pictures, or arrays y = A x + noise) are measurements of."
-    ))] = None,
-    simulate: Annotated[str | None, typer.Option(rich_help_panel=SIMULATION, autocompletion=simulated_tasks, help=(
-        f"Degrade clean pictures first, then restore and score them: {TASKS}; or a custom task, file.py:Class."
-    ))] = None,
+    task: Annotated[str | None, typer.Option(autocompletion=_beginning(PICTURE_TASKS), rich_help_panel=PICTURE, help=
+        f"What to undo in pictures that are degraded: {', '.join(PICTURE_TASKS)}; or a custom task, file.py:Class, "
+        "that these files (pictures, or arrays y = A x + noise) are measurements of."
+    )] = None,
+    simulate: Annotated[str | None, typer.Option(autocompletion=_beginning(TASKS), rich_help_panel=SIMULATION, help=
+        f"Degrade clean pictures first, then restore and score them: {', '.join(TASKS)}; "
+        "or a custom task, file.py:Class."
+    )] = None,
     sigma: Annotated[str | None, typer.Option(metavar="S|G/255", rich_help_panel=PICTURE, help=(
         "Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is 0.196). "
         "Estimated if not given; a simulation has the paper's, a custom task its default."

@@ -125,9 +125,9 @@ class Problem:
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
         problem = cls(
-            op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin, complex=reading.complex,
-            array=reading.array, value_range=value_range, alpha=reading.alpha,
-            known=known, notes=tuple(note for note in notes if note is not None),
+            op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
+            complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
+            notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 

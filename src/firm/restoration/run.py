@@ -70,7 +70,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
-    ``job.force``; else ValueError, before anything is restored. Results lie in ``job.out`` as the files do below `root`.
+    ``job.force``; else ValueError, before anything is restored. Results lie in ``job.out`` as `files` do below `root`.
 
     Returns
     -------
