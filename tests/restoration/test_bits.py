@@ -42,7 +42,7 @@ def stored(path, kind, low, high):
     ("kind", "low", "high", "given"),
     [
         (np.uint16, 0, 65535, False), (np.int32, 0, 65535, False), (np.uint32, 0, 65535, False),
-        (np.float32, 0, 1, False), (np.uint16, 0, 4095, True), (np.int32, 0, 4095, True),
+        (np.float32, 0, 1, False), (np.int32, 0, 4095, True),
         (np.int32, -(10**9), 2 * 10**9, True), (np.uint32, 0, 2**32 - 1, True), (np.int16, -32768, 32767, True),
         (np.float32, -1, 1, True), (np.float32, 100, 4196, True),
     ],
@@ -65,11 +65,8 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     ("kind", "high", "bits", "dark"),
-    [
-        (np.uint16, 65535, 0, False), (np.uint16, 4096, 0, False), (np.uint16, 4095, 0, True),
-        (np.int32, 65535, 32, False), (np.uint32, 65535, 32, False), (np.int32, 255, 32, True),
-        (np.int16, 32767, 16, False), (np.float32, 0.01, 0, False),
-    ],
+    [(np.uint16, 4096, 0, False), (np.uint16, 4095, 0, True), (np.uint32, 65535, 32, False), (np.int32, 255, 32, True),
+     (np.int16, 32767, 16, False), (np.float32, 0.01, 0, False)],
 )  # fmt: skip
 def test_what_is_assumed_is_said(kind, high, bits, dark, tmp_path):
     path = stored(tmp_path / "a.tif", kind, 0, high)[0]
