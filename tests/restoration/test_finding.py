@@ -24,7 +24,6 @@ def test_earlier_results_are_skipped(folder, restore, tmp_path):
     inner = results(folder / "outputs" / "restore")
     results(folder / "old")
     results(inner / "again")  # within another: counts once
-    (folder / "more").mkdir()
     save_pictures(folder / "more", 1, (20, 20))
     files, root, notes = find_pictures([folder], tmp_path / "out")
     assert [path.relative_to(root).as_posix() for path in files] == ["000.png", "001.png", "002.png", "more/000.png"]
