@@ -43,8 +43,7 @@ def grid(*shape):
 # What y is, and how large the image
 
 
-@pytest.mark.parametrize("leave_out", [0, 1])
-@pytest.mark.parametrize("ending", [".npy", ".npz"])
+@pytest.mark.parametrize(("leave_out", "ending"), [(0, ".npy"), (1, ".npz")])
 def test_an_array_is_y_as_it_is(tmp_path, leave_out, ending):
     task = firm.Task(f"{OWN}:Scan", (12, 10), sigma=0)
     x = rand(1, 3, 12, 10)
