@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import call, save_pictures, says
+from helpers import call, save_pictures, says, tiny_model
 
 import firm
 from firm._model import channels_of
@@ -31,10 +31,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
-    firm.Firm(net, firm.Solver(K=1)).save(path)
-    return path
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", [])
 
 
 def log(folder, data):
@@ -128,18 +125,13 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
     some = ["--out", tmp_path / "o"]
     settings = tmp_path / "c.yaml"
     settings.write_text(f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\n")
-    commands = [
+    studies = (["toy"], ["portrait"], ["celeba", "--data", pictures], ["cost", "--data", pictures])
+    for command in (
         ["restore", pictures, "--simulate", "denoising", "--model", model, *some],
         ["evaluate", "degraded", "--data", pictures, *some],
-        ["bench", "sample", model],
-        ["bench", "train", settings],
-        ["train", settings],
-        ["reproduce", "toy", *some],
-        ["reproduce", "portrait", *some],
-        ["reproduce", "celeba", "--data", pictures, *some],
-        ["reproduce", "cost", "--data", pictures, *some],
-    ]
-    for command in commands:
+        *(["bench", "sample", model], ["bench", "train", settings], ["train", settings]),
+        *(["reproduce", *study, *some] for study in studies),
+    ):
         output = told(*command, "--device", "cuda")
         assert says(output, "--device cuda:"), command
         assert says(output, "or give --device cpu"), command

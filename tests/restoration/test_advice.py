@@ -97,7 +97,6 @@ class Gain(firm.tasks.BaseTask):
         (firm.Task("deblurring", 32), ["the model was not trained for deblurring"]),
         (firm.Task("box-inpainting", 32, box=9), ["box 9 is not what the model was trained for, 16 to 56"]),
         (Gain(32, gain=0.7), ["gain 0.7 is not what the model was trained for, 0.5"]),
-        (Gain(32), []),
         (firm.Task("demosaicing", 32, pattern="rggb"), []),  # it was trained for patterns of all kinds
     ],
 )
@@ -127,9 +126,9 @@ def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
 def test_no_noise_is_no_matter_where_pixels_are_kept(folder, tmp_path):
     mask = save_gray(tmp_path / "mask.png", np.eye(36, 44))
     card = {"trained_for": [{"name": "stroke-inpainting", "sigma": [0.01, 0.05]}]}
-    for keep, notes in ((True, 0), (False, 1)):
+    for keep in (True, False):
         clean = Problem.from_file(folder / "000.png", "inpainting", sigma=0.0, mask=mask, keep_known=keep)
-        assert len(firm.advice(card, clean)) == notes
+        assert bool(firm.advice(card, clean)) != keep
 
 
 def test_what_is_no_model_or_no_task_is_told():

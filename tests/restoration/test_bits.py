@@ -11,7 +11,7 @@ from PIL import Image
 from firm.data.picture import PictureError, read_picture
 from firm.restoration import Problem
 from firm.restoration.reading import read
-from restoration_helpers import pixels, rows
+from restoration_helpers import rows
 
 SHARES = np.random.default_rng(0).random((40, 48))  # of white
 SHARES[0, :2] = 0, 1
@@ -110,8 +110,6 @@ def test_the_command(restore, tmp_path):
     assert assumed.count("note: whole numbers of 32 bits") == 1  # once, not for each file
     sigmas = [rows(tmp_path / out)[0]["sigma"] for out in "ab"]
     assert sigmas[0] == pytest.approx(16 * sigmas[1], rel=0.01)  # 65535 / 4095
-    bright, dark = (pixels(tmp_path / out / "one_compare.png").mean() for out in "ab")
-    assert bright > 1.5 * dark
     np.save(tmp_path / "in" / "three.npy", 10 * SHARES[None].repeat(3, 0).astype(np.float32))
     restore(*words, tmp_path / "in" / "three.npy", "--out", tmp_path / "c")  # 4095 would be far outside 0 to 10
     assert (tmp_path / "c" / "three_restored.npy").is_file()

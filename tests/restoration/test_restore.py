@@ -105,16 +105,6 @@ def test_torchrun_shares_a_folder(folder, restore, model_file, tmp_path):
     assert not list((tmp_path / "two").glob("restore.*.json"))
 
 
-def test_the_folder_of_a_training_run_is_a_model(folder, restore, model_file, tmp_path):
-    trained = tmp_path / "run"
-    trained.mkdir()
-    words = [folder / "000.png", "--task", "denoising", "--sigma", 0.1]
-    assert says(restore(*words, "--model", trained, code=2), "a folder without model.safetensors")
-    (trained / "model.safetensors").write_bytes(model_file.read_bytes())
-    restore(*words, "--model", trained)
-    assert says(restore(*words), "nothing to do")  # the same model
-
-
 @pytest.mark.parametrize("kind", ["--task", "--simulate"])
 def test_one_line_says_what_was_done_and_where_to_look(folder, restore, tmp_path, kind):
     output, out = restore(folder, kind, "denoising", "--sigma", "25/255"), tmp_path / "out"
