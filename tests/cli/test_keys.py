@@ -45,9 +45,7 @@ def image(tmp_path):
 def test_evaluate(model, stack, tmp_path):
     words = ["evaluate", model, "--dataset", "arrays", "--data", stack]
     words += ["--tasks", "denoising", "--steps", 1, "--limit", 1]
-    told = call(*words, "--out", tmp_path / "out")
-    assert told.exit_code == 2
-    assert says(told.output, MANY)
+    assert says(call(*words, "--out", tmp_path / "out").output, MANY)
     assert call(*words, "--out", tmp_path / "out", "--key", "images").exit_code == 0
     np.save(tmp_path / "alone.npy", values(4, 3, 32, 32))
     words[5] = tmp_path / "alone.npy"
@@ -60,8 +58,7 @@ def test_calibrate(model, stack, tmp_path):
     words = ["calibrate", model, "--dataset", "arrays", "--data", stack, "--tasks", "denoising", "--steps", 1,
              "--samples", 2, "--limit", 2, "--out", tmp_path / "scale.json"]  # fmt: skip
     assert says(call(*words).output, MANY)
-    told = call(*words, "--key", "images")
-    assert told.exit_code == 0, told.output
+    assert call(*words, "--key", "images").exit_code == 0
 
 
 def test_info(image, tmp_path):
@@ -78,9 +75,7 @@ def test_restore(how, model, image, tmp_path):
     np.savez(image, images=values(*shape), others=values(2, 8, 8, seed=1))
     np.save(tmp_path / "alone.npy", values(*shape))
     common = [*how, "--sigma", 0.1, "--steps", 1, "--model", model]
-    told = call("restore", image, *common, "--out", tmp_path / "out")
-    assert told.exit_code == 2
-    assert says(told.output, MANY)
+    assert says(call("restore", image, *common, "--out", tmp_path / "out").output, MANY)
     for file, more in ((image, ["--key", "images"]), (tmp_path / "alone.npy", [])):
         told = call("restore", file, *common, *more, "--out", tmp_path / "out")
         assert told.exit_code == 0, told.output
@@ -108,9 +103,7 @@ def test_train(stack, tmp_path):
               "steps_per_epoch=2", "warm_start_epochs=0", "task=denoising", "val_images=2",
               f"out={tmp_path / 'run'}"]  # fmt: skip
     (tmp_path / "c.yaml").write_text("bf16: false\n")
-    told = call("train", tmp_path / "c.yaml", *common)
-    assert told.exit_code == 2
-    assert says(told.output, MANY)
+    assert says(call("train", tmp_path / "c.yaml", *common).output, MANY)
     config = load_config(tmp_path / "c.yaml", [*common, "key=images", f"val_data={tmp_path / 'val.npz'}"])
     images, held_out = load_sets(config, progress=False)
     np.testing.assert_array_equal(images.data, values(4, 3, 32, 32))
@@ -121,8 +114,6 @@ def test_train(stack, tmp_path):
 
 
 def test_train_on_pictures(tmp_path):
-    with pytest.raises(ConfigError, match="key names an array in files that hold several; dataset=celeba has pictures"):
-        load_config(None, ["dataset=celeba", "key=images"])
     save_pictures(tmp_path, 3, (128, 128))
     with pytest.raises(ValueError, match="key is for arrays; these are pictures"):
         load_sets(load_config(None, [f"data={tmp_path}", "key=images"]), progress=False)

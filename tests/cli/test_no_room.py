@@ -6,9 +6,8 @@ import json
 import os
 
 import pytest
-from helpers import call, save_pictures, says
+from helpers import call, save_pictures, says, tiny_model
 
-import firm
 from firm.restoration import run as restoration
 
 SIZE = 16
@@ -22,9 +21,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def model(tmp_path):
-    net = firm.UNet(3, side=SIZE, ch=8, mult=(1,), blocks=1, attention=(), groups=4, noise_level=True)
-    firm.Firm(net, firm.Solver(K=1), {"trained_for": [{"name": "denoising"}]}).save(tmp_path / "m.safetensors")
-    return tmp_path / "m.safetensors"
+    return tiny_model(tmp_path / "m.safetensors", [{"name": "denoising"}])
 
 
 @pytest.fixture
@@ -98,11 +95,7 @@ def test_no_room_for_the_lock_of_any_command(folder, model, tmp_path, monkeypatc
         raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
     settings = tmp_path / "c.yaml"
-    settings.write_text(
-        f"dataset: folder\ndata: {folder}\nsize: 16\nbatch_size: 2\nepochs: 1\n"
-        f"warm_start_epochs: 0\nout: {tmp_path / 'out'}\n"
-        "network: {ch: 8, mult: [1], blocks: 1, attention: [], groups: 4}\n"
-    )
+    settings.write_text(f"dataset: folder\ndata: {folder}\nsize: 16\nout: {tmp_path / 'out'}\n")
     monkeypatch.setattr("filelock.FileLock.acquire", full)
     refused(call("train", settings))
     refused(call("evaluate", "degraded", "--data", folder, "--size", SIZE, "--out", tmp_path / "out"))

@@ -213,7 +213,7 @@ MUTATIONS = [
              'AFHQ, 100, published.AFHQ, "all"', 'AFHQ, 100, published.CELEBA, "all"',
              "experiments/test_comparison.py::test_cats_are_beside_the_papers_cats"),
     Mutation("calibration: fitted and counted on the same pictures", "restoration/calibration.py",
-             "_inside(b, _scales(a, task.name))", "_inside(b, _scales(b, task.name))",
+             "(b, _scales(a, task.name))", "(b, _scales(b, task.name))",
              "restoration/test_calibration.py::test_the_coverage_after_is_counted_on_pictures_that_were_not_fitted"),
     Mutation("calibration: a scale for any number of steps", "restoration/calibration.py",
              "require(mine == asked, ", "require(True, ",

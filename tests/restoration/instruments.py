@@ -1,5 +1,7 @@
 """Instruments as a user would write them; the tests name this file as ``instruments.py:Class``."""
 
+from types import SimpleNamespace
+
 import torch
 
 from firm.operators import Fourier, as_real, from_functions
@@ -71,13 +73,7 @@ class Nothing(BaseTask):
     """Whose A forgets to return."""
 
     def build(self, values):
-        class Forgets:
-            def A(self, x):
-                pass
-
-            A_adjoint = A
-
-        return Forgets()
+        return SimpleNamespace(A=lambda x: None, A_adjoint=lambda y: None)
 
 
 class NoOperator(BaseTask):

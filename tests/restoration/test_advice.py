@@ -23,18 +23,14 @@ def gray(folder, tmp_path):
     return tmp_path / "gray.png"
 
 
-@pytest.mark.parametrize(("sigma", "fits"), [(0.03, True), (0.2, True), (0.3, False), (0.02, False), (0.0, False)])
-def test_gray_pictures_are_compared_by_the_noise_that_the_model_sees(gray, sigma, fits):
-    """Three channels with independent noise have sqrt(3) times the picture's."""
-    problem = Problem.from_file(gray, "denoising", sigma=sigma)
-    note = f"sigma {sigma:.3g} is not what the model was trained for, 0.0289 to 0.231 for gray pictures"
-    assert advice(CARD, problem) == ([] if fits else [note])
-
-
-def test_a_gray_model_sees_the_noise_as_it_is(gray):
-    assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.3, channels=1)) == []
-    note = "sigma 0.5 is not what the model was trained for, 0.05 to 0.4"
-    assert advice(CARD, Problem.from_file(gray, "denoising", sigma=0.5, channels=1)) == [note]
+@pytest.mark.parametrize(
+    ("sigma", "channels", "told"),
+    [(0.03, 3, ""), (0.2, 3, ""), (0.3, 3, "0.0289 to 0.231 for gray pictures"), (0.3, 1, ""), (0.5, 1, "0.05 to 0.4")],
+)
+def test_gray_pictures_are_compared_by_the_noise_that_the_model_sees(gray, sigma, channels, told):
+    """Three channels with independent noise have sqrt(3) times the picture's; a gray model sees it as it is."""
+    notes = advice(CARD, Problem.from_file(gray, "denoising", sigma=sigma, channels=channels))
+    assert notes == ([f"sigma {sigma} is not what the model was trained for, {told}"] if told else [])
 
 
 def test_the_librarys_warnings_are_notes_with_the_level_that_was_given(gray, restore, recwarn):
@@ -101,7 +97,6 @@ class Gain(firm.tasks.BaseTask):
         (firm.Task("deblurring", 32), ["the model was not trained for deblurring"]),
         (firm.Task("box-inpainting", 32, box=9), ["box 9 is not what the model was trained for, 16 to 56"]),
         (Gain(32, gain=0.7), ["gain 0.7 is not what the model was trained for, 0.5"]),
-        (Gain(32), []),
         (firm.Task("demosaicing", 32, pattern="rggb"), []),  # it was trained for patterns of all kinds
     ],
 )
@@ -131,9 +126,9 @@ def test_the_boundary_of_a_blur_is_told_and_the_size_of_its_kernel_is_not():
 def test_no_noise_is_no_matter_where_pixels_are_kept(folder, tmp_path):
     mask = save_gray(tmp_path / "mask.png", np.eye(36, 44))
     card = {"trained_for": [{"name": "stroke-inpainting", "sigma": [0.01, 0.05]}]}
-    for keep, notes in ((True, 0), (False, 1)):
+    for keep in (True, False):
         clean = Problem.from_file(folder / "000.png", "inpainting", sigma=0.0, mask=mask, keep_known=keep)
-        assert len(firm.advice(card, clean)) == notes
+        assert bool(firm.advice(card, clean)) != keep
 
 
 def test_what_is_no_model_or_no_task_is_told():
@@ -151,7 +146,6 @@ def test_pictures_are_compared_with_what_the_model_has_seen(folder):
     ]}  # fmt: skip
     new = "is not what the model was trained for"
     for task, settings, notes in (
-        ("denoising", {"sigma": 0.2}, []),
         ("denoising", {"sigma": 0.8}, [f"sigma 0.8 {new}, 0.05 to 0.4"]),
         ("deblurring", {"sigma": 0.2, "blur": 1.0}, ["the model was not trained for deblurring"]),
         ("super-resolution", {"sigma": 0.2, "scale": 4},
@@ -166,25 +160,20 @@ def test_pictures_are_compared_with_what_the_model_has_seen(folder):
 
 def test_advice_compares_with_the_entries_of_a_mixture_one_by_one(folder):
     """The model has seen a factor of 4, and stride, but not both at once."""
-    card = {
-        "trained_for": [
-            {"name": "super-resolution", "factor": 2, "filter": "bicubic", "sigma": [0.01, 0.1]},
-            {"name": "super-resolution", "factor": 4, "filter": "bicubic", "sigma": [0.01, 0.1]},
-            {"name": "super-resolution", "factor": 2, "filter": "stride", "sigma": [0.01, 0.05]},
-        ]
-    }
+    entries = ((2, "bicubic", 0.1), (4, "bicubic", 0.1), (2, "stride", 0.05))
+    card = {"trained_for": [
+        {"name": "super-resolution", "factor": n, "filter": kind, "sigma": [0.01, top]} for n, kind, top in entries
+    ]}  # fmt: skip
 
     def told(sigma, **settings):
         return advice(card, Problem.from_file(folder / "000.png", "super-resolution", sigma=sigma, **settings))
 
-    for scale, kind in ((2, "bicubic"), (4, "bicubic"), (2, "stride")):
-        assert told(0.05, scale=scale, filter=kind) == []
+    assert told(0.05, scale=2, filter="stride") == []
     other = "with these other settings is not what the model was trained for"
     assert told(0.05, scale=4, filter="stride") == [f"factor 4 {other}, 2"]
     assert told(0.08, scale=2, filter="stride") == [f"sigma 0.08 {other}, 0.01 to 0.05"]
     new = "is not what the model was trained for"
     assert told(0.05, scale=5, filter="bicubic") == [f"factor 5 {new}, 4"]  # the nearest, not the first
-    assert told(0.5, scale=4, filter="bicubic") == [f"sigma 0.5 {new}, 0.01 to 0.1"]
 
 
 def test_advice_reads_numbers_that_yaml_takes_for_text(folder):

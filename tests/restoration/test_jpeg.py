@@ -7,7 +7,6 @@ import torch
 from helpers import says
 from PIL import Image
 
-import firm
 from firm.data import read_picture
 from firm.data.sets import portrait_file
 from firm.restoration import Problem
@@ -28,7 +27,7 @@ def compressed(picture, quality):
     return Image.open(buffer)
 
 
-@pytest.mark.parametrize("quality", [1, 10, 30, 50, 75, 90, 100])
+@pytest.mark.parametrize("quality", [1, 30, 75, 100])
 @pytest.mark.parametrize("mode", ["RGB", "L"])
 def test_the_quality_is_read_from_the_file(portrait, tmp_path, quality, mode):
     portrait.convert(mode).save(tmp_path / "a.jpg", quality=quality)
@@ -38,8 +37,7 @@ def test_the_quality_is_read_from_the_file(portrait, tmp_path, quality, mode):
 def test_other_files_have_none(portrait, tmp_path):
     portrait.save(tmp_path / "a.png")
     (tmp_path / "b.jpg").write_bytes(b"no picture")
-    for path in (tmp_path / "a.png", tmp_path / "b.jpg", tmp_path / "none.jpg"):
-        assert jpeg_quality(path) is None
+    assert [jpeg_quality(tmp_path / name) for name in ("a.png", "b.jpg", "none.jpg")] == [None] * 3
 
 
 def test_blocks_are_seen_in_other_formats_too(portrait, tmp_path):
@@ -54,13 +52,10 @@ def test_blocks_are_seen_in_other_formats_too(portrait, tmp_path):
 
 
 def test_what_has_no_blocks():
-    generator = torch.Generator().manual_seed(0)
-    assert not has_blocks(torch.zeros(1, 3, 64, 64))
-    assert not has_blocks(torch.randn(1, 3, 64, 64, generator=generator))
-    assert not has_blocks(torch.rand(1, 3, 16, 64, generator=generator))
-    stripes = torch.zeros(1, 1, 64, 64)
-    stripes[..., ::8] = 1  # in one direction: a fence
-    assert not has_blocks(stripes)
+    fence = torch.zeros(1, 1, 64, 64)
+    fence[..., ::8] = 1  # in one direction
+    for y in (torch.zeros(1, 3, 64, 64), torch.randn(1, 3, 64, 64), torch.rand(1, 3, 16, 64), fence):
+        assert not has_blocks(y)
 
 
 def test_the_user_is_told(portrait, restore, tmp_path):
@@ -81,25 +76,10 @@ def test_the_user_is_told(portrait, restore, tmp_path):
         assert jpeg_note(tmp_path / "low.jpg", torch.zeros(1, 3, 8, 8), task)
 
 
-def test_sigma_helps_where_the_estimate_does_not_see(portrait, tmp_path):
-    """What the note says, on the bundled portrait and model."""
-    truth = firm.data.portrait()
-    portrait.save(tmp_path / "a.jpg", quality=30)
-    model = firm.fast(firm.load("face-128"))
-
-    def score(sigma):
-        p = Problem.from_file(tmp_path / "a.jpg", "denoising", sigma=sigma)
-        x = p.finish(firm.restore(model, p.op, p.y, 1, sigma=p.sigma).image)
-        return float(firm.metrics.psnr(x.clamp(-1, 1), truth))
-
-    assert score(0.1) > score(None) + 0.5
-
-
 @pytest.mark.parametrize(
     ("quality", "task", "level"),
-    [(80, "denoising", "0.05"), (80, "deblurring", "0.05"), (60, "deblurring", "0.1"), (40, "deblurring", "0.2"),
-     (40, "denoising", "0.1"), (40, "super-resolution", "0.1"), (None, "deblurring", "0.2"),
-     (None, "denoising", "0.1")],
+    [(80, "deblurring", "0.05"), (60, "deblurring", "0.1"), (40, "deblurring", "0.2"), (40, "denoising", "0.1"),
+     (None, "deblurring", "0.2")],
 )  # fmt: skip
 def test_the_note_names_the_level_that_was_best(portrait, tmp_path, quality, task, level):
     """As experiments/notes/jpeg measured it; blocks that are seen in a picture of another format are strong."""

@@ -5,7 +5,6 @@ import pytest
 from helpers import says
 from PIL import Image
 
-from firm.restoration import Problem, ProblemError
 from restoration_helpers import pixels, rows, save_gray
 
 
@@ -43,17 +42,10 @@ def test_known_pixels_are_kept_to_the_bit(folder, filled, tmp_path, holes, mode)
 
 @pytest.mark.parametrize(
     ("noise", "words", "kept"),
-    [
-        (0, ["--sigma", 0], True),
-        (0, ["--sigma", 0.002], True),
-        (0, ["--sigma", 0.003], False),
-        (0, ["--sigma", 0, "--no-keep-known"], False),
-        (0, [], True),  # the estimate is the rounding to 8 bits, and no less
-        (0, ["--no-keep-known"], False),
-        (8, [], False),
-        (8, ["--keep-known"], True),
-    ],
-)
+    [(0, ["--sigma", 0.002], True), (0, ["--sigma", 0.003], False), (0, ["--sigma", 0, "--no-keep-known"], False),
+     (0, [], True),  # the estimate is the rounding to 8 bits, and no less
+     (8, [], False), (8, ["--keep-known"], True)],
+)  # fmt: skip
 def test_known_pixels_are_kept_by_default_where_there_is_no_noise(filled, tmp_path, holes, noise, words, kept):
     smooth = np.add.outer(2 * np.arange(36), 3 * np.arange(44))[..., None] + np.array([0, 20, 40])
     noisy = smooth + np.random.default_rng(0).normal(0, noise, smooth.shape)
@@ -71,8 +63,3 @@ def test_results_with_and_without_known_pixels_are_of_different_runs(folder, fil
     assert says(filled(*words), "nothing to do")
     for other in ("--keep-known", "--no-keep-known"):
         assert says(filled(*words, other, code=2), "is a result of a run with other settings")
-
-
-def test_other_tasks_know_no_pixel(folder):
-    with pytest.raises(ProblemError, match="keep_known does not belong to denoising"):
-        Problem.from_file(folder / "000.png", "denoising", keep_known=True)

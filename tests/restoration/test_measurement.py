@@ -43,8 +43,7 @@ def grid(*shape):
 # What y is, and how large the image
 
 
-@pytest.mark.parametrize("leave_out", [0, 1])
-@pytest.mark.parametrize("ending", [".npy", ".npz"])
+@pytest.mark.parametrize(("leave_out", "ending"), [(0, ".npy"), (1, ".npz")])
 def test_an_array_is_y_as_it_is(tmp_path, leave_out, ending):
     task = firm.Task(f"{OWN}:Scan", (12, 10), sigma=0)
     x = rand(1, 3, 12, 10)
@@ -65,9 +64,6 @@ def test_the_size_follows_from_the_adjoint(tmp_path):
     assert p.op.A_adjoint(p.y).shape == (1, 3, *p.op.made_for) == (1, 3, 12, 20)
     torch.testing.assert_close(p.op.A(x), y)
     torch.testing.assert_close(p.y, y)
-    wider = measured(tmp_path / "y.npy", "Window", settings={"rim": 4})
-    assert wider.op.A_adjoint(wider.y).shape == (1, 3, 16, 24)
-    assert wider.settings["rim"] == 4
 
 
 def test_a_vector_needs_the_size(tmp_path):
@@ -77,8 +73,6 @@ def test_a_vector_needs_the_size(tmp_path):
         measured(file, "Sums")
     p = measured(file, "Sums", size=(12, 10))
     torch.testing.assert_close(p.op.A(x), p.y)
-    with pytest.raises(ProblemError, match=r"task sums measures \(1, 24\) of an image \(1, 3, 8, 8\), .* \(1, 36\)"):
-        measured(file, "Sums", size=(8, 8))
 
 
 def test_a_complex_image_is_known_by_its_operator(tmp_path):
@@ -101,7 +95,6 @@ def test_a_picture_is_measured_in_all_its_channels(tmp_path):
     torch.testing.assert_close(p.shown[0], y)
     assert p.op.A_adjoint(p.y).shape == (1, 3, 12, 20)
     assert (p.array, p.gray, p.sigma, p.settings["estimated"]) == (False, False, 0.03, False)
-    assert measured(tmp_path / "y.png", "Window", settings={"sigma": 0.2}).sigma == 0.2
 
 
 def test_a_gray_picture_has_independent_noise_in_three_channels(tmp_path):
@@ -129,8 +122,6 @@ def test_a_model_for_gray_restores_the_channels_one_by_one(tmp_path):
     p = measured(saved(tmp_path / "y.png", y), "Window", channels=1)
     torch.testing.assert_close(p.y[:, 0], y)
     assert p.finish(p.op.A_adjoint(p.y)).shape == (1, 3, 12, 20)
-    gray = measured(saved(tmp_path / "g.png", y[:1]), "Window", channels=1)
-    torch.testing.assert_close(gray.y[0], y[:1])
 
 
 def test_transparency_is_kept_where_the_image_has_the_size_of_the_picture(tmp_path):
@@ -156,7 +147,6 @@ WRONG = [
     ("Window", {}, ONES.astype(np.uint16), "holds uint16; a measurement is taken as it is.* save floats$"),
     ("Window", {}, np.where(ONES > 0, np.nan, 1), "NaN or infinite values$"),
     ("Window", {}, ONES[:2], r"measures \(1, 3, 8, 16\) of an image \(1, 3, 12, 20\), .*\(1, 2, 8, 16\)"),
-    ("Window", {}, np.ones((2, 3, 3, 8, 16)), r"the file holds \(2, 3, 3, 8, 16\)"),
     ("Window", {}, ONES.transpose(1, 2, 0), "taken to have .* --size gives another size; arrays have their channels"),
     ("Window", {"rim": "x"}, ONES, "rim must be a whole number, got .x.$"),  # --size would not help
     ("Square", {}, ONES, r"ValueError: the sensor has 32x32 pixels \(.* to have 16x8 pixels: --size gives"),
@@ -175,14 +165,11 @@ def test_what_is_wrong_with_a_measurement_or_its_task_is_told(tmp_path, task, se
         measured(file, task, settings=settings)
 
 
-@pytest.mark.parametrize(("text", "size"), [("32", (32, 32)), ("192x128", (128, 192)), ("0", None), ("3x", None),
-                                            ("1x2x3", None), ("-4", None), ("a", None)])  # fmt: skip
-def test_sizes(text, size):
-    if size is None:
+def test_sizes():
+    assert (image_size("32"), image_size("192x128")) == ((32, 32), (128, 192))
+    for text in ("0", "3x", "1x2x3", "-4"):
         with pytest.raises(ValueError, match="--size takes the side of a square image, or WIDTHxHEIGHT"):
             image_size(text)
-    else:
-        assert image_size(text) == size
 
 
 # The command

@@ -19,7 +19,7 @@ from helpers import call, run_two_processes, same, says, weights
 import firm
 from firm._util.machine import Ranks
 from firm.bench.training import _measure_speed, bench
-from firm.cli.plot import score_keys
+from firm.cli.plot import _score_keys
 from firm.data import folder_files, resident, to_float
 from firm.evaluation.methods import plain_solve
 from firm.metrics import psnr
@@ -226,10 +226,10 @@ def test_a_batch_that_does_not_divide(make):
 
 def test_plot_shows_tasks_for_the_first_N_and_means_for_all():
     rows = [{"step": 1, "loss": 2.0}, {"step": 1, "psnr N=2 a": 1, "psnr N=2": 1, "psnr N=9 a": 1, "psnr N=9": 1}]
-    assert score_keys(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
-    assert score_keys(rows[:1]) == []
-    assert score_keys([{"psnr sigma=0.2": 1, "psnr sigma=0.1": 1}]) == ["psnr sigma=0.2", "psnr sigma=0.1"]
-    assert score_keys([{"psnr": 1, "psnr deblurring": 1}]) == ["psnr", "psnr deblurring"]
+    assert _score_keys(rows) == ["psnr N=2 a", "psnr N=2", "psnr N=9"]
+    assert _score_keys(rows[:1]) == []
+    assert _score_keys([{"psnr sigma=0.2": 1, "psnr sigma=0.1": 1}]) == ["psnr sigma=0.2", "psnr sigma=0.1"]
+    assert _score_keys([{"psnr": 1, "psnr deblurring": 1}]) == ["psnr", "psnr deblurring"]
 
 
 def test_plot_draws_the_curves(fit, tmp_path):

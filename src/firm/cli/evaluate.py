@@ -12,10 +12,11 @@ import typer
 
 from firm._sampling import Integrator
 from firm._util.terminal import printable
-from firm.cli.options import SEED, Device, Iterations, Key, MaxMegapixels, Precision, task_names, user_errors
+from firm.cli.options import SEED, Device, Iterations, Key, MaxMegapixels, Precision, user_errors
 from firm.data.load import ImageSet
 from firm.data.sets import Split
 from firm.metrics import Convention
+from firm.tasks import built_in
 
 if TYPE_CHECKING:
     from firm.data import Images
@@ -26,7 +27,7 @@ STEPS = "1,2,4,10,25"  # the paper's
 
 # fmt: off
 Tasks = Annotated[str, typer.Option(
-    help=f"Comma-separated: {task_names()}; 'all' means the paper's five; file.py:Class for your own."
+    help=f"Comma-separated: {', '.join(built_in())}; 'all' means the paper's five; file.py:Class for your own."
 )]
 Assignments = Annotated[list[str] | None, typer.Option(
     "--set", help="A setting, key=value, of every task that has it; may be repeated."
@@ -94,8 +95,9 @@ def evaluate(
     from firm._util.checks import counted, numbers, settings
     from firm._util.files import folder_lock, write_atomically
     from firm._util.machine import describe_machine, ranks
+    from firm.acceleration import fast
     from firm.baselines.weights import Networks
-    from firm.cli.models import form_of_images, load_model
+    from firm.cli.models import form_of_images, load_plain
     from firm.evaluation import Evaluation, methods_for
     from firm.evaluation import evaluate as run
     from firm.evaluation.report import comparison, summarize, tables
@@ -108,7 +110,9 @@ def evaluate(
         chosen = methods_for(
             words, counts, integrator=integrator, iterations=iterations,
             networks=Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face"),
-            load=lambda name: load_model(name, network, r.device, precision, iterations, strict=len(words) == 1),
+            load=lambda name: fast(
+                load_plain(name, network, iterations, strict=len(words) == 1).to(r.device), precision
+            ),
         )  # fmt: skip
         if integrator != "euler" and not chosen.models:
             raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")
@@ -212,15 +216,7 @@ def _require_memory(side: int) -> None:
 
 
 def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
-    """Return the classes of the tasks that --tasks names.
-
-    Parameters
-    ----------
-    text
-        Names, separated by commas; "all" stands for the paper's five.
-    settings
-        Those of --set: each must belong to one of the tasks at least.
-    """
+    """Return the classes of the tasks that --tasks names; each setting of --set must belong to one of them at least."""
     from firm._util.checks import did_you_mean
     from firm.tasks import tables, task_class
 
@@ -236,17 +232,7 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
 
 
 def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
-    """Return a task for images.
-
-    Parameters
-    ----------
-    kind
-        The class of the task.
-    shape
-        Height and width of the images.
-    settings
-        Those of --set, of which the task takes the ones that it has; a range is refused.
-    """
+    """Return a task of a class for images of a height and width, with those settings of --set that it has."""
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
     task = kind(side, **chosen)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +95,7 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     `key` names the array in a file that holds several.
     """
     from firm.data.array_file import is_array_file
-    from firm.data.picture import frames, has_alpha, is_deep, open_picture, top
+    from firm.data.picture import frames, has_alpha, header, is_deep, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 
@@ -106,10 +105,8 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     facts: Facts = {"picture": str(path), "width": image.shape[-1], "height": image.shape[-2]}
     if is_array_file(path):
         return {**facts, "format": "floats in [0, 1], as --format npy writes them", **_seen(image)}
-    with warnings.catch_warnings(), open(path, "rb") as file:
-        warnings.simplefilter("ignore")  # Pillow warns of harmless metadata
-        picture = open_picture(file)
-        facts |= {"format": picture.format, "mode": picture.mode, "frames": frames(path)[0]}
+    with header(path) as picture:
+        facts |= {"format": picture.format, "mode": picture.mode, "frames": frames(path, picture)[0]}
         if is_deep(picture):
             white = top(picture.mode)
             low, high = (white * (float(end) + 1) / 2 for end in (image.min(), image.max()))

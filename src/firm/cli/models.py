@@ -13,19 +13,16 @@ import typer
 from firm._util.terminal import printable
 
 if TYPE_CHECKING:
-    import torch
-
     from firm._model import Firm
 
 Range = tuple[float, float]
 T = TypeVar("T")
 
 
-def load_model(
-    name: str, network: str | None, device: torch.device | str, precision: Any, iterations: int | None = None, *,
-    strict: bool = True,
+def load_plain(
+    name: str, network: str | None = None, iterations: int | None = None, *, strict: bool = True
 ) -> Firm:  # fmt: skip
-    """Load a model and make it fast.
+    """Load a model as it was saved.
 
     Parameters
     ----------
@@ -34,26 +31,6 @@ def load_model(
     network
         The custom class that the model was saved with, ``file.py:Class``. Unless `strict`, as for one of several
         models, those that were saved with another class do without it.
-    device, precision
-        Where, and how precisely, it computes.
-    iterations
-        K, see `load_plain`.
-    """
-    from firm.acceleration import fast
-
-    if network is not None and not strict:
-        with suppress(ValueError):
-            return fast(load_plain(name, None, iterations).to(device), precision)
-    return fast(load_plain(name, network, iterations).to(device), precision)
-
-
-def load_plain(name: str, network: str | None = None, iterations: int | None = None) -> Firm:
-    """Load a model as it was saved.
-
-    Parameters
-    ----------
-    name, network
-        As those of `load_model`.
     iterations
         K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
     """
@@ -62,6 +39,9 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
     from firm._model import load
     from firm._util.custom import load_class
 
+    if network is not None and not strict:
+        with suppress(ValueError):
+            return load_plain(name, None, iterations)
     model = load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
     if iterations is None:
         return model
@@ -76,11 +56,13 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
 def listed(name: str) -> str | Path:
     """Return the file of a baseline's network that `firm models` lists by this name; all other names as they are."""
     from firm._model import bundled
+
+    if name in bundled() or Path(name).exists():
+        return name
     from firm.baselines.weights import FOLDER
 
     path = FOLDER / f"{name}.safetensors"
-    known = name == path.stem and path.is_file() and not Path(name).exists()
-    return path if known and name not in bundled() else name
+    return path if name == path.stem and path.is_file() else name
 
 
 def form_of_images(
@@ -88,14 +70,7 @@ def form_of_images(
 ) -> tuple[int | None, int | None, Range | None]:
     """Return the form of a data set's images that all models take; ValueError where the models differ.
 
-    Parameters
-    ----------
-    models
-        By their names in messages; none for methods that take any images.
-    data, dataset
-        Where the images are, and their layout.
-    size, value_range
-        What the user asked for; None leaves it to the data set and the models' cards.
+    `size` and `value_range` are what the user asked for; None leaves it to the data set and the models' cards.
 
     Returns
     -------

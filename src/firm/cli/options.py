@@ -43,32 +43,16 @@ MaxMegapixels = Annotated[
 ]
 Iterations = Annotated[
     int | None,
-    typer.Option(
-        parser=whole_number(1),
-        metavar="<int>",
-        help="Iterations K in each step, network calls all of them (default: "
-        "the model's own). Its card names those it was trained for.",
-    ),
-]
+    typer.Option(parser=whole_number(1), metavar="<int>", help=(
+        "Iterations K in each step, network calls all of them (default: the model's own). Its card names those it was "
+        "trained for."
+    )),
+]  # fmt: skip
 Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]
 
 PICTURE = "What is wrong with the pictures"  # panels of the help of `firm restore`
 SIMULATION = "Simulation: degrade clean pictures first"
 ESTIMATED = {"blur": " Estimated if not given with --task."}
-
-
-def simulated_tasks(incomplete: str) -> list[str]:
-    """Return the tasks of ``--simulate`` that begin so."""
-    from firm.tasks import built_in
-
-    return [name for name in built_in() if name.startswith(incomplete)]
-
-
-def picture_tasks(incomplete: str) -> list[str]:
-    """Return the tasks of ``--task`` that begin so."""
-    from firm.tasks import picture_tasks
-
-    return [name for name in picture_tasks() if name.startswith(incomplete)]
 
 
 def model_names(incomplete: str) -> list[str]:
@@ -110,13 +94,6 @@ def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
     fixed = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     command.__signature__ = signature.replace(parameters=[*fixed, *found.values()])  # type: ignore[attr-defined]
     return command
-
-
-def task_names() -> str:
-    """Return the built-in tasks, for help texts."""
-    from firm.tasks import built_in
-
-    return ", ".join(built_in())
 
 
 def sentence(error: BaseException) -> str:

@@ -34,7 +34,7 @@ def plot(
     balanced = any("error" in row for row in rows)  # the loss then stays near 1 by construction
     panels = [
         ("velocity error (running mean)", ["error"], True) if balanced else ("loss", ["loss"], True),
-        ("validation PSNR (dB)", score_keys(rows), False),
+        ("validation PSNR (dB)", _score_keys(rows), False),
         ("learning rate", ["lr"], False),
         ("images per second", ["images/s"], False),
     ]
@@ -57,12 +57,8 @@ def _can_be_drawn(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def score_keys(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the scores to draw.
-
-    Of the keys "psnr N=n" and "psnr N=n task" in the `rows` of a log, these are the mean of every N, and the single
-    tasks of the first N.
-    """
+def _score_keys(rows: list[dict[str, Any]]) -> list[str]:
+    """Which keys of a log to draw: of "psnr N=n" and "psnr N=n task" the mean of every N, and the first N's tasks."""
     keys = list(dict.fromkeys(key for row in rows for key in row if key.startswith("psnr")))
     steps = [key.split()[1] for key in keys if key.startswith("psnr N=")]
     return [key for key in keys if "N=" not in key or len(key.split()) == 2 or key.split()[1] == steps[0]]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from firm._sampling import Integrator
+from firm._util.checks import counted, in_both_units
+from firm._util.terminal import printable
 from firm.cli.options import (
     PICTURE,
     SEED,
@@ -20,18 +26,24 @@ from firm.cli.options import (
     MaxMegapixels,
     Precision,
     model_names,
-    picture_tasks,
     sentence,
-    simulated_tasks,
     whole_number,
     with_task_options,
 )
+from firm.data.array_file import ARRAY_EXTENSIONS
+from firm.restoration.calibration import in_words
+from firm.restoration.earlier import Row
 from firm.restoration.output import Format
-from firm.tasks import built_in
-from firm.tasks import picture_tasks as kinds
+from firm.tasks import built_in, picture_tasks
 
-TASKS, PICTURE_TASKS = ", ".join(built_in()), ", ".join(kinds())  # for the help
+TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
+DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
+
+
+def _beginning(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """What the shell offers of these names when Tab is pressed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 # fmt: off
@@ -40,13 +52,14 @@ def restore(
     pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE|FOLDER...", help=(
         "Pictures or array files (.npy, ...), or folders of them; several at once."
     ))],
-    task: Annotated[str | None, typer.Option(rich_help_panel=PICTURE, autocompletion=picture_tasks, help=(
-        f"What to undo in pictures that are degraded: {PICTURE_TASKS}; or a custom task, file.py:Class, that "
-        "these files (pictures, or arrays y = A x + noise) are measurements of."
-    ))] = None,
-    simulate: Annotated[str | None, typer.Option(rich_help_panel=SIMULATION, autocompletion=simulated_tasks, help=(
-        f"Degrade clean pictures first, then restore and score them: {TASKS}; or a custom task, file.py:Class."
-    ))] = None,
+    task: Annotated[str | None, typer.Option(autocompletion=_beginning(PICTURE_TASKS), rich_help_panel=PICTURE, help=
+        f"What to undo in pictures that are degraded: {', '.join(PICTURE_TASKS)}; or a custom task, file.py:Class, "
+        "that these files (pictures, or arrays y = A x + noise) are measurements of."
+    )] = None,
+    simulate: Annotated[str | None, typer.Option(autocompletion=_beginning(TASKS), rich_help_panel=SIMULATION, help=
+        f"Degrade clean pictures first, then restore and score them: {', '.join(TASKS)}; "
+        "or a custom task, file.py:Class."
+    )] = None,
     sigma: Annotated[str | None, typer.Option(metavar="S|G/255", rich_help_panel=PICTURE, help=(
         "Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is 0.196). "
         "Estimated if not given; a simulation has the paper's, a custom task its default."
@@ -129,12 +142,9 @@ def restore(
     from firm._util.machine import ranks
     from firm.acceleration import fast, tiled
     from firm.cli.models import load_plain, range_of
-    from firm.cli.summary import print_results
-    from firm.data.array_file import is_array_file
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import load
     from firm.restoration.earlier import find_pictures
-    from firm.restoration.output import shown
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
@@ -178,7 +188,7 @@ def restore(
         files, root, notes = find_pictures(pictures, out, mask, kernel)
         if kernel is not None:
             read_kernel(kernel, max_megapixels)  # which is the same for all
-        arrays = {file for file in files if is_array_file(file)}
+        arrays = {file for file in files if file.suffix.lower() in ARRAY_EXTENSIONS}
         if key is not None and not arrays:
             raise ValueError("--key is for files that hold several arrays, and these are pictures: leave it out")
 
@@ -228,11 +238,71 @@ def restore(
             )  # fmt: skip
             rows = restore_files(job, files, root, r)
     except (ValueError, OSError) as error:
-        raise typer.BadParameter(shown(sentence(error))) from error
+        raise typer.BadParameter(sentence(error)) from error
     if r.rank:
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
-        raise typer.BadParameter(shown(rows[0]["error"]))
-    print_results(rows, out, notes)
+        raise typer.BadParameter(printable(rows[0]["error"]))
+    _print_results(rows, out, notes)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
+
+
+def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:
+    """Print the table of all pictures, what was noticed, what failed, and in one line what was done and where it is."""
+    console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
+    done = [row for row in rows if "error" not in row]
+    advice = sorted({told for row in done for told in row.get("advice", [])})
+    lines = [f"note: {told}" for told in [*notes, *advice]]
+    lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
+    if done:
+        console.print(_table(done), soft_wrap=False)
+        look = [f"see before and after in {p}" for row in done for p in row["written"] if p.endswith("_compare.png")]
+        scales = [row["std multiplied by"] for row in done if "std multiplied by" in row][:1]
+        calibrated = [f"standard deviations multiplied by {in_words(scale)}" for scale in scales]
+        lines.append("; ".join([_done(done), _noise(done), *calibrated, *look[:1], f"results are in {out}"]))
+    else:
+        lines.append(f"none of the {counted(len(rows), 'picture')} could be restored")
+    for line in lines:
+        console.print(printable(line).replace("\n", "\\n"))  # a name of a file may hold a line break
+
+
+def _done(done: Sequence[Row]) -> str:
+    """How many pictures were restored now, and how many before."""
+    earlier = sum(bool(row.get("earlier")) for row in done)
+    if earlier == len(done):
+        count = counted(earlier, "picture")
+        return f"nothing to do: {count} restored by {done[0]['task']} in an earlier run (--force does that again)"
+    seconds = sum(row["seconds"] for row in done if not row.get("earlier"))
+    again = f", {earlier} by an earlier run (--force does them again)" if earlier else ""
+    return f"{counted(len(done) - earlier, 'picture')} restored by {done[0]['task']} in {seconds:.1f} s{again}"
+
+
+def _noise(done: Sequence[Row]) -> str:
+    """The noise in both units, and the blur where it was estimated."""
+    levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
+    estimated = "estimated " if any(row["estimated"] for row in done) else ""
+    noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
+    if not widths:
+        return noise
+    width = f"{widths[0]:.2f} ± {done[0]['blur_error']:.2f}"
+    return f"{noise}, estimated blur {width if len(done) == 1 else f'{min(widths):.2f} to {max(widths):.2f}'} pixels"
+
+
+def _table(done: Sequence[Row]) -> Table:
+    """A table with one line a picture."""
+
+    def cell(row: Row, column: str) -> str:
+        text = f"{row[column]:.{DIGITS[column]}f}" if column in DIGITS and column in row else str(row.get(column, ""))
+        if column == "blur" and "blur_error" in row:
+            return f"{text} ± {row['blur_error']:.2f} (est.)"
+        return f"{text} (est.)" if column == "sigma" and row["estimated"] else text
+
+    columns = ["blur"] * any("blur" in row for row in done) + ["sigma", "nfe", "seconds"]
+    columns += ["psnr", "ssim", "lpips"] * any("psnr" in row for row in done)
+    table = Table("picture")
+    for column in columns:
+        table.add_column(column if column in ("blur", "sigma", "seconds") else column.upper(), justify="right")
+    for row in done:
+        table.add_row(Text(printable(Path(row["picture"]).name)), *(cell(row, column) for column in columns))
+    return table

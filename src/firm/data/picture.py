@@ -91,7 +91,7 @@ def read_with_alpha(
     `value_range` is black and white of a gray picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
     """
     path = Path(path)
-    with _header(path) as picture:
+    with header(path) as picture:
         picture = _upright(path, picture, max_megapixels, value_range)
         if not has_alpha(picture):
             return _converted(picture, 3, torch.float32, "white"), None
@@ -105,7 +105,7 @@ def read_with_alpha(
 
 def stored_values(path: Path, max_megapixels: float) -> NDArray[Any] | None:
     """Read the values (H, W) of a gray picture of more than 8 bits as they are stored, in any range; else None."""
-    with _header(path) as picture:
+    with header(path) as picture:
         picture, unsigned = _loaded(path, picture, max_megapixels)
         return _stored(picture, unsigned).astype(np.float64) if is_deep(picture) else None
 
@@ -217,39 +217,37 @@ def top(mode: str) -> float:
 
 def has_more_bits(path: Path) -> bool:
     """Tell whether a file holds a gray picture of more than 8 bits."""
-    with _header(path) as picture:
+    with header(path) as picture:
         return is_deep(picture)
 
 
-def whole_numbers(path: Path) -> tuple[int, bool]:
+def whole_numbers(picture: Image.Image) -> tuple[int, bool]:
     """Return the bits of the whole numbers of a gray picture, 0 for others, and whether 65535 must be white."""
-    with _header(path) as picture:
-        if not picture.mode.startswith("I"):
-            return 0, True
-        if picture.mode == "I" and isinstance(picture, TiffImageFile):
-            return int(picture.tag_v2.get(BITS_PER_SAMPLE, (32,))[0]), False
-        return 16, True
+    if not picture.mode.startswith("I"):
+        return 0, True
+    if picture.mode == "I" and isinstance(picture, TiffImageFile):
+        return int(picture.tag_v2.get(BITS_PER_SAMPLE, (32,))[0]), False
+    return 16, True
 
 
-def frames(path: Path) -> tuple[int, str]:
-    """Count the pictures of a file, and say what they are called.
+def frames(path: Path, picture: Image.Image) -> tuple[int, str]:
+    """Count the pictures of a file, whose first one is `picture`, and say what they are called.
 
     The pages of a TIFF are counted to `MAX_PAGES` ("pages or more"). The pictures in the JPEG of a camera are previews
     of the first, so they are one.
     """
-    with _header(path) as picture:
-        if isinstance(picture, TiffImageFile):  # Pillow would read each page, and take longer for each
-            with open(path, "rb") as file:
-                count = sum(1 for _ in islice(directories(file), MAX_PAGES))
-            return count, "pages" if count < MAX_PAGES else "pages or more"
-        with suppress(Exception):  # broken beyond the first frame, which is all that is read
-            return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
-        return 1, "frames"
+    if isinstance(picture, TiffImageFile):  # Pillow would read each page, and take longer for each
+        with open(path, "rb") as file:
+            count = sum(1 for _ in islice(directories(file), MAX_PAGES))
+        return count, "pages" if count < MAX_PAGES else "pages or more"
+    with suppress(Exception):  # broken beyond the first frame, which is all that is read
+        return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
+    return 1, "frames"
 
 
 def side_of(path: Path, crop: int | None = None) -> int:
     """Return the side of the square that is cut out of a picture before it is resized; only its header is read."""
-    with _header(path) as picture:
+    with header(path) as picture:
         return _side(picture, crop)
 
 
@@ -290,7 +288,7 @@ def _opened(path: Path) -> Iterator[Image.Image]:
 
 
 @contextmanager
-def _header(path: Path) -> Iterator[Image.Image]:
+def header(path: Path) -> Iterator[Image.Image]:
     """Open a file without Pillow's warnings; not for threads, which share their filters."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -34,8 +34,12 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         raise TypeError(f"advice: a model (firm.load) or its card, not {type(model).__name__}")
     if not isinstance(problem, Problem | BaseTask):
         raise TypeError(f"advice: a task, such as firm.Task('denoising'), or a problem, not {type(problem).__name__}")
-    settings, factor = _asked(problem)
-    name = _last(str(settings["task"]))
+    if isinstance(problem, Problem):
+        settings, factor = problem.settings, problem.noise_factor
+    else:
+        own = built_in().get(problem.name) is not type(problem)  # whose cards name its class
+        settings, factor = {"task": type(problem).__name__ if own else problem.name, **problem.settings()}, 1.0
+    name = str(settings["task"]).rpartition(":")[2]  # file.py:Class may lie elsewhere now: its class tells it
     trained = card.get("trained_for")
     entries = [e for e in trained if isinstance(e, dict) and _serves(str(e.get("name")), name)] if trained else []
     if not entries:
@@ -62,15 +66,6 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
         known = f", {trained_with}" if trained_with else ""  # a text may be empty
         out.append(f"{called} {value}{elsewhere} is not what the model was trained for{known}{hint}")
     return out
-
-
-def _asked(problem: Problem | BaseTask) -> tuple[dict[str, Any], float]:
-    """The settings of a problem with the name of its task, and what its noise is multiplied by for the network."""
-    if isinstance(problem, Problem):
-        return problem.settings, problem.noise_factor
-    kind = type(problem)
-    name = problem.name if built_in().get(problem.name) is kind else kind.__name__  # as cards name the user's own
-    return {"task": name, **problem.settings()}, 1.0
 
 
 def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: float) -> dict[str, tuple[float, str]]:
@@ -118,20 +113,14 @@ def _options(problem: Problem) -> str:
 def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
     """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
-    parameter = task.parameters.get(key) if task is not None else None
-    if parameter is not None and not parameter.option:
-        return None  # a setting that is no degradation
-    if key in entry:
-        return entry[key]
-    return None if parameter is None else parameter.paper((size, size))  # a card must not run a user's own task
+    parameter = task.parameters.get(key) if task is not None else None  # a card must not run a user's own task
+    if parameter is None:
+        return entry.get(key)
+    usual = parameter.paper((size, size))
+    return entry.get(key, usual) if parameter.option else None  # without an option: a setting that is no degradation
 
 
 def _serves(trained: str, wanted: str) -> bool:
     """Whether training for one task helps in the other: the same, or pictures of its kind."""
     task = built_in().get(trained)
-    return _last(trained) == wanted or (task is not None and task.picture == wanted)
-
-
-def _last(name: str) -> str:
-    """``file.py:Class`` may lie elsewhere now: its class tells it."""
-    return name.rpartition(":")[2]
+    return trained.rpartition(":")[2] == wanted or (task is not None and task.picture == wanted)

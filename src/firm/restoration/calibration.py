@@ -51,36 +51,28 @@ class TaskScale:
         return std * torch.where(missing(op, std), unseen, measured)
 
     def notes(self, settings: Mapping[str, Any], std: Tensor, op: LinearOperator) -> list[str]:
-        """Say where the scale does not fit a picture.
+        """Say where the scale does not fit the settings of a picture's problem, and `std` and `op` as in `widened`.
 
-        Parameters
-        ----------
-        settings
-            Of the picture's problem. Numbers may differ from those of the calibration by a tenth.
-        std, op
-            As in `widened`. A part of their pixels may have no scale, as what lies outside a coil's field of view.
+        Numbers may differ by a tenth. A part of the pixels may have no scale, as those outside a coil's field of view.
         """
-
-        def near(a: Any, b: Any) -> bool:
-            numbers = isinstance(a, int | float) and isinstance(b, int | float)
-            return math.isclose(a, b, rel_tol=0.1) if numbers else a == b
 
         def short(value: Any) -> str:
             return f"{value:.3g}" if isinstance(value, float) else str(value)
 
-        both = {key: (made, settings[key]) for key, made in self.settings.items() if key in settings}
-        other = [
-            f"{key} {short(made)}, not {short(here)}" for key, (made, here) in both.items() if not near(made, here)
-        ]
+        other = []
+        for key, made in self.settings.items():
+            here = settings.get(key, made)
+            numbers = isinstance(made, int | float) and isinstance(here, int | float)
+            if not (math.isclose(made, here, rel_tol=0.1) if numbers else made == here):
+                other.append(f"{key} {short(made)}, not {short(here)}")
         if "blur" in self.settings and "blur" not in settings and "kernel" in settings:
             other.append(f"a Gaussian blur, not the kernel {settings['kernel']}")
         notes = [f"the calibration was made with {' and '.join(other)}: its scale may not fit"] if other else []
         hole = missing(op, std)
         there = {"measured": not bool(hole.all()), "missing": bool(hole.any())}
         without = [part for part in PARTS if there[part] and part not in self.scale]
-        return notes + [
-            f"the calibration has no scale for {part} pixels: theirs are not multiplied" for part in without
-        ]
+        missed = [f"the calibration has no scale for {part} pixels: theirs are not multiplied" for part in without]
+        return notes + missed
 
 
 @dataclass(frozen=True)
@@ -106,24 +98,19 @@ class Calibration:
         steps, samples
             Of the restoration; they have to be those of the calibration. Few samples need larger scales.
         """
-        made = f"{self.file or 'the calibration'} was made for"
-        other = f"{made} another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
-        require(self.model == model, other)
+        file = self.file or "the calibration"
+        other = f"another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
+        require(self.model == model, f"{file} was made for {other}")
         for option, mine, asked in (("steps", self.steps, steps), ("samples", self.samples, samples)):
             again = f"give --{option} {mine}, or calibrate with --{option} {asked}"
-            require(mine == asked, f"{made} {option} = {mine}, not {asked}: {again}")
+            require(mine == asked, f"{file} was made for {option} = {mine}, not {asked}: {again}")
         kinds = [task] if task in self.tasks else [kind.name for kind in picture_tasks().get(task, [])] or [task]
-        fit = [name for name in kinds if name in self.tasks]
-        if len(fit) != 1:
-            there = ", ".join(self.tasks)
-            why = (
-                f"no scale for {task}, only for {there}" if not fit else f"several scales for {task}: {', '.join(fit)}"
-            )
-            which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
-            raise ValueError(
-                f"{self.file or 'the calibration'} has {why}; run `firm calibrate` with --tasks and {which}"
-            )
-        return self.tasks[fit[0]]
+        fit, there = [name for name in kinds if name in self.tasks], ", ".join(self.tasks)
+        if len(fit) == 1:
+            return self.tasks[fit[0]]
+        few = f"several scales for {task}: {', '.join(fit)}" if fit else f"no scale for {task}, only for {there}"
+        which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
+        raise ValueError(f"{file} has {few}; run `firm calibrate` with --tasks and {which}")
 
     def save(self, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
         """Write a small JSON file, with the command that made it and the machine."""
@@ -170,10 +157,9 @@ def fit(
             assert r.std is not None
             ratios.append(_ratios(x, r.mean, r.std, op))
         scale = _scales(ratios, task.name)
-        halves = (ratios[::2], ratios[1::2])
-        inside = [count for a, b in (halves, halves[::-1]) for count in _inside(b, _scales(a, task.name))]
-        before = _inside(ratios, dict.fromkeys(PARTS, 1.0))
-        found[task.name] = TaskScale(scale, task.settings(), _share(before), _share(inside))
+        a, b = ratios[::2], ratios[1::2]
+        after = _inside((b, _scales(a, task.name)), (a, _scales(b, task.name)))
+        found[task.name] = TaskScale(scale, task.settings(), _inside((ratios, {})), after)
     return Calibration(model.fingerprint(), steps, samples, len(images), found)
 
 
@@ -200,21 +186,16 @@ def _ratios(x: Tensor, mean: Tensor, std: Tensor, op: LinearOperator) -> dict[st
 def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, float]:
     parts = [part for part in PARTS if any(part in found for found in ratios)]
     scales = {part: quantile_scale(torch.cat([f[part] for f in ratios if part in f])) for part in parts}
-    require(
-        all(0 < v < 1e6 for v in scales.values()),
-        f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth",
-    )
+    wrong = f"{task}: the samples do not differ (or are exact), so no scale makes them cover the truth"
+    require(all(0 < v < 1e6 for v in scales.values()), wrong)
     return scales
 
 
-def _inside(ratios: Sequence[Mapping[str, Tensor]], scales: Mapping[str, float]) -> list[tuple[int, int]]:
-    """How many pixels are inside the interval, of how many, for each picture and part."""
-    pairs = [(values, scales.get(part, 1.0)) for found in ratios for part, values in found.items()]
-    return [(int((values <= WIDTH * scale).sum()), len(values)) for values, scale in pairs]
-
-
-def _share(counts: Sequence[tuple[int, int]]) -> float:
-    return round(sum(inside for inside, _ in counts) / sum(n for _, n in counts), 4)
+def _inside(*counted: tuple[Sequence[Mapping[str, Tensor]], Mapping[str, float]]) -> float:
+    """Which share of the pixels is inside the interval: ratios of pictures, each list with the scales of its parts."""
+    every = [(v, scales.get(part, 1.0)) for ratios, scales in counted for found in ratios for part, v in found.items()]
+    inside = sum(int((values <= WIDTH * scale).sum()) for values, scale in every)
+    return round(inside / sum(len(values) for values, _ in every), 4)
 
 
 def in_words(scale: Mapping[str, float]) -> str:

@@ -20,7 +20,8 @@ from typing import Any
 
 from firm._util.checks import counted
 from firm._util.files import remove_leftovers, write_atomically
-from firm.data import array_files, folder_files
+from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
+from firm.data.sets import EXTENSIONS, files_below
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
@@ -44,22 +45,9 @@ class Earlier:
     ) -> Earlier:  # fmt: skip
         """Compare the results that a run will write with what is in `out`, and note there what the run begins.
 
-        Parameters
-        ----------
-        out
-            The folder of the results.
-        pictures
-            By the name of their results.
-        settings
-            All that tells the run from another.
-        inputs
-            The files whose contents the results of a picture depend on, where that is not the picture alone.
-        force
-            Do everything again, and replace what is there.
-
-        Returns
-        -------
-        What is done, and what the run may replace. If `clash` says that it may not, nothing was changed in `out`.
+        Pictures are given by the name of their results; `inputs` are the files whose contents a picture's results
+        depend on, where that is not the picture alone. If `clash` says that the run may not replace what is there,
+        nothing was changed in `out`. With `force` everything is done again.
         """
         reports = [out / "restore.json", *sorted(out.glob("restore.[0-9]*.json"))]  # the others: of a killed run
         rows = {str(row.get("name")): row for file in reports for row in read_rows(file)}
@@ -67,8 +55,7 @@ class Earlier:
         begun, mine = _begun(out), fingerprint(settings, [])
         done: dict[str, Row] = {}
         clashes: list[tuple[Path, Path, Row]] = []
-        asked: Mapping[str, Path] = {} if force else pictures
-        for name, path in asked.items():
+        for name, path in pictures.items() if not force else ():
             row = rows.get(name, {"error": "no row"})
             there = {p: digest(p) for p in _results(out, name, row) if p.exists()}
             same = "error" not in row and row.get("run") == fingerprint(settings, inputs.get(path, [path]))
@@ -126,11 +113,12 @@ class Report:
             self.path.unlink(missing_ok=True)  # the main process has them
             return
         _write_rows(self.path, [*self.before.others, *(results[name] for name in names)])
-        left = {name: about for name, about in _begun(self.before.out).items() if name not in set(names)}
+        begun, mine = self.before.out / BEGUN, set(names)
+        left = {name: about for name, about in _begun(self.before.out).items() if name not in mine}
         if left:
-            write_atomically(self.before.out / BEGUN, json.dumps(left))
+            write_atomically(begun, json.dumps(left))
         else:
-            (self.before.out / BEGUN).unlink(missing_ok=True)
+            begun.unlink(missing_ok=True)
 
     def _write(self) -> None:
         with suppress(OSError):  # a full disk may have room again; the last write tells
@@ -191,10 +179,8 @@ def fingerprint(settings: Mapping[str, Any], inputs: Sequence[Path]) -> str:
     total = hashlib.sha256(hashlib.sha256(text).hexdigest()[:16].encode())
     for path in inputs:
         total.update(str(path.suffix).encode(errors="surrogatepass"))  # parts the files, and tells their kinds
-        with (
-            suppress(OSError),
-            open(path if path.is_file() else os.devnull, "rb") as file,
-        ):  # a pipe would be waited for
+        readable = path if path.is_file() else os.devnull  # a pipe would be waited for
+        with suppress(OSError), open(readable, "rb") as file:
             while block := file.read(2**20):
                 total.update(block)
     return total.hexdigest()[:16]
@@ -231,8 +217,10 @@ def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tupl
     The files, each once; the folder that all of them lie below; and notes for the user on what was left out.
     """
     aside = [place for place in given if place is not None]
-    for place in [*named, *aside]:
-        _refuse_stream(place)
+    for place in [*named, *aside]:  # reading what is neither a file nor a folder may wait forever, and works only once
+        if place.exists() and not place.is_file() and not place.is_dir():
+            kind = "a pipe" if place.is_fifo() else "a socket" if place.is_socket() else "a device"
+            raise ValueError(f"{place} is {kind}, not a file: save what comes out of it to a file, and name that")
     files: dict[str, Path] = {}
     skipped: set[Path] = set()
     for place in named:
@@ -246,11 +234,9 @@ def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tupl
         raise FileNotFoundError(f"{named[0]}: no pictures in it but {' and '.join(others)}")
     above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
     skipped -= {place.resolve() for place in named}
-    notes = []
-    if skipped:
-        what = counted(len(skipped), "sub-folder")
-        notes = [f"skipped {what} with earlier results (restore.json); to restore those, name the folder"]
-    return list(files.values()), Path(os.path.commonpath(above)), notes
+    what = counted(len(skipped), "sub-folder")
+    note = f"skipped {what} with earlier results (restore.json); to restore those, name the folder"
+    return list(files.values()), Path(os.path.commonpath(above)), [note] if skipped else []
 
 
 def _belongs(file: Path, other: Path, place: Path) -> bool:
@@ -265,32 +251,18 @@ def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
     if results == top:
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")
     has_report = cache(lambda place: (place / "restore.json").is_file())
-    kept, skipped, errors = list[Path](), set[Path](), list[FileNotFoundError]()
-    for list_files in (folder_files, array_files):
-        try:
-            files = list_files(folder)
-        except FileNotFoundError as error:
-            errors.append(error)
-            continue
-        for file in files:
-            above = file.resolve().parents
-            with_results = [place for place in above if top in place.parents and has_report(place)]
-            if results in above:
-                continue  # its own: nothing to say
-            if with_results:
-                skipped.add(with_results[-1])  # the outermost
-            else:
-                kept.append(file)
-        if kept:
+    kept, skipped = list[Path](), set[Path]()
+    files = files_below(folder, EXTENSIONS | ARRAY_EXTENSIONS, "pictures")
+    files.sort(key=is_array_file)  # arrays last: they are taken where there are no pictures
+    for file in files:
+        if kept and is_array_file(file) and not is_array_file(kept[0]):
             break
-    if len(errors) == 2:
-        raise errors[0]
+        above = file.resolve().parents
+        with_results = [place for place in above if top in place.parents and has_report(place)]
+        if results in above:
+            continue  # its own: nothing to say
+        if with_results:
+            skipped.add(with_results[-1])  # the outermost
+        else:
+            kept.append(file)
     return kept, skipped
-
-
-def _refuse_stream(place: Path) -> None:
-    """Refuse what is there and neither a file nor a folder: reading may wait forever, and works only once."""
-    if not place.exists() or place.is_file() or place.is_dir():
-        return
-    kind = "a pipe" if place.is_fifo() else "a socket" if place.is_socket() else "a device"
-    raise ValueError(f"{place} is {kind}, not a file: save what comes out of it to a file, and name that")

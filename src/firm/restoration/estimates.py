@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture import open_picture
+from firm.data.picture import PictureError, header
 
 # Noise
 
@@ -123,7 +122,9 @@ def estimate_blur(y: Tensor) -> BlurEstimate:
     -------
     The width, and how sure it is. ValueError where the picture is sharp, or does not tell.
     """
-    gray = _middle(y.detach().cpu().double().mean(1)[0])
+    gray = y.detach().cpu().double().mean(1)[0]
+    top, left = (max(0, n - LARGEST) // 2 for n in gray.shape)
+    gray = gray[top : top + LARGEST, left : left + LARGEST]
     enough = min(gray.shape) >= MINIMUM
     require(enough, f"a picture of fewer than {MINIMUM} pixels a side is too small to estimate the blur from")
     f, power, modes = _spectrum(gray)
@@ -138,14 +139,6 @@ def estimate_blur(y: Tensor) -> BlurEstimate:
     sure = width <= 0.85 * WIDEST and error <= 0.3 * width
     require(sure, f"the blur cannot be told from the picture (about {width:.1f} ± {error:.1f} pixels)")
     return BlurEstimate(round(width, 2), round(error, 2))
-
-
-def _middle(image: Tensor) -> Tensor:
-    """The central part (h, w) of an image (H, W), at most `LARGEST` pixels a side."""
-    for dim, n in enumerate(image.shape):
-        length = min(n, LARGEST)
-        image = image.narrow(dim, (n - length) // 2, length)
-    return image
 
 
 def _spectrum(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -168,9 +161,8 @@ def _spectrum(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def _posterior(f: Tensor, power: Tensor, modes: Tensor, noise: float, widths: Tensor) -> Tensor:
     """How likely each of the widths (W,) is, given the powers at the frequencies f."""
     slopes = torch.linspace(1.2, 3.6, 49, dtype=f.dtype)
-    shape = torch.exp(
-        -slopes[None, :, None] * f.log() - (2 * math.pi * f * widths[:, None, None]).square()
-    )  # (W, A, n)
+    blur = (2 * math.pi * f * widths[:, None, None]).square()
+    shape = torch.exp(-slopes[None, :, None] * f.log() - blur)  # (W, A, n)
     weight = 1 / (SCATTER**2 + 1 / modes)
     log_c = (power[:4].log() - shape[..., :4].log()).mean(-1)
     for _ in range(6):  # Gauss-Newton for C, in its logarithm
@@ -186,9 +178,7 @@ def _posterior(f: Tensor, power: Tensor, modes: Tensor, noise: float, widths: Te
 # JPEG
 
 GOOD = 85  # quality: above, smoothing the blocks costs more detail than they do
-BLOCKY = (
-    0.3  # how much larger the steps between blocks are than others; at most 0.26 on 49 of 50 uncompressed photographs
-)
+BLOCKY = 0.3  # how much larger steps between blocks are than others; at most 0.26 on 49 of 50 uncompressed photographs
 # The luminance table of the standard's Annex K, which quality 50 of the usual programs means.
 STANDARD = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22,
             29, 51, 87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92, 49, 64, 78, 87, 103,
@@ -198,9 +188,8 @@ STANDARD = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 
 def jpeg_quality(path: str | Path) -> int | None:
     """Quality, 1 to 100, at which a JPEG file was saved, from its quantization table; None for other files."""
     tables: Any = None
-    with suppress(Exception), warnings.catch_warnings(), open(path, "rb") as file:  # whoever reads it says why
-        warnings.simplefilter("ignore")
-        tables = getattr(open_picture(file), "quantization", None)
+    with suppress(PictureError), header(Path(path)) as picture:  # whoever reads it says why
+        tables = getattr(picture, "quantization", None)
     if not tables:
         return None
     known = [(value, usual) for value, usual in zip(next(iter(tables.values())), STANDARD, strict=True) if value < 255]
@@ -235,14 +224,9 @@ def _blockiness(image: Tensor) -> float:
 
 
 def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
-    """Say what to do where a picture's compression will show in its restoration; None where that hardly matters.
+    """Say what to do where the compression of a picture y (1, C, H, W), read from `path`, will show in its restoration.
 
-    Parameters
-    ----------
-    path, y
-        The file, and the picture (1, C, H, W) that was read from it.
-    task
-        The kind of degraded pictures that it is restored as.
+    `task` is the kind of degraded pictures that it is restored as. None where the compression hardly matters.
     """
     quality = jpeg_quality(path)
     if (quality is None or quality > GOOD) and not has_blocks(y):

@@ -28,25 +28,10 @@ def measured(
 ) -> tuple[Reading, BaseTask, LinearOperator, Tensor]:  # fmt: skip
     """Read a measurement, and make the task and its operator for the image that it is of.
 
-    Parameters
-    ----------
-    path, max_megapixels, key
-        The file, how large it may be, and the name of the measurement in a file that holds several arrays.
-    kind, settings
-        The custom task.
-    size
-        Height and width of the image. If None, those of y or, where A makes another y of such an image, those of A'y.
-    channels
-        That the image has.
-
-    Returns
-    -------
-    What was read, the task, its operator, and the measurement in the axes that A gives.
+    The arguments are those of `Problem.from_measurement`; the measurement is returned in the axes that A gives.
     """
-    if is_array_file(path):
-        reading = _read(path, max_megapixels, key)
-    else:
-        reading = read(path, channels, None, max_megapixels, key)
+    array = is_array_file(path)
+    reading = _read(path, max_megapixels, key) if array else read(path, channels, None, max_megapixels, key)
     sides = _sides(path, reading.image) if size is None else size
     try:
         task, op, like = _operator(kind, settings, sides, channels)

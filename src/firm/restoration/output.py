@@ -65,9 +65,13 @@ def _others(path: PurePosixPath) -> Iterator[str]:
 
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
     """The path with `ending`, printable and short enough for results; and whether that left it as it was."""
-    folders = [_printable(part, "_") for part in path.parts[:-1]]
+
+    def printable(text: str) -> str:
+        return "".join(c if c.isprintable() else "_" for c in text)
+
+    folders = [printable(part) for part in path.parts[:-1]]
     folders = [part.replace(".", "_") if part.lower().endswith(ENDINGS) else part for part in folders]
-    last, ending = _printable(path.name, "_"), _printable(ending, "_")
+    last, ending = printable(path.name), printable(ending)
     last = last.encode()[: LONGEST - len(ending.encode())].decode(errors="ignore") + ending
     same = (*folders, last) == (*path.parts[:-1], path.name + ending)
     return "/".join([*folders, last]), same
@@ -76,20 +80,6 @@ def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
 def _key(name: str) -> str:
     """Equal for names that some file system takes for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
-
-
-def shown(text: str) -> str:
-    """Spell out what a terminal cannot print in a text with names of files: ``\\udcff``."""
-    return _printable(text, None)
-
-
-def _printable(text: str, instead: str | None) -> str:
-    """Replace line separators, control characters and bytes that are no text, by `instead` or by their numbers."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode() if instead is None else instead for c in text
-    )
 
 
 # Pictures and arrays
@@ -121,8 +111,9 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | N
 
 
 def write_array(
-    path: Path, x: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None
-) -> None:
+    path: Path, x: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None,
+    deviation: bool = False,
+) -> None:  # fmt: skip
     """Write an image as .npy with the values that the input had.
 
     Parameters
@@ -133,36 +124,18 @@ def write_array(
         The first half of the channels are real parts, the others imaginary ones: they become complex64 (C / 2, H, W).
     value_range
         What -1 and 1 stand for (of complex images, what a magnitude of 0 and 1).
+    deviation
+        x holds standard deviations of such an image; they are written in the same units.
     """
     low, high = value_range or ((0.0, 1.0) if complex_image else (-1.0, 1.0))
     values = x.detach().cpu().float()
     if complex_image:
         values = high * torch.complex(*values.chunk(2))
+    elif deviation:
+        values = (high - low) / 2 * values
     elif value_range is not None:
         values = low + (high - low) * (values + 1) / 2
     _save(path, values)
-
-
-def write_deviation(
-    path: Path, std: Tensor, complex_image: bool = False, value_range: tuple[float, float] | None = None,
-    picture: bool = False,
-) -> None:  # fmt: skip
-    """Write standard deviations as .npy.
-
-    Parameters
-    ----------
-    path, std
-        The file, and the deviations (C, H, W) of an image in [-1, 1].
-    complex_image, value_range
-        As in `write_array`, in whose units they are written: that of the real parts, plus i times that of the others.
-    picture
-        Write them as (H, W, C), in the units of `write_picture`.
-    """
-    values = std.detach().cpu().float()
-    if picture:
-        return _save(path, values.permute(1, 2, 0) / 2)
-    low, high = value_range or ((0.0, 1.0) if complex_image else (-1.0, 1.0))
-    _save(path, high * torch.complex(*values.chunk(2)) if complex_image else (high - low) / 2 * values)
 
 
 def _save(path: Path, values: Tensor) -> None:
@@ -199,6 +172,4 @@ def write_heat_map(path: Path, std: Tensor) -> float:
 
 def write_side_by_side(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
     """Write titled panels, one list a row, as `firm._util.sheet.sheet` draws them."""
-    buffer = io.BytesIO()
-    sheet(rows).save(buffer, "PNG")
-    write_atomically(path, buffer.getvalue())
+    write_atomically(path, _png8(np.asarray(sheet(rows))))

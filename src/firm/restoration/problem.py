@@ -19,13 +19,7 @@ from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
-from firm.restoration.estimates import (
-    ROUNDING,
-    estimate_blur,
-    estimate_noise,
-    jpeg_note,
-    smoothest_noise,
-)
+from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
@@ -119,18 +113,21 @@ class Problem:
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
+        shown, known = reading.image, None
         if seen is not None:
             about |= {"missing": round(1 - float(seen.mean()), 4), "keep_known": keep}
+            shown = shown * seen
+            if keep:  # of a gray picture in one channel
+                known = torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": sigma is None, "sigma": level}
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
-        shown = reading.image if seen is None else reading.image * seen
         problem = cls(
-            op, y, level, visible(shown, reading.complex), about, margin=margin, complex=reading.complex,
-            array=reading.array, value_range=value_range, alpha=reading.alpha,
-            known=_known(reading, seen) if keep else None, notes=tuple(note for note in notes if note is not None),
+            op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
+            complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
+            notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 
@@ -150,12 +147,8 @@ class Problem:
             The task's class, and its settings; those that are not given, the noise level too, have its defaults.
         size
             Height and width of the image. If None, those of y or, where A makes another y of such an image, of A'y.
-        channels
-            That the model's images have.
-        max_megapixels
-            Larger files are refused from their header.
-        key
-            The name of y in a file that holds several arrays.
+        channels, max_megapixels, key
+            As in `from_file`.
         """
         kind = task_class(task)
         reading, made, op, y = measured(path, kind, settings, size, channels, max_megapixels, key)
@@ -209,20 +202,18 @@ class Problem:
 
     def to(self, device: torch.device) -> Problem:
         """Return the same problem on another device."""
-        truth = None if self.truth is None else self.truth.to(device)
-        known = None if self.known is None else self.known.to(device)
         op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
-        return replace(self, op=op, y=self.y.to(device), shown=self.shown.to(device), truth=truth, known=known)
+        parts = {"y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known}
+        moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if part is not None}
+        return replace(self, op=op, **moved)
 
     def finish(self, x: Tensor) -> Tensor:
         """Turn restored images (..., B, C, H, W) into the picture's, (..., 1, C, H, W), with the pixels it knows."""
-        x = self._together(x)
-        return x if self.known is None else torch.where(self.known.isnan(), x, self.known)
+        return self._together(x, self.known)
 
     def spread(self, std: Tensor) -> Tensor:
         """Turn standard deviations into the picture's: 0 where pixels are known; of gray, the channels' average."""
-        std = self._together(std)
-        return std if self.known is None else torch.where(self.known.isnan(), std, 0.0)
+        return self._together(std, 0.0)
 
     def scores(self, x: Tensor) -> dict[str, float]:
         """PSNR and, where they are defined, SSIM and LPIPS of a finished image; none where the truth is not known.
@@ -237,13 +228,14 @@ class Problem:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
         return {key: round(float(value), 4) for key, value in scores(x, truth, "text").items()}
 
-    def _together(self, x: Tensor) -> Tensor:
-        """Cut the margin off images (..., B, C, H, W) and put their channels together: (..., 1, C, H, W)."""
+    def _together(self, x: Tensor, kept: Tensor | float | None) -> Tensor:
+        """Cut off the margin, put the channels together, (..., 1, C, H, W), and take `kept` where pixels are known."""
         if self.margin:
             x = x[..., self.margin : -self.margin, self.margin : -self.margin]
         if self.apart:
             x = x.transpose(-3, -4)
-        return x.mean(-3, keepdim=True) if self.gray else x
+        x = x.mean(-3, keepdim=True) if self.gray else x
+        return x if self.known is None or kept is None else torch.where(self.known.isnan(), x, kept)
 
 
 @contextmanager
@@ -260,22 +252,14 @@ def _as_problem(before: str, after: str = "") -> Iterator[None]:
 
 def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
     """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
-    image, visible_part = reading.image, seen
     if reading.alpha is not None:
         opaque = (reading.alpha > 0).float()
-        visible_part = opaque if seen is None else opaque * seen
+        seen = opaque if seen is None else opaque * seen
     with _as_problem(f"{path}: ", ": give its level with --sigma"):
         if mosaic:
-            height, width = (n - n % 2 for n in image.shape[-2:])
-            return smoothest_noise(F.pixel_unshuffle(image[:, :1, :height, :width], 2))
-        return estimate_noise(image, visible_part)
-
-
-def _known(reading: Reading, seen: Tensor | None) -> Tensor | None:
-    """The pixels that were seen, (1, C, H, W), NaN in the holes; of a gray picture in one channel."""
-    if seen is None:
-        return None
-    return torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
+            height, width = (n - n % 2 for n in reading.image.shape[-2:])
+            return smoothest_noise(F.pixel_unshuffle(reading.image[:, :1, :height, :width], 2))
+        return estimate_noise(reading.image, seen)
 
 
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import did_you_mean, require
-from firm.data.array_file import SeveralArraysError, is_array_file, open_array
+from firm.data.array_file import ARRAY_EXTENSIONS, SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
 from firm.data.picture import (
@@ -20,7 +20,8 @@ from firm.data.picture import (
     Range,
     check_size,
     frames,
-    has_more_bits,
+    header,
+    is_deep,
     read_picture,
     read_with_alpha,
     stored_values,
@@ -45,20 +46,10 @@ def picture_settings(
 ) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 
-    Parameters
-    ----------
-    task, sigma, mask, keep_known, kernel, settings
-        As in `Problem.from_file`.
-
     Returns
     -------
     The first task that trains for such pictures, and its settings by name, with its defaults; without the blur where
-    that is estimated or given by a kernel.
-
-    Raises
-    ------
-    ProblemError
-        For settings of other tasks, and for values that are not valid for any picture.
+    that is estimated or given by a kernel. `ProblemError` says which setting belongs to other tasks, or is not valid.
     """
     kinds = picture_tasks()
     if task not in kinds:
@@ -73,20 +64,21 @@ def picture_settings(
             real = any(key in k.parameters and k.parameters[key].picture for k in built_in().values())
             instead = "" if real else " but to --simulate; a real picture's mask is given with --mask"
             raise ProblemError(f"{option_of(key)} does not belong to {task}{instead}")
-    for name, wanted, file in (
-        ("mask", mask, "mask"), ("keep_known", keep_known, "mask"), ("kernel", kernel, "kernel"),
-    ):  # fmt: skip
-        if wanted and kind.picture_file != file:
-            raise ProblemError(f"{name} does not belong to {task}")
-    if mask is None and kind.picture_file == "mask":
-        raise ProblemError(f"{task} needs a mask: a picture of the same size, white where pixels are missing")
-    if kernel is not None and given:
-        raise ProblemError("give either blur, the width of a Gaussian, or kernel, the blur itself: not both")
     check_sigma(sigma)
     values = {key: p.default for key, p in declared.items() if p.default is not None}
     values |= {names[key]: value for key, value in given.items()}
-    if len(values) < len(declared) and kind.picture_file != "kernel":  # whose settings are estimated
-        raise ProblemError(f"{task} needs {' and '.join(f'{p.name} ({p.about})' for p in declared.values())}")
+    file, needed = kind.picture_file, " and ".join(f"{p.name} ({p.about})" for p in declared.values())
+    for wrong, why in (
+        (mask and file != "mask", f"mask does not belong to {task}"),
+        (keep_known and file != "mask", f"keep_known does not belong to {task}"),
+        (kernel and file != "kernel", f"kernel does not belong to {task}"),
+        (not mask and file == "mask", f"{task} needs a mask: a picture of the same size, white where pixels are "
+         "missing"),
+        (kernel and given, "give either blur, the width of a Gaussian, or kernel, the blur itself: not both"),
+        (len(values) < len(declared) and file != "kernel", f"{task} needs {needed}"),  # a blur is estimated
+    ):  # fmt: skip
+        if wrong:
+            raise ProblemError(why)
     try:
         return kind, {key: p.checked(task, values[key]) for key, p in declared.items() if key in values}
     except ValueError as error:
@@ -95,11 +87,10 @@ def picture_settings(
 
 def check_sigma(sigma: float | tuple[float, float] | None) -> None:
     """Refuse what is no noise level of pixels in [-1, 1]; most often it is one of 0..255. Ranges pass."""
-    if sigma is None or isinstance(sigma, tuple) or 0 <= sigma <= 2:
-        return
-    levels = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
-    hint = levels if 2 < sigma <= 255 else ""
-    raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
+    if sigma is not None and not isinstance(sigma, tuple) and not 0 <= sigma <= 2:
+        levels = f"; a level of {sigma:g} on the scale 0..255 is {2 * sigma / 255:.3g}, or --sigma {sigma:g}/255"
+        hint = levels if 2 < sigma <= 255 else ""
+        raise ProblemError(f"sigma must be from 0 to 2, for pixels in [-1, 1], got {sigma:g}{hint}")
 
 
 # Pictures and arrays
@@ -129,17 +120,12 @@ def read(
         A picture, an array file, or a picture that ``--format npy`` wrote as an array.
     channels
         That the model takes. Pictures are read in color, whatever it takes.
-    value_range
-        What stands for -1 and 1, in an array or in a gray picture of more than 8 bits; other pictures have a range of
-        their own.
-    max_megapixels
-        Larger files are refused from their header.
-    key
-        The name of the array in a file that holds several.
+    value_range, max_megapixels, key
+        As in `Problem.from_file`.
     """
     if value_range is not None:
         check_range(value_range)
-    array = is_array_file(path)
+    array = path.suffix.lower() in ARRAY_EXTENSIONS
     if key is not None and not array:
         raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
     if array and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
@@ -153,30 +139,24 @@ def read(
     else:
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
         notes = _notes(path, image, value_range)
-    gray = bool((image == image[:1]).all())
-    return Reading(image[None], gray=gray, alpha=alpha, notes=notes)
+    return Reading(image[None], gray=bool((image == image[:1]).all()), alpha=alpha, notes=notes)
 
 
 def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, ...]:
     """Say what was left out of a picture, and what was assumed on its black and white where that may be wrong."""
-    count, what = frames(path)
-    notes = [f"the first of {count} {what} is restored, the others are left out"] if count > 1 else []
-    if value_range is not None:
-        if not has_more_bits(path):
-            notes.append("--value-range is for gray pictures of more than 8 bits, and had no effect here")
-        return tuple(notes)
-    bits, has_range = whole_numbers(path)
-    if bits and not has_range:
-        notes.append(
-            f"whole numbers of {bits} bits have no range of their own: 0 was taken for black and 65535 for white; "
-            "--value-range low,high says otherwise"
-        )
-    if bits and float(image.max()) < 2 / 16 - 1:
-        notes.append(
-            "the brightest pixel has less than 1/16 of white, 65535: if white is less than that, as 4095 in pictures "
-            "of 12 bits, --value-range 0,4095 says so"
-        )
-    return tuple(notes)
+    with header(path) as picture:
+        count, what = frames(path, picture)
+        deep = is_deep(picture)
+        bits, has_range = whole_numbers(picture)
+    given, dark = value_range is not None, float(image.max()) < 2 / 16 - 1
+    return tuple(note for noted, note in (
+        (count > 1, f"the first of {count} {what} is restored, the others are left out"),
+        (given and not deep, "--value-range is for gray pictures of more than 8 bits, and had no effect here"),
+        (not given and not has_range, f"whole numbers of {bits} bits have no range of their own: 0 was taken for black "
+         "and 65535 for white; --value-range low,high says otherwise"),
+        (not given and bits and dark, "the brightest pixel has less than 1/16 of white, 65535: if white is less than "
+         "that, as 4095 in pictures of 12 bits, --value-range 0,4095 says so"),
+    ) if noted)  # fmt: skip
 
 
 def is_saved_picture(path: Path, channels: int = 3) -> bool:
@@ -195,8 +175,7 @@ def _read_saved_picture(path: Path, max_megapixels: float) -> tuple[Tensor, Tens
         values = torch.from_numpy(np.array(array)).permute(2, 0, 1)
     alpha = None
     if len(values) in (2, 4):
-        alpha = (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
-        values = values[:-1]
+        values, alpha = values[:-1], (values[-1].clamp(0, 1) * 255).round().to(torch.uint8)
     low, high = float(values.min()), float(values.max())
     wrong = f"{path}: an array (H, W, C) is read as a picture in [0, 1], but its values go from {low:.4g} to {high:.4g}"
     fits = low >= -0.25 and high <= 1.25  # restored values may leave [0, 1] a little; NaN is refused too
@@ -212,13 +191,6 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
 
     What is transparent in the mask was not painted: it is seen.
 
-    Parameters
-    ----------
-    path, max_megapixels
-        The mask, and how large it may be.
-    picture
-        Of the same height and width.
-
     Returns
     -------
     1 where a pixel was seen, (H, W); and a note where that is less than half of them: most often such a mask is the
@@ -227,19 +199,18 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
     values = read_picture(path, channels=1, max_megapixels=max_megapixels, background="black")[0]
     missing = values > 0  # of [-1, 1]: above 127.5 of 255
     (h, w), (H, W) = missing.shape, picture.shape[-2:]
-    wrong = f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"
-    require((h, w) == (H, W), wrong, ProblemError)
-    require(not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture", ProblemError)
-    none = "black, dark colors such as pure red, and transparent pixels are kept. Paint what is missing white"
-    require(missing.any(), f"nothing is missing by the mask {path}: {MISSING}; {none}", ProblemError)
+    kept = "black, dark colors such as pure red, and transparent pixels are kept. Paint what is missing white"
+    for fits, wrong in (
+        ((h, w) == (H, W), f"the mask {path} has {w}x{h} pixels, the picture {W}x{H}: they must have the same size"),
+        (not missing.all(), f"the mask {path} is white everywhere: nothing is left of the picture"),
+        (missing.any(), f"nothing is missing by the mask {path}: {MISSING}; {kept}"),
+    ):
+        require(fits, wrong, ProblemError)
     seen = 1 - missing.float()
-    percent = int(100 * (1 - float(seen.mean())))  # rounded down: 100 would say that nothing is left
-    if 1 - float(seen.mean()) <= 0.5:
-        return seen, None
-    return (
-        seen,
-        f"{percent} % of the picture is missing by its mask: {MISSING}; if it is the wrong way round, invert it",
-    )
+    share = 1 - float(seen.mean())
+    percent = int(100 * share)  # rounded down: 100 would say that nothing is left
+    much = f"{percent} % of the picture is missing by its mask: {MISSING}; if it is the wrong way round, invert it"
+    return seen, much if share > 0.5 else None
 
 
 def mask_in(folder: Path, picture: Path, place: Path) -> Path:
@@ -256,11 +227,9 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
     found = [file for file in found if not picture.with_name(file.name).exists()]  # else it is that picture's mask
     if len(found) == 1:
         return found[0]
-    if found:
-        names = ", ".join(file.name for file in found)
-        raise ProblemError(f"several masks for {picture} in {same.parent}: {names}; leave one of them there")
-    ending = f"{same.name}, or {same.stem} with another ending"
-    raise ProblemError(f"no mask for {picture} in {same.parent} ({ending})")
+    where = f"for {picture} in {same.parent}"
+    several = f"several masks {where}: {', '.join(file.name for file in found)}; leave one of them there"
+    raise ProblemError(several if found else f"no mask {where} ({same.name}, or {same.stem} with another ending)")
 
 
 # Kernels
@@ -278,10 +247,13 @@ def read_kernel(path: Path, max_megapixels: float) -> tuple[Tensor, str | None]:
     except SeveralArraysError as error:  # a key is for the images
         raise ProblemError(f"the kernel {path} is in a file with other arrays: save it alone, as .npy") from error
     total, lowest = float(values.sum()), float(values.min())
-    require(math.isfinite(total), f"the kernel {path} has values that are NaN or infinite", ProblemError)
     dark = "subtract what the sensor adds in the dark, and set what is left below 0 to 0"
-    require(lowest >= 0, f"the kernel {path} has negative values, down to {lowest:.4g}: {dark}", ProblemError)
-    require(total > 0, f"the kernel {path} is 0 everywhere: nothing would be left of the picture", ProblemError)
+    for fits, wrong in (
+        (math.isfinite(total), "has values that are NaN or infinite"),
+        (lowest >= 0, f"has negative values, down to {lowest:.4g}: {dark}"),
+        (total > 0, "is 0 everywhere: nothing would be left of the picture"),
+    ):
+        require(fits, f"the kernel {path} {wrong}", ProblemError)
     scaled = f"the values of the kernel {path} sum to {total:.4g}: they were divided by that, to sum to 1"
     return (values / total).float(), None if math.isclose(total, 1, rel_tol=1e-3) else scaled
 

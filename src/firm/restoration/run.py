@@ -35,7 +35,6 @@ from firm.restoration.output import (
     Format,
     result_names,
     write_array,
-    write_deviation,
     write_heat_map,
     write_picture,
     write_side_by_side,
@@ -71,18 +70,7 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
-    ``job.force``; else ValueError, before anything is restored.
-
-    Parameters
-    ----------
-    job
-        How to restore them.
-    files, root
-        The pictures, and a folder that all of them lie below: results lie in ``job.out`` as they do there.
-    ranks
-        Which of the processes this is.
-    progress
-        Show a bar over the pictures, or over the tiles of a large one.
+    ``job.force``; else ValueError, before anything is restored. Results lie in ``job.out`` as `files` do below `root`.
 
     Returns
     -------
@@ -232,9 +220,11 @@ class _Results:
             self._image("mean", mean)
         self.written += samples
         if std is not None:
-            if problem.array or job.kind == "npy":
+            if problem.array:
                 path = self._at("std", ".npy")
-                write_deviation(path, std, problem.complex, problem.value_range, picture=not problem.array)
+                write_array(path, std, problem.complex, problem.value_range, deviation=True)
+            elif job.kind == "npy":  # (H, W, C) in [0, 1], as the pictures
+                write_array(self._at("std", ".npy"), std.permute(1, 2, 0), value_range=(0.0, 1.0), deviation=True)
             row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
         if job.compare:
             self._compare(image, mean, std, row)
@@ -244,7 +234,7 @@ class _Results:
         job, problem, path = self.job, self.problem, self._at("compare", ".png")
 
         def seen(x: Tensor) -> Tensor:
-            return visible(x[None], problem.complex)[0]
+            return visible(x[None], True)[0] if problem.complex else x
 
         how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
