@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,6 +53,11 @@ Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to 
 PICTURE = "What is wrong with the pictures"  # panels of the help of `firm restore`
 SIMULATION = "Simulation: degrade clean pictures first"
 ESTIMATED = {"blur": " Estimated if not given with --task."}
+
+
+def completion(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """What the shell offers of these names when Tab is pressed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
 def model_names(incomplete: str) -> list[str]:

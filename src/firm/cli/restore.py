@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +25,7 @@ from firm.cli.options import (
     Key,
     MaxMegapixels,
     Precision,
+    completion,
     model_names,
     sentence,
     whole_number,
@@ -41,22 +42,17 @@ COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
 
 
-def _beginning(names: Sequence[str]) -> Callable[[str], list[str]]:
-    """What the shell offers of these names when Tab is pressed."""
-    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
-
-
 # fmt: off
 @with_task_options
 def restore(
     pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE|FOLDER...", help=(
         "Pictures or array files (.npy, ...), or folders of them; several at once."
     ))],
-    task: Annotated[str | None, typer.Option(autocompletion=_beginning(PICTURE_TASKS), rich_help_panel=PICTURE, help=
+    task: Annotated[str | None, typer.Option(autocompletion=completion(PICTURE_TASKS), rich_help_panel=PICTURE, help=
         f"What to undo in pictures that are degraded: {', '.join(PICTURE_TASKS)}; or a custom task, file.py:Class, "
         "that these files (pictures, or arrays y = A x + noise) are measurements of."
     )] = None,
-    simulate: Annotated[str | None, typer.Option(autocompletion=_beginning(TASKS), rich_help_panel=SIMULATION, help=
+    simulate: Annotated[str | None, typer.Option(autocompletion=completion(TASKS), rich_help_panel=SIMULATION, help=
         f"Degrade clean pictures first, then restore and score them: {', '.join(TASKS)}; "
         "or a custom task, file.py:Class."
     )] = None,

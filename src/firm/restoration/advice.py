@@ -114,10 +114,9 @@ def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
     """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
     parameter = task.parameters.get(key) if task is not None else None  # a card must not run a user's own task
-    if parameter is None:
-        return entry.get(key)
-    usual = parameter.paper((size, size))
-    return entry.get(key, usual) if parameter.option else None  # without an option: a setting that is no degradation
+    if parameter is None or key in entry:
+        return entry.get(key) if parameter is None or parameter.option else None  # no option: no degradation
+    return parameter.paper((size, size)) if parameter.option else None
 
 
 def _serves(trained: str, wanted: str) -> bool:

@@ -234,9 +234,11 @@ def find_pictures(named: Sequence[Path], out: Path, *given: Path | None) -> tupl
         raise FileNotFoundError(f"{named[0]}: no pictures in it but {' and '.join(others)}")
     above = [os.path.abspath(place if place.is_dir() else place.parent) for place in named]
     skipped -= {place.resolve() for place in named}
-    what = counted(len(skipped), "sub-folder")
-    note = f"skipped {what} with earlier results (restore.json); to restore those, name the folder"
-    return list(files.values()), Path(os.path.commonpath(above)), [note] if skipped else []
+    notes = []
+    if skipped:
+        what = counted(len(skipped), "sub-folder")
+        notes = [f"skipped {what} with earlier results (restore.json); to restore those, name the folder"]
+    return list(files.values()), Path(os.path.commonpath(above)), notes
 
 
 def _belongs(file: Path, other: Path, place: Path) -> bool:
