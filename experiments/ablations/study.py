@@ -149,7 +149,7 @@ def trained(settings: Settings, variant: Variant) -> Path | None:
 
 def _settings_of(config: TrainConfig) -> str:
     """All that a network's training depends on, but for where things lie."""
-    return dump_config(replace(config, out="", data="", cache=""))
+    return dump_config(replace(config, out=TrainConfig.out, data="", cache=""))
 
 
 def _named(values: Sequence[float]) -> Values:

@@ -115,7 +115,7 @@ def test_images_that_no_memory_holds(pictures, tmp_path, monkeypatch):
 def test_bench_says_what_is_wrong_before_it_measures(model, tmp_path, monkeypatch):
     for seconds, kind in itertools.product(("inf", "-1", "1e9"), ("sample", "train")):
         assert says(told("bench", kind, "c.yaml", "--seconds", seconds), "in the range 0<=x<=3600")
-    monkeypatch.setattr("firm.bench.sampling.measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr("firm.bench.sampling._measure", lambda *_: pytest.fail("measured"))
     assert says(told("bench", "sample", model, "--out", tmp_path), "is a folder: name a file in it")
     assert says(told("bench", "sample", model, "--task", "nothing"), "no task 'nothing'")
 
