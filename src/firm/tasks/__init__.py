@@ -18,12 +18,13 @@ from firm.tasks.base import Rows as Rows
 @cache
 def built_in() -> dict[str, type[BaseTask]]:
     """The tasks of the library by name: those of the paper's tables in their order, then the others."""
+    modules = [import_module(f"{__name__}.{about.name}") for about in iter_modules(__path__)]
     found: dict[str, type[BaseTask]] = {}
-    for about in iter_modules(__path__):
-        module = import_module(f"{__name__}.{about.name}")
-        classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, BaseTask)]
-        own = [task for task in classes if task.__module__ == module.__name__ and task.__name__[0] != "_"]
-        found |= {task.name: task for task in own if task is not BaseTask}
+    for module in modules:
+        for value in vars(module).values():
+            own = isinstance(value, type) and issubclass(value, BaseTask) and value.__module__ == module.__name__
+            if own and value is not BaseTask and not value.__name__.startswith("_"):
+                found[value.name] = value
     return dict(sorted(found.items(), key=lambda item: (item[1].table or 99, item[0])))
 
 
