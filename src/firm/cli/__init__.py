@@ -1,4 +1,8 @@
-"""The command line: one sub-command per file, loaded when it is asked for. Heavy imports stay inside the commands."""
+"""The command line: one sub-command per file, loaded when it is asked for. Heavy imports stay inside the commands.
+
+To add a command, write a function of its name, or a Typer group called ``app``, in a file here, and enter the name and
+the file in `COMMANDS`. Users read the docstring of the function in ``firm COMMAND --help``.
+"""
 
 from importlib import import_module
 from typing import Annotated, Any

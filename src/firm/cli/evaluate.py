@@ -232,7 +232,15 @@ def task_classes(text: str, settings: dict[str, Any]) -> list[Any]:
 
 
 def task_for(kind: Any, shape: tuple[int, int], settings: dict[str, Any]) -> Any:
-    """Return a task of a class for images of a height and width, with those settings of --set that it has."""
+    """Return a task of a class for images of one size.
+
+    Parameters
+    ----------
+    kind, shape
+        The class of the task, from `task_classes`, and the height and width of the images in pixels.
+    settings
+        What --set gives; the settings that the class does not have are passed over, and a range is refused.
+    """
     chosen = {key: value for key, value in settings.items() if key in kind.parameters}
     side = shape[0] if shape[0] == shape[1] else shape
     task = kind(side, **chosen)

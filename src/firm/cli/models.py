@@ -29,10 +29,12 @@ def load_plain(
     name
         A bundled model, a file, or the folder of a training run.
     network
-        The custom class that the model was saved with, ``file.py:Class``. Unless `strict`, as for one of several
-        models, those that were saved with another class do without it.
+        The custom class that the model was saved with, ``file.py:Class``.
     iterations
         K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
+    strict
+        Whether the model must be of that class. If not, as where several models are loaded, a model that loads without
+        the class is loaded without it.
     """
     from torch import nn
 
@@ -70,7 +72,17 @@ def form_of_images(
 ) -> tuple[int | None, int | None, Range | None]:
     """Return the form of a data set's images that all models take; ValueError where the models differ.
 
-    `size` and `value_range` are what the user asked for; None leaves it to the data set and the models' cards.
+    Parameters
+    ----------
+    models
+        The models by the names that messages give them; there may be none.
+    data, dataset
+        Where the images are, and the layout of the data set, such as "celeba", "folder" or "arrays".
+    size
+        The side that the user asked for, in pixels. None takes 128 for celeba and 256 for afhq, else the side that the
+        models' cards name, and 128 where they name none, unless the data set is "arrays".
+    value_range
+        What the user gave as ``--value-range``, see `range_of`.
 
     Returns
     -------
@@ -100,7 +112,14 @@ def _agreed(found: Mapping[str, T], what: str, cure: str) -> T | None:
 def range_of(text: str | None, card: Mapping[str, Any], data: Path) -> Range | None:
     """Return the values of arrays that stand for -1 and 1: ``low,high`` if given, else those of training.
 
-    None for pictures, and where nobody says.
+    Parameters
+    ----------
+    text
+        What the user gave as ``--value-range``; None if the option was left out.
+    card
+        The model's card, whose ``value_range`` is that of training.
+    data
+        The file or folder that is read. Without `text`, the result is None for pictures, and where the card is silent.
     """
     from firm.data.array_file import array_files, is_array_file
     from firm.data.arrays import check_range

@@ -1,4 +1,8 @@
-"""What the commands share: options, what the shell offers for them when Tab is pressed, and errors as sentences."""
+"""What the commands share: options, what the shell offers for them when Tab is pressed, and errors as sentences.
+
+A command annotates its parameters with `Device`, `Key` and the like, so that an option has the same words everywhere,
+and most commands do their work inside `user_errors`.
+"""
 
 from __future__ import annotations
 

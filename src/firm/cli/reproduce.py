@@ -1,4 +1,8 @@
-"""``firm reproduce``: every table and figure of the paper with one command each, from a checkout's ``experiments``."""
+"""``firm reproduce``: every table and figure of the paper with one command each, from a checkout's ``experiments``.
+
+Beside list, all and report, the commands are the studies in experiments/catalog.py, each of which names those of the
+`OPTIONS` that it takes.
+"""
 
 from __future__ import annotations
 

@@ -23,6 +23,17 @@ def build_inputs(
 ) -> dict[str, Any]:
     """Lay the components out, and connect those that make others appear and go.
 
+    Parameters
+    ----------
+    models
+        The names of the models to choose from; the first one is chosen when the page opens.
+    limits
+        How many steps and samples the sliders offer at most, and how large a picture may be.
+    examples
+        The pictures that are offered beside the visitor's own, see `Workspace.examples`.
+    workspace
+        It gives a folder to the copy of the picture that a visitor paints on.
+
     Returns
     -------
     dict

@@ -1,4 +1,8 @@
-"""A job of the page while it runs: its progress by network calls, and what ends it before it is done."""
+"""A job of the page while it runs: its progress by network calls, and what ends it before it is done.
+
+The page makes one `Progress` for every job. The `Restorer` gives it a time limit (`limit`), tells it how many calls
+there will be (`begin`), and has it called after every tile (`advance`), which is also where a canceled job ends.
+"""
 
 import math
 import time

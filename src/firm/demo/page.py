@@ -32,9 +32,19 @@ ONE_AT_A_TIME: dict[str, Any] = {"concurrency_id": "restore", "concurrency_limit
 
 
 def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) -> Any:
-    """Build the page, ready to be launched; its files go to `workspace`, and `streams` says who listens.
+    """Build the page, a ``gradio.Blocks`` that is ready to be launched.
 
     Errors are told in the status of the tab that was to show the result, and the rest of the tab stays as it was.
+
+    Parameters
+    ----------
+    restorer
+        What computes, with the models and the limits that the page shows.
+    workspace
+        Where the files of the page lie: the examples, and what is made for each request.
+    streams
+        How many streams are listened to, by session and by event, as `Gate` counts them. A job to which nobody has
+        listened for `PATIENCE` seconds is stopped.
     """
     fetch_nothing()
     running: list[tuple[str, threading.Event]] = []  # the jobs of each visitor, with the flag that cancels them

@@ -46,7 +46,17 @@ def save_canvas(path: Path, x: Tensor) -> str:
 def save_heat_map(path: Path, std: Tensor) -> float:
     """Draw a standard deviation of images in [-1, 1], (1, C, H, W), as colors with a scale in gray levels.
 
-    It is averaged over the channels. Returned is its mean, in gray levels.
+    Parameters
+    ----------
+    path
+        The picture to write; the ending of its name says in which format.
+    std
+        The standard deviation (1, C, H, W), in the units of images in [-1, 1]. The colors show its average over the
+        channels.
+
+    Returns
+    -------
+    The mean of the standard deviation over all pixels and channels, in gray levels of 255.
     """
     from matplotlib.figure import Figure  # without pyplot, which keeps figures and is made for one thread
 

@@ -181,7 +181,17 @@ class Request:
         return path
 
     def problem(self, channels: int, limits: Limits, mask: Path | None) -> Problem:
-        """Read the picture and state the library's problem, for a model of `channels`; `mask` is from `write_mask`."""
+        """Read the picture and state the library's problem.
+
+        Parameters
+        ----------
+        channels
+            How many channels the images of the model have, 1 or 3.
+        limits
+            How many megapixels the picture may have or, where it is to be enlarged, the result.
+        mask
+            What `write_mask` has returned.
+        """
         if self.clean:
             given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
             given |= {} if self.sigma is None else {"sigma": self.sigma}

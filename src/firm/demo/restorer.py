@@ -150,7 +150,17 @@ class Restorer:
             self._busy.release()
 
     def restore(self, request: Request, progress: Progress, folder: Path) -> Outcome:
-        """Restore a picture, and write what the page shows and offers for download."""
+        """Restore a picture, and write what the page shows and offers for download.
+
+        Parameters
+        ----------
+        request
+            What to restore, and how; it is checked here, and `RequestError` says what cannot be done.
+        progress
+            It is told about every network call, and ends the job with `CanceledError` if it has been stopped.
+        folder
+            An existing folder for the files, which belongs to this request alone.
+        """
         with self.turn(progress):
             prepared = self._prepare(request, folder, request.steps)
             problem = prepared.problem
@@ -199,8 +209,12 @@ class Restorer:
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.
 
-        Returned are, for each number of steps: N, calls (network calls), seconds, scores where the truth is known, and
-        the picture, a file with its caption; and the file of a plot of PSNR against LPIPS, or None without the truth.
+        The arguments are those of `restore`. The request's own numbers of steps and samples are not used.
+
+        Returns
+        -------
+        For each number of steps: N, calls (network calls), seconds, scores where the truth is known, and the picture, a
+        file with its caption. After them the file of a plot of PSNR against LPIPS, or None where LPIPS is not known.
         """
         with self.turn(progress):
             prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
@@ -221,8 +235,16 @@ class Restorer:
     def trajectory(self, request: Request, progress: Progress, folder: Path, step: int) -> Trajectory:
         """Draw one sample and keep its states x_t (Algorithm 2) and the solver's iterates in one step (Algorithm 3).
 
-        Of that `step`, counted from 1, or of the last one if there are fewer, x^k and z^k are kept. Returned are the
-        states and the iterates: files with captions.
+        Parameters
+        ----------
+        request, progress, folder
+            As in `restore`; only one sample is drawn, and more than `MAX_TRAJECTORY_STEPS` steps are refused.
+        step
+            The step whose iterates x^k and z^k are kept, counted from 1; the last one if there are fewer.
+
+        Returns
+        -------
+        The states and the iterates: files with captions.
         """
         few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
         require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)

@@ -1,4 +1,8 @@
-"""The paper's evaluation protocol: methods over tasks and images, with resumable per-image results."""
+"""The paper's evaluation protocol: methods over tasks and images, with resumable per-image results.
+
+From Python, `methods_for` turns names into methods, which must compute on the device of the `Evaluation`, and
+`evaluate` returns one row for each task, method and image. `firm.evaluation.report` makes tables and pictures of them.
+"""
 
 from firm.evaluation.methods import Method as Method
 from firm.evaluation.methods import Methods as Methods

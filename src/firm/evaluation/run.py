@@ -230,9 +230,18 @@ def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measu
 def restore_chunk(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, chunk: range, measured: Measured | None = None
 ) -> Restored:
-    """Restore the images with the numbers `chunk` with one method; the time is that of the method alone.
+    """Restore some of the images with one method; the time is that of the method alone.
 
-    The noise that the method draws belongs to the image. Their measurements are made here if not given.
+    Parameters
+    ----------
+    evaluation, task
+        The true images with the seed, and what measures them. The noise that the method draws belongs to the image.
+    method
+        A method with the settings that it has in the task, see `NamedMethod.on`.
+    chunk
+        The numbers of the images, counted from 0, which follow one another.
+    measured
+        What `measure_chunk` returns for them, where several methods share it; it is called here if not given.
     """
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
@@ -250,7 +259,19 @@ def restore_chunk(
 def score_images(
     evaluation: Evaluation, task: BaseTask, method: NamedMethod, restored: Restored, piece: slice
 ) -> list[dict[str, float]]:
-    """Return PSNR, SSIM and LPIPS of each image in a `piece` of a batch, rounded as they are stored."""
+    """Return PSNR, SSIM and LPIPS of each image in a piece of a batch, rounded as they are stored.
+
+    Parameters
+    ----------
+    evaluation, task, method
+        What the batch comes from; the evaluation also says by which convention the metrics are computed.
+    restored, piece
+        The batch from `restore_chunk`, and which of its images to score, counted from its first.
+
+    Returns
+    -------
+    For each image "psnr" in dB, and "ssim" and "lpips" where they are defined, see `firm.metrics.scores`.
+    """
     x = visible(restored.x[piece], evaluation.images.complex)
     truth = visible(restored.truth[piece], evaluation.images.complex)
     strided = task.name == "super-resolution" and task.settings().get("filter") == "stride"
