@@ -31,7 +31,7 @@ def is_number(value: Any, high: float = 1e30) -> bool:
 
 
 def short(value: Any) -> str:
-    """How a message shows a value, however long it is."""
+    """Return what a message shows of a value, however long it is."""
     if isinstance(value, int) and value.bit_length() > 10_000:  # more than Python prints
         return "a number of thousands of digits"
     text = repr(value)
@@ -80,9 +80,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def noise_level(text: str, option: str = "--sigma") -> float:
-    """Return a noise level for pixels in [-1, 1].
+    """Return the noise level that a user has written, for pixels in [-1, 1].
 
-    Written is ``0.2``, or in gray levels of 255, ``25/255``, which is twice as much in [-1, 1].
+    Parameters
+    ----------
+    text
+        A number such as ``0.2``, or one in gray levels of 255, such as ``25/255``, which is twice as much in [-1, 1].
+    option
+        What the option is called, for the message of the ValueError.
     """
     found = re.fullmatch(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(/\s*255(?:\.0*)?)?", text.strip().lower())
     if not found:

@@ -30,7 +30,15 @@ R = TypeVar("R")
 
 
 def write_atomically(path: str | Path, data: bytes | str) -> None:
-    """Write `data` to `path` through a temporary file beside it: write, fsync, rename. The folder is made if needed."""
+    """Write a file so that a crash leaves the old one or the new one, never half of it: write, fsync, rename.
+
+    Parameters
+    ----------
+    path
+        The file; its folder is made if need be. It is written as a temporary file beside it first.
+    data
+        All of its contents; text is encoded as UTF-8.
+    """
     with replacing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
 

@@ -163,7 +163,10 @@ def joined() -> bool:
 def largest(value: float, device: torch.device) -> float:
     """Return the largest value among the ranks, so that they decide alike; all ranks must ask together.
 
-    `device` is where this rank computes: NCCL speaks between GPUs only.
+    Parameters
+    ----------
+    value, device
+        The value of this rank, and where it computes: NCCL speaks between GPUs only.
     """
     if not joined():
         return value

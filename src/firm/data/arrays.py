@@ -58,12 +58,29 @@ def load_arrays(root: Path, options: ArrayOptions) -> Images:
 
     If mapped, nothing is kept in memory: a .npy stack of uint8 or float32 is mapped as it is, all else is converted
     once to such a file in the cache. Otherwise the cache is not used.
+
+    Parameters
+    ----------
+    root
+        An array file that holds a stack, or a folder of files that hold one image each.
+    options
+        How to read them, and which.
     """
     return _load_folder(root, options) if root.is_dir() else _load_stack(root, options)
 
 
 def read_array_image(path: Path, options: ArrayOptions) -> tuple[Tensor, bool]:
-    """Read a file that is one image, whole: (C, H, W) in [-1, 1], and whether its channels are complex."""
+    """Read a file that is one image.
+
+    Parameters
+    ----------
+    path, options
+        An array file that holds (C, H, W) or (H, W), and how to read it.
+
+    Returns
+    -------
+    The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
+    """
     layout, values, largest = _read_one(path, options)
     layout.require_channels(path, options.channels)
     _warn_if_large(path, largest)

@@ -83,12 +83,21 @@ def read_picture(
 def read_with_alpha(
     path: str | Path, *, max_megapixels: float = MAX_MEGAPIXELS, value_range: Range | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Read colors (3, H, W) in [-1, 1] and alpha (H, W), bytes with 255 = opaque; None for pictures without.
+    """Read the colors of a picture, and how opaque its pixels are.
 
     Unlike `read_picture`, which lays transparent pictures over white: here the colors are those of the file, also
     where they cannot be seen, so that they can be changed and put under the same alpha again.
 
-    `value_range` is black and white of a gray picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+    Parameters
+    ----------
+    path, max_megapixels
+        As for `read_picture`.
+    value_range
+        Black and white of a gray picture of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+
+    Returns
+    -------
+    Colors (3, H, W) in [-1, 1], and alpha (H, W), bytes with 255 = opaque, or None if the picture has none.
     """
     path = Path(path)
     with header(path) as picture:

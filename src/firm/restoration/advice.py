@@ -69,7 +69,7 @@ def advice(model: Firm | dict[str, Any], problem: Problem | BaseTask, options: b
 
 
 def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: float) -> dict[str, tuple[float, str]]:
-    """The settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words.
+    """Find the settings that lie outside an entry of the card: how far, from 0 to 1 or so, and what it has in words.
 
     `factor` is what the noise of a gray picture is multiplied by for the network: noise is told as the picture's own.
     """
@@ -95,7 +95,7 @@ def _gaps(entry: dict[str, Any], values: dict[str, Any], size: int, factor: floa
 
 
 def _span(known: Any) -> tuple[float, float] | None:
-    """A number or a range as a range; None if it is neither. YAML, which wrote the card, takes 1e-3 for text."""
+    """Return a number or a range as a range; None if it is neither. YAML, which wrote the card, takes 1e-3 for text."""
     with suppress(TypeError, ValueError):
         low, high = (float(v) for v in (known if isinstance(known, list | tuple) else (known, known)))
         return low, high
@@ -103,7 +103,7 @@ def _span(known: Any) -> tuple[float, float] | None:
 
 
 def _options(problem: Problem) -> str:
-    """What to do about a noise level that was estimated in the rest of a picture with holes, which may be clean."""
+    """Say what to do about a noise level that was estimated around the holes of a picture that may be clean."""
     if problem.settings["task"] != "inpainting" or not problem.settings["estimated"]:
         return ""
     keep = ", and --keep-known leaves the pixels outside the mask as they are" if problem.known is None else ""
@@ -111,7 +111,7 @@ def _options(problem: Problem) -> str:
 
 
 def _trained(entry: dict[str, Any], key: str, size: int) -> Any:
-    """The value or range that an entry of the card was trained with: as it says, or the paper's; None if unknown."""
+    """Return the value or range that an entry of the card was trained with: as it says, or the paper's; else None."""
     task: type[BaseTask] | None = built_in().get(str(entry["name"]))
     parameter = task.parameters.get(key) if task is not None else None  # a card must not run a user's own task
     if parameter is None or key in entry:

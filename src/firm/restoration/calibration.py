@@ -35,7 +35,7 @@ PARTS = ("measured", "missing")  # pixels that the measurements depend on, and t
 
 @dataclass(frozen=True)
 class TaskScale:
-    """By what the standard deviations of a task are multiplied, and what that did to the 90 % interval."""
+    """The factors for the standard deviations of a task, and what they do to the 90 % interval."""
 
     scale: dict[str, float]  # of each part of the pictures
     settings: dict[str, Any]  # of the task
@@ -46,14 +46,28 @@ class TaskScale:
         """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
 
         Where there is no scale for a part they stay as they are; `notes` says so.
+
+        Parameters
+        ----------
+        std
+            The standard deviations of restored images, (B, C, H, W).
+        op
+            The operator of their measurements, which tells measured pixels from missing ones.
         """
         measured, unseen = (self.scale.get(part, 1.0) for part in PARTS)
         return std * torch.where(missing(op, std), unseen, measured)
 
     def notes(self, settings: Mapping[str, Any], std: Tensor, op: LinearOperator) -> list[str]:
-        """Say where the scale does not fit the settings of a picture's problem, and `std` and `op` as in `widened`.
+        """Say in sentences where the scale does not fit a picture's problem; in none where it does.
 
         Numbers may differ by a tenth. A part of the pixels may have no scale, as those outside a coil's field of view.
+
+        Parameters
+        ----------
+        settings
+            The settings of the problem, by name; one that is not there is taken to fit.
+        std, op
+            As in `widened`.
         """
 
         def short(value: Any) -> str:
@@ -140,6 +154,10 @@ def fit(
         As in `firm.restore`; a scale holds for this number of steps.
     precision
         As in `firm.fast`.
+
+    Returns
+    -------
+    The scales of every task, with the share of the pixels inside the interval before and after them.
     """
     enough = len(images) >= 2 and samples >= 2
     require(enough, f"a calibration needs two images and two samples at least, got {len(images)} and {samples}")
@@ -164,20 +182,20 @@ def fit(
 
 
 def quantile_scale(ratios: Tensor) -> float:
-    """The factor that standard deviations need so that 90 % of `ratios` = |x - mean| / std, (n,), are below 1.645."""
+    """Return the factor for std that brings 90 % of the `ratios` = |x - mean| / std, (n,), below 1.645."""
     return float(ratios.kthvalue(math.ceil(LEVEL * len(ratios))).values) / WIDTH
 
 
 def missing(op: LinearOperator, like: Tensor) -> Tensor:
-    """True at the pixels that no measurement depends on, in the shape of images `like` (B, C, H, W): A'A 1 = 0.
+    """Mark the pixels that no measurement depends on, in the shape of images `like` (B, C, H, W): True where A'A 1 = 0.
 
-    Of operators that see a constant image: not of differences, or of Fourier lines without the zero frequency.
+    This is for operators that see a constant image: not for differences, or Fourier lines without the zero frequency.
     """
     return op.A_adjoint(op.A(torch.ones_like(like))).abs() < 1e-6
 
 
 def _ratios(x: Tensor, mean: Tensor, std: Tensor, op: LinearOperator) -> dict[str, Tensor]:
-    """|x - mean| / std at the pixels of each part that there is."""
+    """Compute |x - mean| / std at the pixels of each part that there is."""
     ratio, hole = ((x - mean).abs() / std.clamp(min=1e-12)).cpu(), missing(op, std).cpu()
     parts = {"measured": ratio[~hole], "missing": ratio[hole]}
     return {part: values for part, values in parts.items() if len(values)}
@@ -192,7 +210,7 @@ def _scales(ratios: Sequence[Mapping[str, Tensor]], task: str) -> dict[str, floa
 
 
 def _inside(*counted: tuple[Sequence[Mapping[str, Tensor]], Mapping[str, float]]) -> float:
-    """Which share of the pixels is inside the interval: ratios of pictures, each list with the scales of its parts."""
+    """Return the share of pixels inside the interval: each list of ratios comes with the scales of its parts."""
     every = [(v, scales.get(part, 1.0)) for ratios, scales in counted for found in ratios for part, v in found.items()]
     inside = sum(int((values <= WIDTH * scale).sum()) for values, scale in every)
     return round(inside / sum(len(values) for values, _ in every), 4)

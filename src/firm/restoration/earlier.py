@@ -137,7 +137,7 @@ def _remove_replaced(out: Path, was: Row, now: Row) -> None:
 
 
 def _results(out: Path, name: str, row: Row) -> list[Path]:
-    """The files that a run wrote, by its row; without one, those that every run writes."""
+    """Return the files that a run wrote, by its row; without one, those that every run writes."""
     if "error" not in row:
         folder = (out / name).parent  # wherever the folder was, and the command was given, at that time
         return [folder / Path(str(p)).name for p in row.get("written", [])]
@@ -197,7 +197,7 @@ def _begun(out: Path) -> dict[str, list[str]]:
 
 
 def _read_json(path: Path) -> Any:
-    """What a file says; None where there is none, or it is damaged, or no plain file: reading a pipe would wait."""
+    """Return what a file says; None where it is missing, damaged, or no plain file: reading a pipe would wait."""
     with suppress(OSError, ValueError, RecursionError):
         return json.loads(path.read_text()) if path.is_file() else None
     return None
@@ -248,7 +248,7 @@ def _belongs(file: Path, other: Path, place: Path) -> bool:
 
 
 def _below(folder: Path, out: Path) -> tuple[list[Path], set[Path]]:
-    """The pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with earlier results."""
+    """Find the pictures of a folder, or its arrays, if it has no pictures; and its sub-folders with earlier results."""
     top, results = folder.resolve(), out.resolve()
     if results == top:
         raise ValueError("--out is the folder of the pictures: choose another, so that nothing is overwritten")

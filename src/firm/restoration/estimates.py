@@ -67,7 +67,7 @@ def smoothest_noise(y: Tensor) -> float:
 
 
 def _corners(x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The four pixels of all blocks of 2x2."""
+    """Return the four pixels of all blocks of 2x2."""
     x = x[..., : x.shape[-2] // 2 * 2, : x.shape[-1] // 2 * 2]
     return x[..., ::2, ::2], x[..., ::2, 1::2], x[..., 1::2, ::2], x[..., 1::2, 1::2]
 
@@ -78,7 +78,7 @@ def _details(y: Tensor) -> Tensor:
 
 
 def _blocks(x: Tensor, side: int) -> Tensor:
-    """The pixels of x (..., H, W) block by block, (..., H / side, W / side, side^2)."""
+    """Arrange the pixels of x (..., H, W) block by block, (..., H / side, W / side, side^2)."""
     return x.unflatten(-1, (-1, side)).unflatten(-3, (-1, side)).transpose(-3, -2).flatten(-2)
 
 
@@ -142,7 +142,7 @@ def estimate_blur(y: Tensor) -> BlurEstimate:
 
 
 def _spectrum(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Power of an image (H, W) in rings: their mean frequencies, powers, and numbers of independent values, (n,)."""
+    """Find the power of an image (H, W) in rings: mean frequencies, powers, numbers of independent values, (n,)."""
     H, W = image.shape
     window = torch.outer(*(torch.hann_window(n, periodic=False, dtype=image.dtype) for n in (H, W)))
     mean = (image * window).sum() / window.sum()
@@ -159,7 +159,7 @@ def _spectrum(image: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _posterior(f: Tensor, power: Tensor, modes: Tensor, noise: float, widths: Tensor) -> Tensor:
-    """How likely each of the widths (W,) is, given the powers at the frequencies f."""
+    """Compute how likely each of the widths (W,) is, given the powers at the frequencies f."""
     slopes = torch.linspace(1.2, 3.6, 49, dtype=f.dtype)
     blur = (2 * math.pi * f * widths[:, None, None]).square()
     shape = torch.exp(-slopes[None, :, None] * f.log() - blur)  # (W, A, n)
@@ -211,7 +211,7 @@ def has_blocks(y: Tensor) -> bool:
 
 
 def _blockiness(image: Tensor) -> float:
-    """By which share the steps between columns (H, W) at the worst of 8 places exceed those at the others."""
+    """Compute by which share the steps between columns (H, W) at the worst of 8 places exceed those at the others."""
     step = image.diff(dim=1)
     excess = (step[:, 1:-1] - (step[:, :-2] + step[:, 2:]) / 2).abs().clamp(max=0.2)  # edges of things are no blocks
     whole = excess.shape[1] // 8 * 8
@@ -224,9 +224,20 @@ def _blockiness(image: Tensor) -> float:
 
 
 def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
-    """Say what to do where the compression of a picture y (1, C, H, W), read from `path`, will show in its restoration.
+    """Say what to do where the compression of a picture will show in its restoration.
 
-    `task` is the kind of degraded pictures that it is restored as. None where the compression hardly matters.
+    Parameters
+    ----------
+    path
+        The file; if it is a JPEG, its header tells the quality.
+    y
+        The picture as it was read, (1, C, H, W) in [-1, 1].
+    task
+        The kind of degraded pictures that it is restored as, such as "deblurring".
+
+    Returns
+    -------
+    The advice in a sentence, or None where the compression hardly matters.
     """
     quality = jpeg_quality(path)
     if (quality is None or quality > GOOD) and not has_blocks(y):
@@ -236,7 +247,7 @@ def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
 
 
 def _level(quality: int | None, task: str) -> float:
-    """The noise level that treats the blocks best, as measured in experiments/jpeg; those that are seen are strong."""
+    """Choose the noise level that treats the blocks best, by experiments/jpeg; blocks that are seen are strong."""
     if quality is not None and quality >= 70:
         return 0.05
     return 0.2 if task == "deblurring" and (quality is None or quality < 50) else 0.1

@@ -68,7 +68,7 @@ def _sides(path: Path, x: Tensor) -> Sides:
 def _operator(
     kind: type[BaseTask], settings: Mapping[str, Any], sides: Sides, channels: int
 ) -> tuple[BaseTask, LinearOperator, Tensor]:
-    """The task for images of these sides, its operator, and what A makes of an image of zeros."""
+    """Return the task for images of these sides, its operator, and what A makes of an image of zeros."""
     with custom_code(task=kind):
         task = kind(sides, **settings)
     task.require_values()
@@ -81,7 +81,7 @@ def _operator(
 
 
 def _in_axes_of(like: Tensor, path: Path, task: BaseTask, reading: Reading, channels: int) -> Tensor:
-    """The measurement with as many axes as `like`, if it has no more; their lengths are its own."""
+    """Return the measurement with as many axes as `like`, if it has no more; their lengths are its own."""
     y, measures = reading.image, f"{path}: the task {task.name} measures"
     if not reading.array:
         picture = not like.is_complex() and like.ndim == 4

@@ -35,9 +35,19 @@ ENDINGS = (".png", ".npy", ".json")  # of results: no folder among them may end 
 def result_names(files: Sequence[Path], root: Path) -> list[str]:
     """Name the results of `files`, below the output folder like these below `root`, and different from each other.
 
-    A picture's name without its ending (``a``); where several share it, with the ending (``a_png``); where that is
-    taken, where the name is too long or has characters that cannot be printed, with a number made of the file's name
-    (``a_png-5f3c81d2``). Names that differ in upper and lower case only count as shared: some disks think so too.
+    A result is called like its picture without the ending (``a``). Where several pictures share that name, the ending
+    is part of it (``a_png``). Where this name is taken, is too long or has characters that cannot be printed, a number
+    made of the file's name is added (``a_png-5f3c81d2``). Names that differ in upper and lower case only count as
+    shared: some disks think so too.
+
+    Parameters
+    ----------
+    files, root
+        The pictures or arrays that are restored, and a folder that all of them lie below.
+
+    Returns
+    -------
+    One name for each file, in their order, with "/" between folders. The ending of the result is not part of it.
     """
     inside = [PurePosixPath(path.relative_to(root).as_posix()) for path in files]
     plain = [_clean(path.with_suffix("")) for path in inside]
@@ -53,7 +63,7 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
 
 
 def _others(path: PurePosixPath) -> Iterator[str]:
-    """Names for a picture that cannot have its own. Each that is taken costs another file its place: linear in all."""
+    """Yield names for a picture that cannot have its own. Each that is taken costs another file its place: linear."""
     ending = path.suffix.replace(".", "_") if len(path.suffix) < 20 else ""
     name, same = _clean(path.with_suffix(""), ending)
     if same:
@@ -64,7 +74,7 @@ def _others(path: PurePosixPath) -> Iterator[str]:
 
 
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
-    """The path with `ending`, printable and short enough for results; and whether that left it as it was."""
+    """Return the path with `ending`, printable and short enough for results; and whether that left it as it was."""
 
     def printable(text: str) -> str:
         return "".join(c if c.isprintable() else "_" for c in text)
@@ -78,7 +88,7 @@ def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
 
 
 def _key(name: str) -> str:
-    """Equal for names that some file system takes for the same."""
+    """Return a text that is equal for names that some file system takes for the same."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
 
 
@@ -151,7 +161,7 @@ def _png8(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def _png16(pixels: NDArray[Any]) -> bytes:
-    """A PNG of 16 bits a channel, which Pillow writes for gray only; `pixels` (H, W, C), big-endian."""
+    """Encode pixels (H, W, C), big-endian, as a PNG of 16 bits a channel, which Pillow writes for gray only."""
     H, W, C = pixels.shape
     rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row: no filter, then its values
     header = struct.pack(">IIBBBBB", W, H, 16, {1: 0, 2: 4, 3: 2, 4: 6}[C], 0, 0, 0)  # gray, color; with alpha
@@ -163,7 +173,7 @@ def _png16(pixels: NDArray[Any]) -> bytes:
 
 
 def write_heat_map(path: Path, std: Tensor) -> float:
-    """Write a standard deviation (C, H, W), averaged over channels, as colors from 0 to its maximum; return that."""
+    """Draw a standard deviation (C, H, W), averaged over channels, in colors from 0 to its maximum, and return that."""
     values = std.detach().mean(0).cpu().numpy()
     top = max(float(values.max()), 1e-9)
     write_atomically(path, _png8(inferno(values / top)))

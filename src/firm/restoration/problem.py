@@ -55,7 +55,7 @@ class Problem:
         keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3, value_range: Range | None = None,
         max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None, **settings: Any,
     ) -> Problem:  # fmt: skip
-        """A degraded picture or array to restore as it is.
+        """Read a degraded picture or array, to restore it as it is.
 
         Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
         (`estimate_blur`).
@@ -136,7 +136,7 @@ class Problem:
         cls, path: Path, task: str, settings: Mapping[str, Any], size: tuple[int, int] | None = None, channels: int = 3,
         max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
     ) -> Problem:  # fmt: skip
-        """A measurement y = A x + noise of a custom task, ``file.py:Class``, whose code is run.
+        """Read a measurement y = A x + noise of a custom task, ``file.py:Class``, whose code is run.
 
         Parameters
         ----------
@@ -167,7 +167,7 @@ class Problem:
         cls, path: Path, task: str, settings: Mapping[str, Any], seed: int = 0, channels: int = 3,
         value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
     ) -> Problem:  # fmt: skip
-        """A clean picture or array of any size, degraded as in a task: a problem whose truth is known.
+        """Degrade a clean picture or array of any size as in a task: the problem knows its truth.
 
         Parameters
         ----------
@@ -263,7 +263,7 @@ def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: 
 
 
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
-    """The problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
+    """Make the problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
     with custom_code(task=type(task)):
         adjoint = op.A_adjoint(y)
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
@@ -276,7 +276,7 @@ def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Re
 
 
 def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
-    """The problem for a model of `channels`: gray pictures for color models, and color for gray ones."""
+    """Adapt the problem to a model of `channels`: gray pictures to color models, and color to gray ones."""
     if reading.array or (channels == 3 and not reading.gray):
         return problem
     if channels == 3:

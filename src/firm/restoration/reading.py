@@ -46,6 +46,17 @@ def picture_settings(
 ) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 
+    Parameters
+    ----------
+    task
+        A kind of degraded pictures, such as "inpainting": one of `firm.tasks.picture_tasks`.
+    sigma
+        The noise level for pixels in [-1, 1]; None where it is estimated.
+    mask, keep_known, kernel
+        As for `Problem.from_file`. The two files are not read here.
+    settings
+        Settings of the task by their names, or as the command line calls them; those that are None count as not given.
+
     Returns
     -------
     The first task that trains for such pictures, and its settings by name, with its defaults; without the blur where
@@ -122,6 +133,10 @@ def read(
         That the model takes. Pictures are read in color, whatever it takes.
     value_range, max_megapixels, key
         As in `Problem.from_file`.
+
+    Returns
+    -------
+    The image (1, C, H, W), float32, with its transparency and what was assumed in reading it.
     """
     if value_range is not None:
         check_range(value_range)
@@ -169,7 +184,7 @@ def is_saved_picture(path: Path, channels: int = 3) -> bool:
 
 
 def _read_saved_picture(path: Path, max_megapixels: float) -> tuple[Tensor, Tensor | None]:
-    """Colors (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
+    """Read colors (3, H, W) in [-1, 1] and alpha (H, W), if any, of a picture that ``--format npy`` wrote."""
     with open_array(path) as array:
         check_size(path, array.shape[1], array.shape[0], max_megapixels)
         values = torch.from_numpy(np.array(array)).permute(2, 0, 1)
@@ -190,6 +205,15 @@ def read_mask(path: Path, picture: Tensor, max_megapixels: float) -> tuple[Tenso
     """Read a mask, a picture that is white where pixels are missing, for a picture (..., H, W).
 
     What is transparent in the mask was not painted: it is seen.
+
+    Parameters
+    ----------
+    path
+        The mask, a picture file.
+    picture
+        The picture that it is for, (..., H, W); the mask must have its size.
+    max_megapixels
+        A larger mask is refused from its header.
 
     Returns
     -------
@@ -218,6 +242,15 @@ def mask_in(folder: Path, picture: Path, place: Path) -> Path:
 
     It has the same place below that folder, or differs in its ending only: masks of photographs are seldom JPEGs.
     `ProblemError` says where it was looked for, or which masks could all be the one.
+
+    Parameters
+    ----------
+    folder
+        The folder of masks.
+    picture
+        The picture's file.
+    place
+        The path of that file relative to the folder of all pictures.
     """
     same = folder / place
     if same.is_file():

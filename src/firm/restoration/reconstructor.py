@@ -38,7 +38,7 @@ def as_reconstructor(
 
 @functools.cache
 def _reconstructor_class() -> Any:
-    """The class `as_reconstructor` makes."""
+    """Return the class that `as_reconstructor` makes."""
 
     class FirmReconstructor(deepinv_package().models.Reconstructor):  # type: ignore[misc]
         """A model of FIRM behind deepinv's ``model(y, physics)``."""

@@ -72,6 +72,17 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     same settings has restored is left as it is: its row has "earlier". Results of other runs are replaced only with
     ``job.force``; else ValueError, before anything is restored. Results lie in ``job.out`` as `files` do below `root`.
 
+    Parameters
+    ----------
+    job
+        How to restore, and where to write.
+    files, root
+        Pictures or arrays, and a folder that all of them lie below.
+    ranks
+        This process among those of the run; each restores its share of the files.
+    progress
+        Show progress bars, on the main process.
+
     Returns
     -------
     One row a picture, on the main rank of all of them, also in restore.json.
@@ -156,7 +167,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
 
 @contextmanager
 def _warnings_as_notes() -> Iterator[list[str]]:
-    """A list that has the library's own warnings when the block ends; those of other code stay warnings.
+    """Yield a list that has the library's own warnings when the block ends; those of other code stay warnings.
 
     The same sentence with other numbers is told once: a solver that warns does so in every step.
     """

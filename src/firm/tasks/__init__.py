@@ -17,7 +17,7 @@ from firm.tasks.base import Rows as Rows
 
 @cache
 def built_in() -> dict[str, type[BaseTask]]:
-    """The tasks of the library by name: those of the paper's tables in their order, then the others."""
+    """Return the tasks of the library by name: those of the paper's tables in their order, then the others."""
     modules = [import_module(f"{__name__}.{about.name}") for about in iter_modules(__path__)]
     found: dict[str, type[BaseTask]] = {}
     for module in modules:
@@ -29,7 +29,7 @@ def built_in() -> dict[str, type[BaseTask]]:
 
 
 def picture_tasks() -> dict[str, list[type[BaseTask]]]:
-    """The kinds of degraded pictures by name, each with the tasks that train for it."""
+    """Return the kinds of degraded pictures by name, each with the tasks that train for it."""
     kinds: dict[str, list[type[BaseTask]]] = {}
     for task in built_in().values():
         if task.picture:
@@ -38,12 +38,12 @@ def picture_tasks() -> dict[str, list[type[BaseTask]]]:
 
 
 def tables() -> list[str]:
-    """The names of the five tasks of the paper's tables."""
+    """Return the names of the five tasks of the paper's tables."""
     return [name for name, task in built_in().items() if task.table is not None]
 
 
 def task_class(name: str) -> type[BaseTask]:
-    """The class of a task: built in, or the user's own, ``file.py:Class`` or ``package.module:Class``, which is run."""
+    """Return a task's class: built in, or the user's, ``file.py:Class`` or ``package.module:Class``, which is run."""
     if is_custom(name):
         return load_class(name, BaseTask, "task")
     if name not in built_in():
@@ -53,20 +53,28 @@ def task_class(name: str) -> type[BaseTask]:
 
 
 def option_of(setting: str) -> str:
-    """What the command line calls a setting of the built-in tasks: `factor` is ``--scale``. Others keep their name."""
+    """Return what the command line calls a built-in task's setting: `factor` is ``--scale``; others keep their name."""
     parameters = [task.parameters[setting] for task in built_in().values() if setting in task.parameters]
     return next((parameter.option for parameter in parameters if parameter.option), setting)
 
 
 def Task(name: str, size: int | tuple[int, int] = 128, **settings: Any) -> BaseTask:
-    """A task by name, for images of a side or (height, width).
-
-    What is not given has the paper's value for the size: the settings of 128 (CelebA) below 256, those of 256 (AFHQ)
-    from there on, the box and the lines in proportion (Section 4 and Appendix E). See `firm.tasks.built_in` for the
-    names, and each class for its settings.
+    """Make a task by its name.
 
     >>> Task("deblurring", 256).blur
     3.0
+
+    Parameters
+    ----------
+    name
+        One of `firm.tasks.built_in`, or a class of your own, ``file.py:Class`` or
+        ``package.module:Class``, which is run.
+    size
+        Side of the images in pixels, or (height, width).
+    settings
+        Settings of the task by name; each class declares its own. What is not given has the paper's value for the size:
+        the settings of 128 (CelebA) below 256, those of 256 (AFHQ) from there on, the box and the lines in proportion
+        (Section 4 and Appendix E).
     """
     if not isinstance(name, str):
         raise TypeError(f"Task takes a task's name, got {name!r}; a class of your own is called itself: Class(size)")

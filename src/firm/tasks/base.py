@@ -246,7 +246,7 @@ class BaseTask:
         return (self.size, self.size) if isinstance(self.size, int) else (self.size[0], self.size[1])
 
     def settings(self) -> dict[str, Any]:
-        """The values of its parameters, without the ranges."""
+        """Return the values of its parameters, without the ranges."""
         return {key: self.__dict__[key] for key in self.parameters}
 
     def require_values(self) -> None:
@@ -269,7 +269,7 @@ class BaseTask:
     # The operator
 
     def build(self, values: Mapping[str, Tensor]) -> LinearOperator:
-        """The operator for settings given as tensors on the device of the images: one value per sample, (B,).
+        """Make the operator for settings given as tensors on the device of the images: one value per sample, (B,).
 
         Where nothing is drawn it is one for all, (1,). Settings that are text are attributes of the task. Must not wait
         for the device (no ``.item()``), so that training may record it as a CUDA graph.
@@ -277,14 +277,14 @@ class BaseTask:
         raise ValueError(f"the task {self.name} must define build(values), or operator() and draw_operator()")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> LinearOperator:
-        """The operator for the images with these `indices` in their data set, with this task's values.
+        """Return the operator for the images with these `indices` in their data set, with this task's values.
 
         What is random must follow from `seed` and index alone (`firm.tasks.generator_for`).
         """
         return self._built(lambda key: torch.tensor([float(self.__dict__[key])]))
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """The operator for a batch in training, settings drawn from their ranges; all random numbers from `rows`."""
+        """Draw the operator for a batch in training: settings from their ranges, all random numbers from `rows`."""
         if not self.ranges.keys() - {"sigma"}:
             return self.constant(device)
         return self._built(lambda key: self.sample(key, rows, device))
@@ -297,13 +297,13 @@ class BaseTask:
         return op
 
     def constant(self, device: torch.device) -> LinearOperator:
-        """`operator` where it draws nothing, made once for each device."""
+        """Return `operator` where it draws nothing, made once for each device."""
         if device not in self._constants:
             self._constants[device] = _on_device(self.operator(), device)
         return self._constants[device]
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
-        """One value per sample of the setting `key`, (B,), from its range; the same number where it has none."""
+        """Draw one value per sample of the setting `key`, (B,), from its range; the same number where it has none."""
         value = self.__dict__[key]
         low, high = self.ranges.get(key, (value, value))
         u = rows.rand(device=device)
@@ -383,7 +383,7 @@ class BaseTask:
 
 
 def _on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:
-    """The operator where the images are; one that is no module stays as it is."""
+    """Return the operator where the images are; one that is no module stays as it is."""
     if not isinstance(op, torch.nn.Module) or dtype is None:
         return op.to(device) if isinstance(op, torch.nn.Module) else op
     # Module.to would make complex buffers real, and drop what is imaginary
@@ -392,7 +392,7 @@ def _on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | No
 
 
 def _like(own: torch.dtype, wanted: torch.dtype) -> torch.dtype:
-    """The type in which a tensor fits those of the type `wanted`: complex stays complex, whole numbers stay as well."""
+    """Return the type in which a tensor fits those of the type `wanted`; complex and whole numbers stay such."""
     if own.is_complex:
         return wanted.to_complex()
     return wanted if own.is_floating_point else own

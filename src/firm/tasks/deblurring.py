@@ -44,12 +44,12 @@ class Deblurring(BaseTask):
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Blur:
-        """The blur."""
+        """Return the blur."""
         kernel = gaussian_kernel(self.kernel_size, self.blur)
         return Blur(kernel) if self.boundary == "circular" else valid_blur(kernel)
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """A kernel for every sample where the width is a range."""
+        """Draw a kernel for every sample where the width is a range."""
         if "blur" not in self.ranges:
             return self.constant(device)
         offsets = torch.arange(self.kernel_size, device=device) - self.kernel_size // 2
@@ -62,7 +62,7 @@ class Deblurring(BaseTask):
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Blur, Tensor, int]:
-        """The measured part of a larger picture, by a Gaussian or by the kernel that was `given`.
+        """Take the picture for the measured part of a larger one, blurred by a Gaussian or the kernel that was `given`.
 
         What lies around a photograph is unknown: continued by its mirror image, with the paper's periodic boundary, it
         was restored less well (experiments/notes/real_measurements).
@@ -81,7 +81,7 @@ class Deblurring(BaseTask):
 
 
 def _centered(kernel: Tensor) -> Tensor:
-    """A kernel (h, w) without its outer zeros, in an odd square: its center, (h // 2, w // 2), stays the center."""
+    """Return a kernel (h, w) without its outer zeros, in an odd square; its center (h // 2, w // 2) stays in place."""
     (h, w), (rows, columns) = kernel.shape, kernel.nonzero().unbind(1)
     reach = int(torch.cat([rows - h // 2, columns - w // 2]).abs().max())
     around = F.pad(kernel, (reach,) * 4)
@@ -104,7 +104,7 @@ class MotionDeblurring(BaseTask):
     )
 
     def build(self, values: Mapping[str, Tensor]) -> Blur:
-        """One kernel for every sample."""
+        """Make one kernel for every sample."""
         longest = max([self.length, *self.ranges.get("length", ())])  # of a range, validation takes the default
         return valid_blur(motion_kernels(_side(longest), values["length"], values["angle"]))
 
@@ -112,11 +112,11 @@ class MotionDeblurring(BaseTask):
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Blur, Tensor, int]:
-        """The picture is the measured part of a larger one, whose rim is restored too and cut off."""
+        """Take the picture for the measured part of a larger one, whose rim is restored too and cut off."""
         side = _side(settings["length"])
         return valid_blur(motion_kernel(side, settings["length"], settings["angle"])), picture, side // 2
 
 
 def _side(length: float) -> int:
-    """Of the kernel for a motion of this length: odd, so that it has a center."""
+    """Return the side of the kernel for a motion of this length: odd, so that it has a center."""
     return 2 * math.ceil(length / 2) + 1

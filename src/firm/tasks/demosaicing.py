@@ -26,14 +26,14 @@ class Demosaicing(BaseTask):
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
-        """The colors that are seen: of all images, (3, H, W), or random ones of each, (B, 3, H, W)."""
+        """Return the mask of the colors seen: that of all images, (3, H, W), or random ones of each, (B, 3, H, W)."""
         if self.pattern != "random":
             return Mask(_colors(self.pattern, self.shape))
         drawn = [torch.rand(self.shape, generator=generator_for(seed, i, "mask")) for i in indices]
         return Mask(_one_of_three(torch.stack(drawn)))
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """The same pattern for every sample, or a random one each."""
+        """Draw a random pattern for every sample, or take the same one for all."""
         if self.pattern != "random":
             return self.constant(device)
         return Mask(_one_of_three(rows.rand(*self.shape, device=device)), check=False)
@@ -42,7 +42,7 @@ class Demosaicing(BaseTask):
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Mask, Tensor, int]:
-        """A sensor's raw picture: gray, each pixel as bright as its color."""
+        """Take a sensor's raw picture, which is gray: each pixel is as bright as its color."""
         gray = bool((picture == picture[:, :1]).all())
         require(gray, "demosaicing takes the raw picture of a sensor, which is gray: this one has colors")
         seen = _colors(settings["pattern"], (int(picture.shape[-2]), int(picture.shape[-1])))
@@ -50,7 +50,7 @@ class Demosaicing(BaseTask):
 
 
 def _colors(pattern: str, shape: tuple[int, int]) -> Tensor:
-    """Where red, green and blue are seen, (3, H, W), by a sensor with a Bayer `pattern` such as "rggb"."""
+    """Return where red, green and blue are seen, (3, H, W), by a sensor with a Bayer `pattern` such as "rggb"."""
     seen = torch.zeros(3, *shape)
     for place, letter in enumerate(pattern):
         seen["rgb".index(letter), place // 2 :: 2, place % 2 :: 2] = 1
@@ -58,5 +58,5 @@ def _colors(pattern: str, shape: tuple[int, int]) -> Tensor:
 
 
 def _one_of_three(u: Tensor) -> Tensor:
-    """One color a pixel, (B, 3, H, W), from numbers (B, H, W) in [0, 1)."""
+    """Choose one color a pixel, (B, 3, H, W), from numbers (B, H, W) in [0, 1)."""
     return torch.stack([(u >= k / 3) & (u < (k + 1) / 3) for k in range(3)], dim=1).float()

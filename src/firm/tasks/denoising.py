@@ -18,12 +18,12 @@ class Denoising(BaseTask):
     sigma = Parameter(float, BaseTask.sigma.about, 0.2, low=0, drawn="log")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Identity:
-        """The identity."""
+        """Return the identity."""
         return Identity()
 
     @classmethod
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Identity, Tensor, int]:
-        """The picture itself."""
+        """Take the picture itself for the measurement."""
         return Identity(), picture, 0

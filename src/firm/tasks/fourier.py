@@ -30,7 +30,7 @@ class FourierLines(BaseTask):
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
-        """The shared mask, or those of the images."""
+        """Return the operator with the shared mask, or with those of the images."""
         return self._with(masks(self.mask, self.draw_mask, seed, indices), check=True)
 
     def _with(self, mask: Tensor, check: bool) -> Operator:
@@ -39,11 +39,11 @@ class FourierLines(BaseTask):
         return Fourier(mask, check=check)
 
     def draw_mask(self, generator: Generator, protocol: bool) -> Tensor:
-        """One mask, (H, W)."""
+        """Draw one mask, (H, W)."""
         return cartesian_mask(self.shape, self.lines, generator)
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """Symmetric random lines like `cartesian_mask`, one draw per sample."""
+        """Draw symmetric random lines like `cartesian_mask`, once per sample, where they do not share a mask."""
         if self.mask == "shared":
             return self.constant(device)
         n = self.shape[1]

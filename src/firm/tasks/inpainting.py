@@ -42,7 +42,7 @@ class _Inpainting(BaseTask):
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Mask, Tensor, int]:
-        """The picture, with a mask that says where it was seen."""
+        """Take the picture for the measurement, with a mask that says where it was seen."""
         assert given is not None
         return Mask(given), picture, 0
 
@@ -56,7 +56,7 @@ class RandomInpainting(_Inpainting):
     mask = MASK
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
-        """The shared mask, or those of the images."""
+        """Return the operator with the shared mask, or with those of the images."""
         return Mask(masks(self.mask, self.draw_mask, seed, indices))
 
     def draw_mask(self, generator: Generator, protocol: bool) -> Tensor:
@@ -67,7 +67,7 @@ class RandomInpainting(_Inpainting):
         return random_mask(self.shape, 1 - self.missing, generator)
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """A mask for every sample."""
+        """Draw a mask for every sample, where they do not share one."""
         if self.mask == "shared":
             return self.constant(device)
         missing = self.sample("missing", rows, device).reshape(-1, 1, 1, 1)
@@ -86,14 +86,14 @@ class BoxInpainting(_Inpainting):
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
-        """The mask with the hole, or those of the images."""
+        """Return the mask with the hole in the center, or with a hole elsewhere for each image."""
         if self.place == "center":
             return Mask(box_mask(self.shape, self.box))
         u = torch.stack([torch.rand(2, generator=generator_for(seed, i, "mask")) for i in indices])
         return Mask(self._holes(torch.full((len(indices), 1), float(self.box)), u))
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """A hole for every sample where its side is a range or its place is anywhere."""
+        """Draw a hole for every sample where its side is a range or its place is anywhere."""
         if "box" not in self.ranges and self.place == "center":
             return self.constant(device)
         side = self.sample("box", rows, device)[:, None]
@@ -124,7 +124,7 @@ class StrokeInpainting(_Inpainting):
     mask = MASK
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Mask:
-        """The shared mask, or those of the images."""
+        """Return the operator with the shared mask, or with those of the images."""
         return Mask(masks(self.mask, self.draw_mask, seed, indices))
 
     def draw_mask(self, generator: Generator, protocol: bool) -> Tensor:
@@ -132,7 +132,7 @@ class StrokeInpainting(_Inpainting):
         return stroke_mask(self.shape, self.strokes, self.width, generator)
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
-        """A mask for every sample."""
+        """Draw a mask for every sample, where they do not share one."""
         if self.mask == "shared":
             return self.constant(device)
         ends = rows.rand(self.strokes, 2, 2, device=device)

@@ -29,14 +29,14 @@ class SuperResolution(BaseTask):
     )  # fmt: skip
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Operator:
-        """Filter, if any, and stride."""
+        """Return the filter, if any, followed by the stride."""
         return _operator(self.factor, self.filter, self.shape)
 
     @classmethod
     def from_picture(
         cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
     ) -> tuple[Operator, Tensor, int]:
-        """The small picture; bicubic, as most programs shrink, where the user does not say otherwise."""
+        """Take the small picture for the measurement; its `filter` is bicubic where the user names no other."""
         scale, kind = settings["factor"], settings["filter"]
         margin = 0 if kind == "stride" else min(MARGIN, *picture.shape[-2:])  # filters are periodic, the world is not
         y = _mirrored(picture, margin)
@@ -44,7 +44,7 @@ class SuperResolution(BaseTask):
 
 
 def _mirrored(picture: Tensor, margin: int) -> Tensor:
-    """The picture (1, C, h, w), continued by its mirror image; its outermost pixels come twice, like the large ones."""
+    """Continue the picture (1, C, h, w) by its mirror image; its outermost pixels come twice, like the large ones."""
     for dim in (-2, -1):
         n = picture.shape[dim]
         index = torch.arange(-margin, n + margin)

@@ -132,6 +132,11 @@ class Objective:
         """Make inputs of one network call, of zeros: to count its arithmetic, and to compile it beforehand.
 
         They are images (B, C, size, size), then times, noise levels and iterations (B,) as the network has them.
+
+        Parameters
+        ----------
+        batch_size, device
+            B, the number of images, and where the inputs are made.
         """
         c = self.config
         x = torch.zeros(batch_size, c.channels, c.size, c.size, device=device)
@@ -160,7 +165,17 @@ class Objective:
         return net
 
     def save(self, net: nn.Module, card: dict[str, Any], path: Path) -> None:
-        """Write the trained network, with its card, to a file."""
+        """Write the trained network, with its card, to a file.
+
+        Parameters
+        ----------
+        net
+            The network with the averaged weights.
+        card
+            What the model was trained for, and how; it is saved as JSON.
+        path
+            The .safetensors file.
+        """
         save_network(path, net, self.kind, card)
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:

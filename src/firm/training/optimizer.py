@@ -100,7 +100,16 @@ def _orthogonalize(matrices: Tensor, iterations: int = 5) -> Tensor:
 def make_optimizers(config: TrainConfig, net: nn.Module) -> list[Optimizer]:
     """Make the optimizers of a configuration; between them they hold every parameter once.
 
-    The network's attribute ``adamw_only`` names what Muon leaves to AdamW, by the beginning of the names.
+    Parameters
+    ----------
+    config
+        The configuration, of which `optimizer`, `lr`, `betas`, `weight_decay` and `fused` count here.
+    net
+        The network. Its attribute ``adamw_only``, if any, holds the beginnings of the names that Muon leaves to AdamW.
+
+    Returns
+    -------
+    AdamW, and after it Muon where that is asked for and there are matrices for it.
     """
     apart: tuple[str, ...] = getattr(net, "adamw_only", ())
     matrices = [

@@ -66,7 +66,7 @@ class Velocity(Objective):
         self.bounds = [sum(weights[:k]) / sum(weights) for k in range(1, len(weights))]
 
     def loss(self, net: nn.Module, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Lines 2 to 7 of Algorithm 1, but for the images and times; a single call on [A'y, x_t] in the warm start."""
+        """Compute lines 2 to 7 of Algorithm 1, but for images and times; the warm start is one call on [A'y, x_t]."""
         op, y, sigma = batch.measure()
         x_0 = batch.randn()
         model, depths = Firm(net, dataclasses.replace(self.solver, K=0) if batch.warm else self.solver), None
@@ -126,7 +126,7 @@ class TimeBalance(nn.Module):
         self.register_buffer("error", torch.zeros(bins))
 
     def forward(self, t: Tensor, error: Tensor) -> Tensor:
-        """Weights (B,) for samples at times `t` with errors `error`, both (B,); in training mode, learn from them."""
+        """Weigh samples at times `t` with errors `error`, all (B,); in training mode, learn from them first."""
         if self.training:
             self.learn(t, error)
         return 1 / self.error[self._bin(t)].clamp(min=1e-12)

@@ -95,7 +95,7 @@ class Trainer:
         return cosine * min(1.0, (self.step + 1) / max(1, c.warmup_steps))
 
     def times(self) -> Tensor:
-        """The batch's times t (B,). They are drawn for a whole epoch, so that strata are covered across batches."""
+        """Return the batch's times t (B,), drawn for a whole epoch at once: strata are covered across batches."""
         c = self.config
         epoch, position = divmod(self.step, c.steps_per_epoch)
         if self._times[0] != epoch:

@@ -42,6 +42,10 @@ def scored(
         Where to write a picture of the first images of each task: truth, measurement, restoration.
     name
         The key of the score over all tasks; those of the tasks begin with it.
+
+    Returns
+    -------
+    PSNR in dB by name: first the mean over the tasks, then that of each where there are several.
     """
     tasks = config.make_tasks(mask="shared")
     evaluation = Evaluation(images, tasks, device=device)
@@ -70,11 +74,20 @@ def scored(
 def denoising_scores(
     denoise: Callable[[Tensor, float], Tensor], levels: Sequence[float], images: Images, device: torch.device
 ) -> tuple[dict[str, float], list[list[Panel]]]:
-    """Score `denoise`, from noisy images (B, C, H, W) and their noise level to images, by PSNR at several levels.
+    """Score a denoiser by PSNR at several noise levels; the noise is the same in every validation.
+
+    Parameters
+    ----------
+    denoise
+        Called as ``denoise(y, sigma)`` with noisy images (B, C, H, W) and their noise level; returns images as large.
+    levels
+        Noise levels, for images in [-1, 1].
+    images, device
+        The clean images, and where to denoise.
 
     Returns
     -------
-    The scores by level, and rows of a sheet: truth, noisy and denoised of the first images, at the first level.
+    PSNR in dB for each level, and rows of a sheet: truth, noisy and denoised of the first images, at the first level.
     """
     scores: dict[str, float] = {}
     rows: list[list[Panel]] = []
