@@ -24,10 +24,10 @@ test-browser: .venv/.browser
 	touch $@
 
 # Attack the library on purpose (under 30 minutes on 2 cores), and break it line by line to see whether the tests notice.
-torture: $(READY)
+torture: .venv/.browser
 	$(BIN)/python tests/reliability/torture.py --out outputs/torture.json
 
-mutate: $(READY)
+mutate: .venv/.browser
 	$(BIN)/python tests/reliability/mutate.py
 
 # The site, in docs/_build/html: runs the gallery, needs no network once set up, and takes warnings as errors.
