@@ -20,6 +20,7 @@ from pathlib import Path
 from mutations import MUTATIONS, Mutation
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 600  # seconds for the tests of one mutation
 
 
 def main(words: list[str]) -> int:
@@ -75,7 +76,10 @@ def _fails(copy: Path, tests: Sequence[str], workers: int) -> bool:
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", str(workers), "-p", "no:cacheprovider", *paths]
     environment = {**os.environ, "PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment["OMP_NUM_THREADS"] = "1"
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    try:
+        done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        return True  # a test that waits for ever has noticed, too
     failed = "FAILED" in done.stdout or "ERROR" in done.stdout  # stopped at the first one, pytest may end with 2
     if "ERROR: " in done.stdout + done.stderr or (done.returncode and not failed):  # a path or name that is not there
         raise SystemExit(f"the tests could not be run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")

@@ -83,7 +83,7 @@ def test_the_coverage_after_is_counted_on_pictures_that_were_not_fitted():
     images, task = normal_images(4), firm.Task("denoising", 64, sigma=1e-3)
     images.data[1::2] /= 100  # what is fitted on the first half is too wide for the second, and the other way round
     found = fit(model(0.5), images, [task], 1, 64, progress=False).tasks["denoising"]
-    assert found.after < 0.85
+    assert 0.79 < found.after < 0.84  # all of the second half, and 63 % of the first
 
 
 def test_two_fits_are_equal_and_another_seed_is_not():
