@@ -7,6 +7,7 @@ import struct
 import time
 import zlib
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from demo.served import demo
@@ -190,7 +191,8 @@ def test_messages_in_memory_are_bounded_together(tmp_path):
         await asyncio.gather(*started, return_exceptions=True)
         assert gate.held == 0
 
-    asyncio.run(send_many())
+    with ThreadPoolExecutor(1) as other:  # playwright, where it is there, has a loop in this thread
+        other.submit(lambda: asyncio.run(send_many())).result()
 
 
 def test_passwords_cannot_be_tried_fast_and_others_do_not_wait(tmp_path):
