@@ -108,10 +108,8 @@ class Firm(nn.Module):
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""
-        velocities = {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}[
-            integrator
-        ]  # that `sample` evaluates
-        return velocities * max(self.solver.K, 1)
+        velocities = {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}
+        return velocities[integrator] * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:
         """Return a hash of all that results depend on: the weights, the network's settings and the solver's."""

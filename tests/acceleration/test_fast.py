@@ -215,6 +215,19 @@ def test_with_other_operators_the_network_alone_is_recorded(model, as_on_a_gpu, 
     assert quick.estimator.recordings.kept
 
 
+@pytest.mark.filterwarnings("ignore:.*was trained for")
+def test_each_depth_is_recorded_once(model, as_on_a_gpu):
+    quick = firm.fast(model, "float32")
+    op, y = problem()
+    for _ in range(2):
+        for K in (1, 2):
+            given = dict(iterations=K, sigma=0.01, x_0=torch.zeros_like(y))
+            torch.testing.assert_close(
+                firm.sample(quick, op, y, 1, **given), firm.sample(model, op, y, 1, **given), rtol=1e-4, atol=1e-4
+            )
+    assert len(as_on_a_gpu) == 2
+
+
 def test_the_last_used_recordings_stay(model, as_on_a_gpu):
     quick = firm.fast(model, "float32")
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from firm._model import Firm
+from firm._model import Firm, Solver
 from firm._posterior_mean import vector
 from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
@@ -161,10 +161,9 @@ class _FastFirm(Firm):
     none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph.
     """
 
-    @functools.cached_property
-    def recordings(self) -> Recordings:
-        """The CUDA graphs of this module, made at the first use on a GPU."""
-        return Recordings()
+    def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
+        super().__init__(estimator, solver, card)
+        self.recordings = Recordings()  # `with_iterations` shares them, so that a depth is recorded once
 
     @torch.no_grad()
     def posterior_mean(
