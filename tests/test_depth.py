@@ -58,7 +58,7 @@ def test_what_is_no_firm_has_no_depth(y):
             return torch.zeros_like(x_t)
 
     assert not firm.sample(Constant(), Identity(), y, steps=1).any()
-    with pytest.raises(ValueError, match="iterations= is for a"):
+    with pytest.raises(ValueError, match="iterations= and quality= are for a"):
         firm.sample(Constant(), Identity(), y, iterations=2)
 
 

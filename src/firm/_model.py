@@ -11,14 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
 
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, flow_only, posterior_mean
-from firm._sampling import Integrator
+from firm._sampling import Integrator, Quality
 from firm._util.checks import is_number, is_whole, short
 from firm.operators.base import LinearOperator
 
@@ -100,11 +100,36 @@ class Firm(nn.Module):
             warnings.warn(
                 f"{name} was trained for {known} iterations, not for {K}: the image will be worse (iterate_weights "
                 "trains a model whose iterations can be chosen)",
-                stacklevel=4,  # of whoever calls `sample` or `restore`
+                stacklevel=5,  # of whoever calls `sample` or `restore`
             )
         other = copy.copy(self)
         other.solver = dataclasses.replace(self.solver, K=int(K))
         return other
+
+    def at(
+        self, quality: Quality | None = None, steps: int | None = None, iterations: int | None = None
+    ) -> tuple[Firm, int]:
+        """The model with the iterations K, and the steps N, that a quality stands for.
+
+        "fast" is a first look, "faithful" the least error for its time, and "detailed" a picture that looks more real,
+        with more error. A model's card has the pairs (N, K) of its ``presets``, chosen by measurement on validation
+        images; without that entry they are 1, 2 and 25 steps with the model's own K.
+
+        Parameters
+        ----------
+        quality
+            The name of a pair; None stands for the steps of "faithful" and the model's own K.
+        steps, iterations
+            N or K in place of those. A warning says if the model was not trained for this K.
+        """
+        if quality is not None and quality not in get_args(Quality):
+            raise ValueError(f"quality must be one of {', '.join(get_args(Quality))}, got {short(quality)}")
+        own = self.solver.K
+        presets = self.card.get("presets") or {"fast": (1, own), "faithful": (2, own), "detailed": (25, own)}
+        N, K = presets[quality or "faithful"]
+        if iterations is not None or quality is None:
+            K = own if iterations is None else iterations
+        return self.with_iterations(K), N if steps is None else steps
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""

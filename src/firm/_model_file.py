@@ -70,11 +70,13 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         if key not in about or not isinstance(about[key], kinds[key]):
             wrong = f"{key!r} is {short(about.get(key))}"
             raise ValueError(f"{path}: its FIRM metadata is incomplete or not valid: {wrong}")
-    card, valid_card = about["card"], {  # what restoring uses of it; all other entries are free
+    card: dict[str, Any] = about["card"]
+    valid_card: dict[str, Callable[[Any], bool]] = {  # what restoring uses of it; all other entries are free
         "size": lambda v: is_whole(v, 1, 65536),
         "channels": lambda v: is_whole(v, 1, 4096),
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
         "depths": lambda v: isinstance(v, list) and all(is_whole(k, 0, 1000) for k in v),
+        "presets": _are_presets,
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }  # fmt: skip
     for key in valid_card.keys() & card.keys():
@@ -98,6 +100,14 @@ def _header(path: Path) -> tuple[str, dict[str, Any], list[list[int]]]:
     if not is_whole(version, 1, FORMAT):
         raise ValueError(f"{path} has format {short(version)}, newer than this library reads ({FORMAT}): update firm")
     return text, about, shapes
+
+
+def _are_presets(entry: Any) -> bool:
+    """Whether a card's ``presets`` are one pair (N, K) for each quality."""
+    whole = isinstance(entry, dict) and set(entry) == {"fast", "faithful", "detailed"}
+    return whole and all(
+        isinstance(pair, list) and len(pair) == 2 and all(is_whole(n, 1, 1000) for n in pair) for pair in entry.values()
+    )
 
 
 def _is_task(entry: Any) -> bool:

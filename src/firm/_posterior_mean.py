@@ -111,7 +111,9 @@ def _context(op: LinearOperator, y: Tensor, like: Tensor, rho: float | Tensor) -
 
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
     """One value per sample of `x` (B, ...), as a tensor (B,)."""
-    value = torch.as_tensor(value, dtype=x.dtype, device=x.device)
+    if not isinstance(value, Tensor):  # filled in, not copied: nothing waits, and a CUDA graph cannot copy from the CPU
+        return x.new_full((len(x),), float(value))
+    value = value.to(x.device, x.dtype)
     if value.ndim > 0 and value.shape != (len(x),):
         raise ValueError(f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
     return value.expand(len(x))

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
-from firm._sampling import Integrator, Prepared, at_depth, integrate, noise_like, prepare
+from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed
 from firm.operators.base import LinearOperator, norm
 from firm.operators.compose import Repeated
@@ -41,9 +41,9 @@ class Restoration:
 
 
 def restore(
-    model: Firm, op: LinearOperator, y: Tensor, steps: int = 2, samples: int = 1, seed: int = 0, *,
-    iterations: int | None = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
-    keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
+    model: Firm, op: LinearOperator, y: Tensor, steps: int | None = None, samples: int = 1, seed: int = 0, *,
+    iterations: int | None = None, quality: Quality | None = None, sigma: float | Tensor | None = None,
+    integrator: Integrator = "euler", keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
@@ -54,7 +54,7 @@ def restore(
 
     Parameters
     ----------
-    model, op, y, steps, iterations, sigma, integrator
+    model, op, y, steps, iterations, quality, sigma, integrator
         As in `sample`.
     samples, seed
         How many to draw, and from which starting noise: a whole number from 0 to 2^32 - 1.
@@ -67,7 +67,7 @@ def restore(
     if not is_whole(samples, 1):
         raise ValueError(f"restore: samples must be a whole number of at least 1, got {samples!r}")
     generator = Generator().manual_seed(require_seed(seed))
-    model = at_depth(model, iterations)
+    model, steps = at_quality(model, quality, steps, iterations)
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
     _check_scale(given)

@@ -17,14 +17,16 @@ from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, 
 from firm.operators.testing import dot_test
 
 Integrator = Literal["euler", "midpoint", "heun"]
+Quality = Literal["fast", "faithful", "detailed"]
 Generators = Generator | Sequence[Generator] | None  # a sequence holds one generator per sample
 
 
 @torch.no_grad()
 def sample(
-    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int = 2, *, iterations: int | None = None,
-    generator: Generators = None, sigma: float | Tensor | None = None, integrator: Integrator = "euler",
-    x_0: Tensor | None = None, callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int | None = None, *, iterations: int | None = None,
+    quality: Quality | None = None, generator: Generators = None, sigma: float | Tensor | None = None,
+    integrator: Integrator = "euler", x_0: Tensor | None = None,
+    callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Integrate dx/dt = (E[x_1 | x_t, y] - x_t) / (1 - t) from noise at t = 0 to t = 1 (Algorithm 2).
 
@@ -38,9 +40,11 @@ def sample(
         Forward operator and measurements, a real or complex tensor, of images in [-1, 1]. The measurements are
         converted to the precision of the model's weights, float32 at least.
     steps
-        N >= 1, on the uniform grid t_i = i / N.
+        N >= 1, on the uniform grid t_i = i / N; None is that of the quality.
     iterations
-        K of Algorithm 3 in every step, for a `Firm`; None is the model's own. See `Firm.with_iterations`.
+        K of Algorithm 3 in every step; None is that of the quality, or the model's own. See `Firm.with_iterations`.
+    quality
+        "fast", "faithful" or "detailed": a pair of N and K that the model's card names, see `Firm.at`.
     generator
         Source of the starting noise, which is drawn on the generator's device (the CPU by default) and moved to y's:
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
@@ -59,7 +63,7 @@ def sample(
     -------
     Images in the shape of A'y, such as (B, C, H, W).
     """
-    model = at_depth(model, iterations)
+    model, steps = at_quality(model, quality, steps, iterations)
     given = prepare(model, op, y, sigma)
     x_0 = noise_like(given.Aty, generator) if x_0 is None else x_0
     if x_0.shape != given.Aty.shape:
@@ -77,30 +81,40 @@ def integrate(
     model: PosteriorMean, op: LinearOperator, y: Tensor, x: Tensor, steps: int, *, sigma: Tensor | None = None,
     integrator: Integrator = "euler", callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
-    """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device."""
+    """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device.
+
+    A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work.
+    """
     if not (is_whole(steps, 1) and integrator in get_args(Integrator)):
         raise ValueError(
             'steps must be a whole number of at least 1 and integrator "euler", "midpoint" or "heun", '
             f"got {steps!r} and {integrator!r}"
         )
 
-    def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-        z = model.posterior_mean(op, x, t, y, sigma=sigma)
-        return (z - x) / (1 - t), z
+    def flow(op: LinearOperator, y: Tensor, x: Tensor, sigma: Tensor | None) -> Tensor:
+        def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
+            z = model.posterior_mean(op, x, t, y, sigma=sigma)
+            return (z - x) / (1 - t), z
 
-    dt = 1 / steps
-    for i in range(steps):
-        t = i / steps
-        v, z = velocity(x, t)
-        if callback is not None:
-            callback(i, t, x, z)
-        if integrator == "midpoint":
-            v, _ = velocity(x + dt / 2 * v, t + dt / 2)
-        elif integrator == "heun" and i < steps - 1:
-            v_end, _ = velocity(x + dt * v, t + dt)
-            v = (v + v_end) / 2
-        x = x + dt * v
-    return x
+        dt = 1 / steps
+        for i in range(steps):
+            t = i / steps
+            v, z = velocity(x, t)
+            if callback is not None:
+                callback(i, t, x, z)
+            if integrator == "midpoint":
+                v, _ = velocity(x + dt / 2 * v, t + dt / 2)
+            elif integrator == "heun" and i < steps - 1:
+                v_end, _ = velocity(x + dt * v, t + dt)
+                v = (v + v_end) / 2
+            x = x + dt * v
+        return x
+
+    replay = getattr(model, "replay", None)
+    if replay is None or callback is not None:
+        return flow(op, y, x, sigma)
+    recorded: Tensor = replay(flow, (steps, integrator), op, y, x, sigma)
+    return recorded
 
 
 class Prepared:
@@ -279,13 +293,14 @@ def _check_level(sigma: object) -> None:
         raise ValueError(f"sigma, the noise level, must be finite and at least 0, got {sigma!r}")
 
 
-def at_depth(model: Any, iterations: int | None) -> Any:
-    """The model with `iterations` of Algorithm 3, see `Firm.with_iterations`; as it is for None."""
-    if iterations is None:
-        return model
-    if not hasattr(model, "with_iterations"):
-        raise ValueError(f"iterations= is for a firm.Firm: {type(model).__name__} has no with_iterations(K)")
-    return model.with_iterations(iterations)
+def at_quality(model: Any, quality: Quality | None, steps: int | None, iterations: int | None) -> tuple[Any, int]:
+    """The model and the number of steps of a quality, see `Firm.at`; what is no `Firm` has two steps and no choice."""
+    if hasattr(model, "at"):
+        chosen: tuple[Any, int] = model.at(quality, steps, iterations)
+        return chosen
+    if iterations is not None or quality is not None:
+        raise ValueError(f"iterations= and quality= are for a firm.Firm, not for {type(model).__name__}")
+    return model, 2 if steps is None else steps
 
 
 def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
@@ -294,5 +309,7 @@ def noise_like(x: Tensor, generator: Generators = None) -> Tensor:
         if len(generator) != len(x):
             raise ValueError(f"{len(generator)} generators for {len(x)} samples")
         return torch.cat([noise_like(sample[None], g) for sample, g in zip(x, generator, strict=True)])
-    device = generator.device if generator is not None else "cpu"
-    return torch.randn(x.shape, dtype=x.dtype, device=device, generator=generator).to(x.device)
+    device = generator.device if generator is not None else torch.device("cpu")
+    pinned = x.is_cuda and device.type == "cpu"  # copied while the CPU goes on
+    noise = torch.randn(x.shape, dtype=x.dtype, device=device, generator=generator, pin_memory=pinned)
+    return noise.to(x.device, non_blocking=True)

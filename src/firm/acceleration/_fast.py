@@ -6,7 +6,7 @@ import copy
 import functools
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Literal
 
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from firm._model import Firm, Solver
 from firm._posterior_mean import vector
+from firm._sampling import Integrator
 from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
 from firm.acceleration.tiling import Tiled
@@ -23,6 +24,7 @@ from firm.networks.unet import NormSwish
 from firm.operators.base import LinearOperator
 
 Precision = Literal["auto", "bf16", "float32"]
+MOST_CALLS = 32  # of the network in one CUDA graph, each about 90 kernels
 
 
 def fast(model: Firm, precision: Precision = "auto") -> Firm:
@@ -155,10 +157,11 @@ class FastNetwork(nn.Module):
 
 
 class _FastFirm(Firm):
-    """A model with a `FastNetwork`. On a GPU, Algorithm 3 as a whole is one graph: K solves and K network calls.
+    """A model with a `FastNetwork`. On a GPU, Algorithm 2 as a whole is one graph: N times K solves and network calls.
 
     A graph serves all operators of one `structure`, for example all blurs by kernels of one size. Where an operator has
-    none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph.
+    none (the user's own, `Compose`, conjugate gradients that look at their residual), only the network is a graph;
+    where there are more than `MOST_CALLS` calls, Algorithm 3 is one, which every step replays.
     """
 
     def __init__(self, estimator: nn.Module, solver: Solver, card: dict[str, Any]) -> None:
@@ -178,19 +181,43 @@ class _FastFirm(Firm):
         depths: Tensor | None = None,
     ) -> Tensor:
         """Run Algorithm 3 as `Firm.posterior_mean` does, as one graph where the operator allows it."""
-        records = x_t.device.type == graphs.DEVICE and callback is None and depths is None and recorded(x_t.device)
-        kind = structure(op) if records else None
-        buffers: list[Tensor] = [] if kind is None else list(op.buffers())  # type: ignore[attr-defined]
-        if kind is None or any(b.device != x_t.device for b in buffers):
+        if callback is not None or depths is not None:
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback, depths=depths)
-        t, level = vector(t, x_t), None if sigma is None else vector(sigma, x_t)
-        given = [x_t, t, y, *buffers] if level is None else [x_t, t, y, *buffers, level]
 
-        def work(places: list[Tensor]) -> Callable[[], Tensor]:
-            x_t, t, y, *others = places
-            level = None if sigma is None else others.pop()
-            held = copy.deepcopy(op, {id(b): place for b, place in zip(buffers, others, strict=True)})
-            return lambda: super(_FastFirm, self).posterior_mean(held, x_t, t, y, sigma=level)
+        def work(op: LinearOperator, y: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None) -> Tensor:
+            return super(_FastFirm, self).posterior_mean(op, x_t, t, y, sigma=sigma)
 
-        shapes = [(tuple(v.shape), v.dtype) for v in (x_t, y)]
-        return self.recordings((kind, self.solver, x_t.device, *shapes, level is None), given, work)
+        level = None if sigma is None else vector(sigma, x_t)
+        return self._replayed(work, "posterior mean", op, y, x_t, vector(t, x_t), level)
+
+    @torch.no_grad()
+    def replay(
+        self, flow: Callable[..., Tensor], how: tuple[int, Integrator], op: LinearOperator, *inputs: Tensor | None
+    ) -> Tensor:
+        """Run ``flow(op, *inputs)``, all steps of Algorithm 2, as one graph where the operator allows it.
+
+        `how` are the number of steps and the integrator: all that the flow depends on beside the model and its inputs.
+        """
+        if self.calls(*how) > MOST_CALLS:
+            return flow(op, *inputs)
+        return self._replayed(flow, how, op, *inputs)
+
+    def _replayed(
+        self, work: Callable[..., Tensor], kind: Hashable, op: LinearOperator, *inputs: Tensor | None
+    ) -> Tensor:
+        """Run ``work(op, *inputs)``: from a graph of its `kind` where there can be one."""
+        device = next(v.device for v in inputs if v is not None)
+        known = structure(op) if recorded(device) else None
+        buffers: list[Tensor] = [] if known is None else list(op.buffers())  # type: ignore[attr-defined]
+        if known is None or any(b.device != device for b in buffers):
+            return work(op, *inputs)
+
+        def recording(places: list[Tensor]) -> Callable[[], Tensor]:
+            left = iter(places)
+            held = copy.deepcopy(op, {id(b): next(left) for b in buffers})
+            there = [None if v is None else next(left) for v in inputs]
+            return lambda: work(held, *there)
+
+        shapes = tuple(None if v is None else (tuple(v.shape), v.dtype) for v in inputs)
+        given = [*buffers, *(v for v in inputs if v is not None)]
+        return self.recordings((known, self.solver, device, kind, shapes), given, recording)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,9 +19,7 @@ Range = tuple[float, float]
 T = TypeVar("T")
 
 
-def load_plain(
-    name: str, network: str | None = None, iterations: int | None = None, *, strict: bool = True
-) -> Firm:  # fmt: skip
+def load_plain(name: str, network: str | None = None, iterations: int | None = None, *, strict: bool = True) -> Firm:
     """Load a model as it was saved.
 
     Parameters
@@ -45,14 +43,17 @@ def load_plain(
         with suppress(ValueError):
             return load_plain(name, None, iterations)
     model = load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
-    if iterations is None:
-        return model
+    return model if iterations is None else noted(lambda: model.with_iterations(iterations))
+
+
+def noted(work: Callable[[], T]) -> T:
+    """Return what `work` returns; its warnings are printed as notes."""
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        model = model.with_iterations(iterations)
+        result = work()
     for warning in told:
         typer.echo(f"note: {printable(str(warning.message))}", err=True)
-    return model
+    return result
 
 
 def listed(name: str) -> str | Path:

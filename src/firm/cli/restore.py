@@ -25,6 +25,7 @@ from firm.cli.options import (
     Key,
     MaxMegapixels,
     Precision,
+    Quality,
     completion,
     model_names,
     sentence,
@@ -89,9 +90,10 @@ def restore(
         "bits: black,white (default: 0,65535; of floats 0,1)."
     ))] = None,
     key: Key = None,
-    steps: Annotated[int, typer.Option(
-        **COUNT, help="Steps N: few for least error, more for detail."
-    )] = 2,
+    quality: Quality = None,
+    steps: Annotated[int | None, typer.Option(
+        **COUNT, help="Steps N: few for least error, more for detail (default: the quality's)."
+    )] = None,
     iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
@@ -137,7 +139,7 @@ def restore(
     from firm._util.custom import code_digest
     from firm._util.machine import ranks
     from firm.acceleration import fast, tiled
-    from firm.cli.models import load_plain, range_of
+    from firm.cli.models import load_plain, noted, range_of
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import load
     from firm.restoration.earlier import find_pictures
@@ -201,14 +203,15 @@ def restore(
 
         # The model, and how each picture becomes a problem for it.
         with ranks(device) as r:
-            plain = load_plain(model, network, iterations)
+            saved = load_plain(model, network)
+            plain, N = noted(lambda: saved.at(quality, steps, iterations))
             chosen = fast(plain.to(r.device), precision)
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
             if calibration is not None:
                 kind_name = str(task) if named is None else task_class(named).name
-                scale = load(calibration).scale_for(kind_name, plain.fingerprint(), steps, samples)
+                scale = load(calibration).scale_for(kind_name, plain.fingerprint(), N, samples)
 
             def problem(path: Path) -> Problem:
                 ranged = values if value_range is not None or path in arrays else None  # of training: for arrays
@@ -224,12 +227,12 @@ def restore(
             about = {  # all that tells these results from others
                 "task": task, "simulate": simulate, "degradation": degradation, "keep_known": keep_known,
                 "seed": seed, "size": sides, "key": key, "code": named and code_digest(task_class(named)),
-                "model": print_of_model, "value_range": values, "steps": steps, "integrator": integrator,
+                "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
                 "tile": tile, "overlap": overlap, "precision": precision,
             }  # fmt: skip
             job = Job(
-                tiled(chosen, tile, overlap), problem, steps, samples, seed, out, kind, about, inputs, scale, force,
+                tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
                 integrator, compare,
             )  # fmt: skip
             rows = restore_files(job, files, root, r)

@@ -77,15 +77,22 @@ def build_inputs(
     )
     choices = [(Models.label(name), name) for name in models]
     model = gr.Dropdown(choices, value=models[0], label="Model", elem_id="model")
-    steps = gr.Slider(
-        1, limits.steps, value=2, step=1, label="Steps N", elem_id="steps",
-        info="1 or 2: faithful, least error … 10 and more: detailed, looks more real",
+    quality = gr.Radio(
+        [("Fast", "fast"), ("Faithful", "faithful"), ("Detailed", "detailed")], value="faithful", label="Quality",
+        info="A first look, the least error, or a picture that looks more real", elem_id="quality",
     )  # fmt: skip
     samples = gr.Slider(
         1, limits.samples, value=1, step=1, label="Samples", elem_id="samples",
         info="Different pictures that fit; two or more show what is uncertain",
     )  # fmt: skip
     with gr.Accordion("More", open=False):
+        steps = gr.Slider(
+            0, limits.steps, value=0, step=1, label="Steps N", info="0: those of the quality", elem_id="steps"
+        )
+        iterations = gr.Slider(
+            0, limits.iterations, value=0, step=1, label="Iterations K in each step", elem_id="iterations",
+            info="0: those of the quality",
+        )  # fmt: skip
         seed = gr.Number(0, label="Seed", info="Another one gives other samples", precision=0, minimum=0)
 
     def show_controls(state: str, trouble: str, estimated: bool) -> dict[Any, Any]:
@@ -130,7 +137,7 @@ def build_inputs(
     return {
         "picture": picture, "state": state, "trouble": trouble, "estimated": estimated, "noise": noise, "blur": blur,
         "scale": scale, "painting": painting, "color": color, "missing": missing, "strokes": strokes, "model": model,
-        "steps": steps, "samples": samples, "seed": seed,
+        "quality": quality, "steps": steps, "iterations": iterations, "samples": samples, "seed": seed,
     }  # fmt: skip
 
 
@@ -147,4 +154,6 @@ def request_from(values: Mapping[str, Any], folder: Path) -> Request | None:
         given["mask"] = folder / "painted.png"
         Image.fromarray(painting).convert("L").save(given["mask"])
     given["missing"] /= 100  # percent
+    for key in ("steps", "iterations"):
+        given[key] = given[key] or None  # 0 is what the quality says
     return Request.from_controls(upload, given | {"clean": clean})

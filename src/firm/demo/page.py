@@ -139,8 +139,8 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
             "trouble": gr.Textbox("noise"), "clean": gr.Checkbox(False), "noise": gr.Number(None),
             "blur": gr.Number(1.0), "scale": gr.Number(2), "mask": PictureFile(type="filepath"),
             "color": gr.Textbox("black"), "missing": gr.Number(0.5), "strokes": gr.Number(8),
-            "model": gr.Textbox(restorer.models.names[0]), "steps": gr.Number(2), "samples": gr.Number(1),
-            "seed": gr.Number(0),
+            "model": gr.Textbox(restorer.models.names[0]), "quality": gr.Textbox("faithful"), "steps": gr.Number(None),
+            "iterations": gr.Number(None), "samples": gr.Number(1), "seed": gr.Number(0),
         }  # fmt: skip
         inputs = {"picture": PictureFile(type="filepath"), **defaults}
         for name, component in inputs.items():

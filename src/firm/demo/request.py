@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from firm._sampling import Quality
 from firm._util.checks import require, require_seed
 from firm.data.array_file import is_array_file
 from firm.data.picture import PictureError, read_picture
@@ -77,6 +78,7 @@ class Limits:
     minutes: float = 15.0  # of computing
     waiting: int = 64  # requests in the queue
     steps: int = 50
+    iterations: int = 8
     samples: int = 16
 
 
@@ -96,7 +98,9 @@ class Request:
     color: Color = "black"  # of missing pixels
     missing: float = 0.5  # share of pixels to take from a clean picture
     strokes: int = 8  # scratches on a clean picture
-    steps: int = 2
+    quality: Quality = "faithful"
+    steps: int | None = None  # None: those of the quality
+    iterations: int | None = None
     samples: int = 1
     seed: int = 0
 
@@ -147,11 +151,13 @@ class Request:
         painted = self.trouble != "holes" or self.clean or self.mask is not None
         need(painted, "paint over what is missing first: the brush is below the picture")
         need(self.color in get_args(Color), f"missing pixels are black or white, not {self.color!r}")
+        need(self.quality in get_args(Quality), f"the quality is {', '.join(get_args(Quality))}, not {self.quality!r}")
         need(self.scale in SCALES, f"the picture can become 2, 3, 4 times larger, not {self.scale}")
         for what, value, low, high in (  # limits without a point are those of whole numbers
             ("the noise level", self.noise or 0, 0.0, 255.0), ("the width of the blur", self.blur, 0.1, 10.0),
-            ("the share of missing pixels", self.missing, 0.0, 0.99), ("steps", self.steps, 1, limits.steps),
-            ("samples", self.samples, 1, limits.samples), ("scratches", self.strokes, 1, 100),
+            ("the share of missing pixels", self.missing, 0.0, 0.99), ("steps", self.steps or 1, 1, limits.steps),
+            ("iterations", self.iterations or 1, 1, limits.iterations), ("samples", self.samples, 1, limits.samples),
+            ("scratches", self.strokes, 1, 100),
         ):  # fmt: skip
             kind = "a whole number " if isinstance(low, int) else ""
             fits = low <= value <= high and (isinstance(value, int) or not kind)
@@ -211,7 +217,8 @@ class Request:
         words = ["firm", "restore", picture or name, "--simulate" if self.clean else "--task", self.task]
         options = self.settings | {
             "sigma": None if self.sigma is None else f"{self.sigma:g}", "mask": mask, "model": self.model,
-            "steps": self.steps, "samples": self.samples, "seed": self.seed,
+            "quality": self.quality, "steps": self.steps, "iterations": self.iterations, "samples": self.samples,
+            "seed": self.seed,
             "tile": None if tile == DEFAULT_TILE else tile,
         }  # fmt: skip
         for option, value in options.items():

@@ -98,7 +98,7 @@ class Outcome:
         line = (
             f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} "
             f"pixels, noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
-            f"N = {about['steps']}."
+            f"N = {about['steps']}, K = {about['iterations']}."
         )
         if "mean uncertainty (gray levels)" in about:
             line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
@@ -110,6 +110,7 @@ class _Prepared:
     """A problem with the model that is to solve it, tile by tile."""
 
     model: Firm
+    steps: int  # N of the quality that was asked for
     problem: Problem
     tiles: Tiled  # the model's estimator
     mask: Path | None
@@ -162,16 +163,16 @@ class Restorer:
             An existing folder for the files, which belongs to this request alone.
         """
         with self.turn(progress):
-            prepared = self._prepare(request, folder, request.steps)
+            prepared = self._prepare(request, folder)
             problem = prepared.problem
-            prepared.begin(progress, request.steps, request.samples)
+            prepared.begin(progress, prepared.steps, request.samples)
             gallery: list[str] = []
 
             def keep(i: int, x: Tensor) -> None:
                 gallery.append(save_preview(folder / f"sample_{i + 1:02d}.png", problem.finish(x), THUMBNAIL))
 
             result = restore(
-                prepared.model, problem.op, problem.y, request.steps, request.samples, request.seed,
+                prepared.model, problem.op, problem.y, prepared.steps, request.samples, request.seed,
                 sigma=problem.sigma, keep=False, on_sample=keep if request.samples > 1 else None,
             )  # fmt: skip
         tile, mask = prepared.tiles.tile, prepared.mask
@@ -191,9 +192,9 @@ class Restorer:
         settings: dict[str, Any] = {
             "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
             "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
-            "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": request.steps,
-            "samples": request.samples, "seed": request.seed, "tile": tile, "device": str(self.models.device),
-            "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
+            "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": prepared.steps,
+            "iterations": prepared.model.solver.K, "samples": request.samples, "seed": request.seed, "tile": tile,
+            "device": str(self.models.device), "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
             "command": request.command(tile, None if mask is None else mask.name),
         }  # fmt: skip
         if result.std is not None:
@@ -247,12 +248,12 @@ class Restorer:
         The states and the iterates: files with captions.
         """
         few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
-        require(request.steps <= MAX_TRAJECTORY_STEPS, few, RequestError)
         states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
-            prepared = self._prepare(replace(request, samples=1), folder, request.steps)
-            problem, evaluations = prepared.problem, count(1)
-            prepared.begin(progress, request.steps)
+            prepared = self._prepare(replace(request, samples=1), folder)
+            N, problem, evaluations = prepared.steps, prepared.problem, count(1)
+            require(N <= MAX_TRAJECTORY_STEPS, few, RequestError)
+            prepared.begin(progress, N)
 
             def panel(x: Tensor, caption: str) -> Captioned:
                 path = folder / f"trajectory_{len(states) + len(iterates):03d}.png"
@@ -266,20 +267,20 @@ class Restorer:
                     iterates.append(panel(v, f"{name}, k = {k}"))
 
             def posterior_mean(*state: Any, **settings: Any) -> Tensor:
-                callback = keep_iterates if next(evaluations) == min(step, request.steps) else None
+                callback = keep_iterates if next(evaluations) == min(step, N) else None
                 return prepared.model.posterior_mean(*state, **settings, callback=callback)
 
             x_0 = noise_like(prepared.like, Generator().manual_seed(request.seed))  # that `restore` starts from, too
             watched = cast(PosteriorMean, SimpleNamespace(posterior_mean=posterior_mean))
             given: dict[str, Any] = {"sigma": problem.sigma, "x_0": x_0, "callback": keep_state}
-            x_1 = sample(watched, problem.op, problem.y, request.steps, **given)
+            x_1 = sample(watched, problem.op, problem.y, N, **given)
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates
 
-    def _prepare(self, request: Request, folder: Path, steps: int) -> _Prepared:
-        """Check the request, which takes so many steps in all, read the picture, and put the model in tiles."""
+    def _prepare(self, request: Request, folder: Path, steps: int | None = None) -> _Prepared:
+        """Check the request, read the picture, and tile the model; `steps` in all, if not its own."""
         request.check(self.limits)
-        model = self.models.get(request.model)
+        model, N = self.models.get(request.model).at(request.quality, request.steps, request.iterations)
         mask = request.write_mask(self.limits, folder)
         problem = request.problem(channels_of(model), self.limits, mask).to(self.models.device)
         like = problem.op.A_adjoint(problem.y)
@@ -290,8 +291,8 @@ class Restorer:
         # up to the command line's own tile, the command need not name one: the result is the same
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
-        prepared = _Prepared(Firm(tiles, model.solver, model.card), problem, tiles, mask, like)
-        calls, allowed_calls = prepared.calls(steps, request.samples), self.limits.calls
+        prepared = _Prepared(Firm(tiles, model.solver, model.card), N, problem, tiles, mask, like)
+        calls, allowed_calls = prepared.calls(N if steps is None else steps, request.samples), self.limits.calls
         too_many = (
             f"this takes {calls:,} calls of the network, more than the {allowed_calls:,} that one request may make "
             "here: choose fewer steps or samples, or a smaller picture"

@@ -136,6 +136,12 @@ class Conditioning(nn.Module):
         self.iteration = nn.Parameter(torch.zeros(ITERATIONS, 4 * ch)) if iteration else None  # one row for each k
         self.project = nn.Linear(4 * ch, sum(widths))
 
+    @torch.no_grad()
+    def extend(self, K: int) -> None:
+        """Have all iterations after the K-th count as the K-th, where training went no further."""
+        if self.iteration is not None:
+            self.iteration[K:] = self.iteration[K - 1]
+
     def forward(self, t: Tensor, sigma: Tensor | None, k: Tensor | None = None) -> tuple[Tensor, ...]:
         """Map t, sigma and the iteration k, all (B,), to one shift (B, width, 1, 1) a block."""
         embedding: Tensor = self.time(_sinusoid(t * self.time_scale, self.ch))

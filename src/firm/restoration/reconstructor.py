@@ -10,13 +10,13 @@ from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
 from firm._restore import check_seed
-from firm._sampling import at_depth, integrate, noise_like, prepare
+from firm._sampling import Quality, at_quality, integrate, noise_like, prepare
 from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package
 
 
 def as_reconstructor(
-    model: PosteriorMean, steps: int = 2, seed: int = 0, unit_range: bool | None = None, *,
-    iterations: int | None = None, sigma: float = 0.005,
+    model: PosteriorMean, steps: int | None = None, seed: int = 0, unit_range: bool | None = None, *,
+    iterations: int | None = None, quality: Quality | None = None, sigma: float = 0.005,
 ) -> Any:  # fmt: skip
     """Make a model a ``deepinv.models.Reconstructor``: ``rec(y, physics)`` gives images like those of the physics.
 
@@ -26,14 +26,14 @@ def as_reconstructor(
     ----------
     model
         A `firm.Firm`.
-    steps, seed, iterations
+    steps, seed, iterations, quality
         As in `firm.restore`.
     unit_range
         As in `from_deepinv`.
     sigma
         Noise level to assume, in the units of the physics, where it has no Gaussian noise model.
     """
-    return _reconstructor_class()(at_depth(model, iterations), steps, seed, unit_range, sigma)
+    return _reconstructor_class()(*at_quality(model, quality, steps, iterations), seed, unit_range, sigma)
 
 
 @functools.cache

@@ -18,6 +18,7 @@ line Algorithm 1                                                                
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import inspect
 import time
@@ -37,6 +38,7 @@ from firm._util.machine import joined
 from firm.acceleration.graphs import Recording
 from firm.data.images import Images
 from firm.evaluation import firm_method
+from firm.networks import Estimator
 from firm.tasks import Rows
 from firm.training.objectives import Batch, ConfigError, Objective
 from firm.training.validation import scored
@@ -87,6 +89,9 @@ class Velocity(Objective):
         """Write the model with the solver's settings; the card names the depths, numbers of iterations, it learned."""
         weights = self.config.iterate_weights
         depths = [k for k, w in enumerate(weights, 1) if w] or [self.solver.K]
+        if isinstance(net, Estimator) and self.solver.K:
+            net = copy.deepcopy(net)
+            net.conditioning.extend(self.solver.K)  # a network that was taught five iterations can be asked for six
         Firm(net, self.solver, {**card, "depths": depths}).save(path)
 
     def validate(self, net: nn.Module, images: Images, picture: Path | None) -> dict[str, float]:
