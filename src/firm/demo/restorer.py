@@ -194,7 +194,8 @@ class Restorer:
             "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
             "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": prepared.steps,
             "iterations": prepared.model.solver.K, "samples": request.samples, "seed": request.seed, "tile": tile,
-            "device": str(self.models.device), "network calls": result.nfe, "seconds": round(result.seconds, 2), "scores": problem.scores(image),
+            "device": str(self.models.device), "network calls": result.nfe,
+            "seconds": round(result.seconds, 2), "scores": problem.scores(image),
             "command": request.command(tile, None if mask is None else mask.name),
         }  # fmt: skip
         if result.std is not None:
