@@ -121,8 +121,9 @@ class Prepared:
     """Measurements as a model takes them, and the checks whose numbers are still unread; `prepare` makes one.
 
     Reading a number waits for the device. On a GPU the checks of values are therefore held back until `settle`, which
-    a caller calls after its work is queued: it computes their numbers and reads all of them at once. On the CPU there
-    is nothing to wait for, and every check is made where it is asked for, before the work.
+    a caller calls after its work is queued: it computes their numbers beside that work, on a stream of their own, and
+    reads all of them at once. On the CPU there is nothing to wait for, and every check is made where it is asked for,
+    before the work.
 
     Attributes
     ----------
@@ -137,7 +138,7 @@ class Prepared:
     def __init__(self, op: LinearOperator, y: Tensor, Aty: Tensor, sigma: float | Tensor | None) -> None:
         self.op, self.y, self.Aty = op, y, Aty
         self.sigma = None if sigma is None else vector(sigma, Aty)
-        self._checks: list[tuple[Callable[[], Tensor], Callable[..., None]]] = []
+        self._checks: list[tuple[torch.cuda.Event | None, Callable[[], Tensor], Callable[..., None]]] = []
 
     @property
     def deferred(self) -> bool:
@@ -145,8 +146,12 @@ class Prepared:
         return self.y.is_cuda
 
     def check(self, numbers: Callable[[], Tensor], judge: Callable[..., None]) -> None:
-        """Have `judge` look at `numbers`, 1-D: now on the CPU, with all others in `settle` on a GPU."""
-        self._checks.append((numbers, judge))
+        """Have `judge` look at `numbers`, 1-D: now on the CPU, with all others in `settle` on a GPU.
+
+        What the numbers are computed from must be queued by then: they wait for that, not for what is queued later.
+        """
+        queued = torch.cuda.current_stream(self.y.device).record_event() if self.y.is_cuda else None
+        self._checks.append((queued, numbers, judge))
         if not self.deferred:
             self.settle()
 
@@ -167,11 +172,22 @@ class Prepared:
     def settle(self) -> None:
         """Make the checks that are held back; reads from the device once, and raises or warns."""
         checks, self._checks = self._checks, []
-        found = [(numbers().double(), judge) for numbers, judge in checks]
-        values = torch.cat([numbers for numbers, _ in found]).tolist() if found else []
+        beside = _stream_of_checks(self.y.device) if self.y.is_cuda and checks else None
+        found = []
+        with torch.cuda.stream(beside):  # nothing without a GPU
+            for queued, numbers, judge in checks:
+                if beside is not None and queued is not None:
+                    beside.wait_event(queued)
+                found.append((numbers().double(), judge))
+            values = torch.cat([numbers for numbers, _ in found]).tolist() if found else []
         for numbers, judge in found:
             judge(*values[: len(numbers)])
             values = values[len(numbers) :]
+
+
+@functools.cache
+def _stream_of_checks(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
 
 
 def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor | None = None) -> Prepared:

@@ -148,11 +148,7 @@ class FastNetwork(nn.Module):
         return self.recordings(kind, given, lambda places: lambda: self._call(places))
 
     def _call(self, inputs: list[Tensor]) -> Tensor:
-        n = self.images
-        # only (B, C, H, W) has channels_last; the network refuses anything else in words
-        layout = torch.channels_last if inputs[0].ndim == 4 else torch.preserve_format
-        images = (v.to(self.dtype, memory_format=layout) for v in inputs[:n])
-        out: Tensor = self.net(*images, *inputs[n:])
+        out: Tensor = self.net(*inputs)  # its stem takes the images to its precision and layout
         return out.to(inputs[0].dtype, memory_format=torch.contiguous_format)
 
 
@@ -214,9 +210,10 @@ class _FastFirm(Firm):
 
         def recording(places: list[Tensor]) -> Callable[[], Tensor]:
             left = iter(places)
-            held = copy.deepcopy(op, {id(b): next(left) for b in buffers})
+            held = {id(b): next(left) for b in buffers}
             there = [None if v is None else next(left) for v in inputs]
-            return lambda: work(held, *there)
+            # Each run has a copy of its own: what an operator computes once is to be part of the recording.
+            return lambda: work(copy.deepcopy(op, dict(held)), *there)
 
         shapes = tuple(None if v is None else (tuple(v.shape), v.dtype) for v in inputs)
         given = [*buffers, *(v for v in inputs if v is not None)]

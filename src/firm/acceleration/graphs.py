@@ -161,7 +161,7 @@ class Recordings:
 
 
 _PLAIN = (int, float, str, type(None))
-_OF_MODULES = frozenset(vars(nn.Module()))
+_OF_MODULES = frozenset(vars(nn.Module())) | {"_computed"}  # which follows from the buffers
 
 
 def structure(op: LinearOperator) -> tuple[Hashable, ...] | None:

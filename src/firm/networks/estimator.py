@@ -177,8 +177,12 @@ class Stem(nn.Module):
 
     def forward(self, *images: Tensor) -> Tensor:
         """Map batches of images, each (B, C, H, W), to features."""
-        joined = images[0] if len(images) == 1 else torch.cat(images, dim=1)
-        out: Tensor = self.conv(F.pixel_unshuffle(joined, self.unshuffle))
+        joined, weight = images[0] if len(images) == 1 else torch.cat(images, dim=1), self.conv.weight
+        if self.unshuffle > 1:  # by 1 it is a copy
+            joined = F.pixel_unshuffle(joined, self.unshuffle)
+        if weight.is_contiguous(memory_format=torch.channels_last):  # one copy for all images, in the weights' precision
+            joined = joined.to(weight.dtype, memory_format=torch.channels_last)
+        out: Tensor = self.conv(joined)
         return out
 
 

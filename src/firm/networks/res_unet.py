@@ -84,7 +84,8 @@ class ResUNet(Estimator):
         h = self.after(self.attention(self.before(h, left)), left)
         for enlarge, level in zip(self.enlarge, self.up, strict=True):
             h = level(enlarge(h + skips.pop()), left)
-        return F.pixel_shuffle(self.head(h + skips.pop()), self.unshuffle)
+        out: Tensor = self.head(h + skips.pop())
+        return F.pixel_shuffle(out, self.unshuffle) if self.unshuffle > 1 else out
 
 
 class PriorResUNet(OneImage, ResUNet):

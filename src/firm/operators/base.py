@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Mapping
+from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -46,6 +48,7 @@ class Operator(nn.Module, ABC):
 
     cg_tol: float | None = None
     cg_iterations: int = MAX_ITERATIONS
+    _computed: Mapping[str, tuple[Tensor, Hashable, Tensor]] = MappingProxyType({})  # see `computed_once`
 
     def __init__(self, like: object = None) -> None:
         super().__init__()
@@ -73,6 +76,35 @@ class Operator(nn.Module, ABC):
     def known_norm(self, like: Tensor) -> Tensor | None:
         """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
         return None
+
+    def computed_once(self, what: str, size: Hashable, source: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        """Return ``compute()``, which depends on the buffer `source` and on `size` alone: computed when first asked for.
+
+        Every evaluation of the velocity solves with the same operator several times. The last size is kept, as long as
+        the buffer is the same one with the same values.
+
+        Parameters
+        ----------
+        what
+            Its name, such as "transfer".
+        size
+            All that it depends on beside the buffer, such as the size and type of the images.
+        source, compute
+            A buffer of this operator, and what makes a tensor of it.
+        """
+        if source.requires_grad:
+            return compute()
+        about = (size, 0 if source.is_inference() else source._version)
+        known = self._computed.get(what)
+        if known is None or known[0] is not source or known[1] != about:
+            with torch.inference_mode(False), torch.no_grad():  # a tensor of inference mode has no place in training
+                known = (source, about, compute())
+            self._computed = {**self._computed, what: known}
+        return known[2]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and pickles begin with nothing computed: a CUDA graph of a copy must compute it for itself."""
+        return {key: value for key, value in vars(self).items() if key != "_computed"}
 
     def forward(self, x: Tensor) -> Tensor:
         """Measure images `x`, as ``A(x)`` does."""

@@ -79,7 +79,7 @@ class Blur(Operator):
 
     def transfer(self, x: Tensor) -> Tensor:
         """Return the Fourier coefficients Lambda of the kernel at the size of the images `x`, (..., H, W // 2 + 1)."""
-        return transfer(self.kernel, x)
+        return transfer(self, self.kernel, x)
 
     def extra_repr(self) -> str:
         """Show the kernel's shape."""
@@ -95,12 +95,16 @@ def checked_kernel(op: Operator, kernel: Tensor, check: bool) -> Tensor:
     return kernel
 
 
-def transfer(kernel: Tensor, x: Tensor) -> Tensor:
-    """Return the Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1)."""
+def transfer(op: Operator, kernel: Tensor, x: Tensor) -> Tensor:
+    """Return the Fourier coefficients Lambda of `kernel` at the size of `x`, (..., H, W // 2 + 1); `op` keeps them."""
     (H, W), (h, w) = x.shape[-2:], kernel.shape[-2:]
-    kernel = F.pad(kernel.to(x.dtype), (0, -w % W, 0, -h % H))  # to multiples of W and H, then fold
-    kernel = kernel.unflatten(-1, (-1, W)).unflatten(-3, (-1, H)).sum((-4, -2))
-    return torch.fft.rfft2(kernel.roll((-(h // 2), -(w // 2)), (-2, -1)))
+
+    def compute() -> Tensor:
+        padded = F.pad(kernel.to(x.dtype), (0, -w % W, 0, -h % H))  # to multiples of W and H, then fold
+        folded = padded.unflatten(-1, (-1, W)).unflatten(-3, (-1, H)).sum((-4, -2))
+        return torch.fft.rfft2(folded.roll((-(h // 2), -(w // 2)), (-2, -1)))
+
+    return op.computed_once("transfer", (H, W, x.dtype), kernel, compute)
 
 
 def filtered(x: Tensor, transfer: Tensor) -> Tensor:

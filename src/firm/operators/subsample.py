@@ -98,13 +98,13 @@ class Downsample(Operator):
                 f"{self}: both sides of images {shape(x)} must be multiples of {s}; crop them to "
                 f"{H - H % s}x{W - W % s}, or pad them"
             )
-        return _keep(filtered(x, transfer(self.kernel, x)), s)
+        return _keep(filtered(x, transfer(self, self.kernel, x)), s)
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Zeros between the values, then the flipped filter."""
         x = y.new_zeros(*y.shape[:2], y.shape[-2] * self.factor, y.shape[-1] * self.factor)
         _keep(x, self.factor).copy_(y)
-        return filtered(x, transfer(self.kernel, x).conj())
+        return filtered(x, transfer(self, self.kernel, x).conj())
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """x = z + A'(AA' + rho I)^-1 (y - A z), with rho = 1/gamma: (A'A + rho I)^-1 A' = A'(AA' + rho I)^-1.
@@ -120,9 +120,13 @@ class Downsample(Operator):
 
     def _folded(self, x: Tensor) -> Tensor:
         """The Fourier coefficients of AA' for images like `x`, see `prox_l2`."""
-        power = transfer(self.kernel, x).abs().square()
-        autocorrelation = torch.fft.irfft2(power, s=(x.shape[-2], x.shape[-1]))
-        return torch.fft.rfft2(_keep(autocorrelation, self.factor)).real.clamp(min=0)
+
+        def compute() -> Tensor:
+            power = transfer(self, self.kernel, x).abs().square()
+            autocorrelation = torch.fft.irfft2(power, s=(x.shape[-2], x.shape[-1]))
+            return torch.fft.rfft2(_keep(autocorrelation, self.factor)).real.clamp(min=0)
+
+        return self.computed_once("folded", (*x.shape[-2:], x.dtype), self.kernel, compute)
 
     def extra_repr(self) -> str:
         """Show the factor and the filter."""
