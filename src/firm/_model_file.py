@@ -33,6 +33,14 @@ def write(path: str | Path, net: nn.Module, about: dict[str, Any], dtype: torch.
     write_atomically(path, safetensors.torch.save(weights, metadata={"firm": text}))
 
 
+def attach_to_card(path: Path, entries: Mapping[str, Any]) -> None:
+    """Add entries to the card in a model's file, in place of those of the same names; its weights stay as they are."""
+    about, weights = read(path)
+    about = {key: value for key, value in about.items() if key != "digest"}
+    text = signed(json.dumps(about | {"card": {**about["card"], **entries}}), weights)
+    write_atomically(path, safetensors.torch.save(weights, metadata={"firm": text}))
+
+
 def underlying(net: nn.Module) -> nn.Module:
     """Return the network that a file can hold: itself, or the one inside a wrapper such as that of `fast` or `tiled`.
 
@@ -77,6 +85,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "value_range": lambda v: v in (None, []) or (isinstance(v, list) and len(v) == 2 and all(map(is_number, v))),
         "depths": lambda v: isinstance(v, list) and all(is_whole(k, 0, 1000) for k in v),
         "presets": _are_presets,
+        "calibrations": lambda v: isinstance(v, list),
         "trained_for": lambda v: v is None or isinstance(v, str) or (isinstance(v, list) and all(map(_is_task, v))),
     }  # fmt: skip
     for key in valid_card.keys() & card.keys():

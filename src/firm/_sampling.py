@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
@@ -173,12 +174,12 @@ class Prepared:
         """Make the checks that are held back; reads from the device once, and raises or warns."""
         checks, self._checks = self._checks, []
         beside = _stream_of_checks(self.y.device) if self.y.is_cuda and checks else None
-        found = []
+        found: list[tuple[Tensor, Callable[..., None]]] = []
         with torch.cuda.stream(beside):  # nothing without a GPU
-            for queued, numbers, judge in checks:
+            for queued, compute, judge in checks:
                 if beside is not None and queued is not None:
                     beside.wait_event(queued)
-                found.append((numbers().double(), judge))
+                found.append((compute().double(), judge))
             values = torch.cat([numbers for numbers, _ in found]).tolist() if found else []
         for numbers, judge in found:
             judge(*values[: len(numbers)])

@@ -101,9 +101,10 @@ def restore(
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
     )] = 1,
-    calibration: Annotated[Path | None, typer.Option(
-        help="What `firm calibrate` wrote: its scale multiplies the standard deviations."
-    )] = None,
+    calibration: Annotated[Path | None, typer.Option(metavar="FILE|none", help=(
+        "What `firm calibrate` wrote: its scale multiplies the standard deviations (default: the model's own, if it "
+        "has one); none leaves them as the samples have them."
+    ))] = None,
     seed: Annotated[int, typer.Option(
         help="Seed of the starting noise, and of simulated measurements.", callback=SEED
     )] = 0,
@@ -141,7 +142,7 @@ def restore(
     from firm.acceleration import fast, tiled
     from firm.cli.models import load_plain, noted, range_of
     from firm.restoration import Problem, ProblemError
-    from firm.restoration.calibration import load
+    from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Job, restore_files
@@ -164,8 +165,8 @@ def restore(
         (value_range is not None and measured, "--value-range is for arrays that are images; the measurements of a "
          "custom task are taken as they are, for images in [-1, 1]"),
         (calibration is not None and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
-        (calibration is not None and integrator != "euler", "--calibration holds for Euler steps, with which it was "
-         "fitted: leave --integrator out"),
+        (calibration not in (None, Path("none")) and integrator != "euler", "--calibration holds for Euler steps, with "
+         "which it was fitted: leave --integrator out"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
         (kernel is not None and not kernel.exists(), f"--kernel {kernel}: no such file"),
@@ -209,9 +210,10 @@ def restore(
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
-            if calibration is not None:
+            if samples > 1:
                 kind_name = str(task) if named is None else task_class(named).name
-                scale = load(calibration).scale_for(kind_name, plain.fingerprint(), N, samples)
+                scale, uncalibrated = scale_of(calibration, plain, kind_name, N, samples, integrator)
+                notes += uncalibrated
 
             def problem(path: Path) -> Problem:
                 ranged = values if value_range is not None or path in arrays else None  # of training: for arrays

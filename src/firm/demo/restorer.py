@@ -28,6 +28,7 @@ from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_tr
 from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
 from firm.restoration import Problem
 from firm.restoration.advice import advice
+from firm.restoration.calibration import scale_of
 from firm.restoration.output import result_names, write_picture
 
 OVERLAP = 32
@@ -198,15 +199,19 @@ class Restorer:
             "seconds": round(result.seconds, 2), "scores": problem.scores(image),
             "command": request.command(tile, None if mask is None else mask.name),
         }  # fmt: skip
+        notes = [*problem.notes, *advice(prepared.model, problem)]
         if result.std is not None:
+            scale, why = scale_of(None, prepared.model, problem.settings["task"], prepared.steps, request.samples)
+            notes += why
+            std = result.std if scale is None else scale.widened(result.std, problem.op)
+            settings |= {} if scale is None else {"std multiplied by": scale.scale}
             mean, heat_map = problem.finish(result.mean), folder / "uncertainty.png"
-            uncertainty = save_heat_map(heat_map, problem.spread(result.std))
+            uncertainty = save_heat_map(heat_map, problem.spread(std))
             settings |= {"scores of the mean": problem.scores(mean)}
             settings |= {"mean uncertainty (gray levels)": round(uncertainty, 3)}
             files |= {"mean": save_preview(folder / "mean.png", mean), "heat_map": str(heat_map)}
         Path(files["settings"]).write_text(json.dumps(settings, indent=1))
-        notes = [for_visitors(note) for note in (*problem.notes, *advice(prepared.model, problem))]
-        return Outcome(files, gallery, settings, notes)
+        return Outcome(files, gallery, settings, [for_visitors(note) for note in notes])
 
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.

@@ -180,7 +180,7 @@ class Stem(nn.Module):
         joined, weight = images[0] if len(images) == 1 else torch.cat(images, dim=1), self.conv.weight
         if self.unshuffle > 1:  # by 1 it is a copy
             joined = F.pixel_unshuffle(joined, self.unshuffle)
-        if weight.is_contiguous(memory_format=torch.channels_last):  # one copy for all images, in the weights' precision
+        if weight.is_contiguous(memory_format=torch.channels_last):  # one copy, in their precision
             joined = joined.to(weight.dtype, memory_format=torch.channels_last)
         out: Tensor = self.conv(joined)
         return out

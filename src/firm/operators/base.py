@@ -78,7 +78,7 @@ class Operator(nn.Module, ABC):
         return None
 
     def computed_once(self, what: str, size: Hashable, source: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-        """Return ``compute()``, which depends on the buffer `source` and on `size` alone: computed when first asked for.
+        """Return ``compute()``, which depends on the buffer `source` and on `size` alone, and is made when first asked.
 
         Every evaluation of the velocity solves with the same operator several times. The last size is kept, as long as
         the buffer is the same one with the same values.

@@ -1,7 +1,8 @@
 """How much wider a model's standard deviations should be, fitted on pictures whose truth is known.
 
-With few steps samples stay closer together than the posterior is wide. Where the map of their standard deviation is to
-be read as a number, it is multiplied by a scale for the model, the task and the number of steps.
+With few steps samples stay closer together than the posterior is wide. So that the map of their standard deviation can
+be read as a number, it is multiplied by a scale for the model, the task, the steps N and iterations K, and the number
+of samples. The bundled models carry theirs in their cards, see `carried`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
+from firm._sampling import Integrator
 from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
 from firm._util.files import write_atomically
@@ -30,6 +32,7 @@ from firm.tasks import BaseTask, picture_tasks
 
 LEVEL = 0.9
 WIDTH = math.sqrt(2) * float(torch.erfinv(torch.tensor(LEVEL, dtype=torch.float64)))  # 1.645: mean +- this times std
+KIND = "firm calibrations"  # of a file, which may hold several
 PARTS = ("measured", "missing")  # pixels that the measurements depend on, and those that they do not
 
 
@@ -41,6 +44,20 @@ class TaskScale:
     settings: dict[str, Any]  # of the task
     before: float  # share of the pixels inside mean +- 1.645 std
     after: float  # with the scale; fitted on one half of the pictures, counted on the other
+    fewer: dict[str, dict[str, float]] = field(default_factory=dict)  # the scale of fewer samples: "2", "4", "8" ...
+
+    def of(self, samples: int, fitted: int) -> TaskScale:
+        """Return the scale for a number of samples, where `scale` is that of `fitted` samples.
+
+        Few samples need larger scales. Between the numbers that were fitted it is linear in 1 / samples, and above the
+        largest it is as there.
+        """
+        known = {**{int(n): scale for n, scale in self.fewer.items()}, fitted: self.scale}
+        a = max((n for n in known if n <= samples), default=min(known))
+        b = min((n for n in known if n >= samples), default=a)
+        w = 0.0 if a == b else (1 / a - 1 / samples) / (1 / a - 1 / b)
+        scale = {part: (1 - w) * v + w * known[b].get(part, v) for part, v in known[a].items()}
+        return replace(self, scale=scale, fewer={})
 
     def widened(self, std: Tensor, op: LinearOperator) -> Tensor:
         """Multiply standard deviations (B, C, H, W) of measurements with `op` by the scale of their part.
@@ -91,46 +108,88 @@ class TaskScale:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What `fit` found; `save` keeps it in a file, which `load` reads."""
+    """What `fit` found for one pair of steps and iterations; `save` writes several to a file, which `load` reads."""
 
     model: str  # the fingerprint of the model
     steps: int
+    iterations: int
     samples: int
     images: int
     tasks: dict[str, TaskScale]
-    file: str = field(default="", compare=False)
 
-    def scale_for(self, task: str, model: str, steps: int, samples: int) -> TaskScale:
-        """Find the scale of a task; ValueError where the calibration is for something else.
 
-        Parameters
-        ----------
-        task
-            A task, or a kind of degraded pictures: inpainting takes the one scale for inpainting that there is.
-        model
-            The fingerprint of a model.
-        steps, samples
-            Of the restoration; they have to be those of the calibration. Few samples need larger scales.
-        """
-        file = self.file or "the calibration"
-        other = f"another model ({self.model}, this one is {model}): run `firm calibrate` with this one"
-        require(self.model == model, f"{file} was made for {other}")
-        for option, mine, asked in (("steps", self.steps, steps), ("samples", self.samples, samples)):
-            again = f"give --{option} {mine}, or calibrate with --{option} {asked}"
-            require(mine == asked, f"{file} was made for {option} = {mine}, not {asked}: {again}")
-        kinds = [task] if task in self.tasks else [kind.name for kind in picture_tasks().get(task, [])] or [task]
-        fit, there = [name for name in kinds if name in self.tasks], ", ".join(self.tasks)
-        if len(fit) == 1:
-            return self.tasks[fit[0]]
-        few = f"several scales for {task}: {', '.join(fit)}" if fit else f"no scale for {task}, only for {there}"
-        which = f"the nearest of {', '.join(kinds)}" if len(kinds) > 1 else kinds[0]
-        raise ValueError(f"{file} has {few}; run `firm calibrate` with --tasks and {which}")
+def scale_for(
+    calibrations: Sequence[Calibration], task: str, steps: int, iterations: int, samples: int, model: str | None = None
+) -> TaskScale:
+    """Find the scale of a task among calibrations; ValueError where they are for something else.
 
-    def save(self, path: str | Path, command: str = "", device: torch.device | None = None) -> None:
-        """Write a small JSON file, with the command that made it and the machine."""
-        about = {key: value for key, value in asdict(self).items() if key != "file"}
-        about = {"kind": "firm calibration", "level": LEVEL, **about, "command": command}
-        write_atomically(Path(path), json.dumps(about | {"machine": describe_machine(device)}, indent=1))
+    Parameters
+    ----------
+    calibrations
+        What `load` or `carried` returns.
+    task
+        A task, or a kind of degraded pictures: inpainting takes the scale of strokes, or another one for inpainting.
+    steps, iterations, samples
+        N and K of the restoration, which have to be those of a calibration, and its number of samples.
+    model
+        The fingerprint of the model that restores; None for calibrations that it carries itself.
+    """
+    mine = [c for c in calibrations if model in (None, c.model)]
+    other = f"it was made for another model ({calibrations[0].model}, this one is {model}): run `firm calibrate` again"
+    require(mine, other)
+    pairs = ", ".join(f"N = {c.steps}, K = {c.iterations}" for c in mine)
+    found = next((c for c in mine if (c.steps, c.iterations) == (steps, iterations)), None)
+    if found is None:
+        raise ValueError(f"there is a scale for {pairs}, not for N = {steps}, K = {iterations}")
+    there, kinds = found.tasks, [task, *sorted((k.name for k in picture_tasks().get(task, [])), reverse=True)]
+    name = next((kind for kind in kinds if kind in there), None)
+    if name is None:
+        raise ValueError(f"there is no scale for {task}, only for {', '.join(there)}")
+    return there[name].of(samples, found.samples)
+
+
+def carried(model: Firm) -> list[Calibration]:
+    """Return the calibrations in the card of a model."""
+    return _parsed(model.card.get("calibrations", []), f"the card of {model.card.get('name', 'the model')}")
+
+
+def scale_of(
+    file: Path | None, model: Firm, task: str, steps: int, samples: int, integrator: Integrator = "euler"
+) -> tuple[TaskScale | None, list[str]]:
+    """Find the scale for a restoration: of a file, or else the model's own, where it has one.
+
+    Parameters
+    ----------
+    file
+        What `save` wrote, whose scale has to fit; None for the model's own, ``Path("none")`` for no scale.
+    model
+        The model with the iterations K of the restoration, as it was loaded.
+    task, steps, samples, integrator
+        Of the restoration.
+
+    Returns
+    -------
+    The scale or None, and notes for the user: why the model's own scales do not fit.
+    """
+    K = max(model.solver.K, 1)
+    if file is not None:
+        none = file == Path("none")
+        return None if none else _scale_in_file(file, task, steps, K, samples, model.fingerprint()), []
+    own = carried(model)
+    if not own:
+        return None, []
+    try:
+        require(integrator == "euler", "the model was calibrated for Euler steps")
+        return scale_for(own, task, steps, K, samples), []
+    except ValueError as error:
+        return None, [f"the standard deviations are not calibrated: {error}"]
+
+
+def _scale_in_file(file: Path, task: str, steps: int, K: int, samples: int, model: str) -> TaskScale:
+    try:
+        return scale_for(load(file), task, steps, K, samples, model)
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from error
 
 
 def fit(
@@ -147,11 +206,11 @@ def fit(
     Parameters
     ----------
     model
-        As it was loaded, on the device that it should compute on.
+        As it was loaded, on the device that it should compute on, with the iterations K that the scale is for.
     images, tasks
         At least two pictures, and what to calibrate for.
     steps, samples, seed
-        As in `firm.restore`; a scale holds for this number of steps.
+        As in `firm.restore`. The first 2, 4, 8, ... of the samples give the scales of fewer ones.
     precision
         As in `firm.fast`.
 
@@ -162,23 +221,26 @@ def fit(
     enough = len(images) >= 2 and samples >= 2
     require(enough, f"a calibration needs two images and two samples at least, got {len(images)} and {samples}")
     quick, device = fast(model, precision), next(model.parameters()).device
+    counts = [2**i for i in range(1, samples.bit_length()) if 2**i < samples] + [samples]
     found = {}
     for task in tasks:
         task.require_values()
-        ratios = []
+        ratios: dict[int, list[dict[str, Tensor]]] = {n: [] for n in counts}
         for i in progress_bar(range(len(images)), desc=task.name, unit="image", shown=progress):
             x = images.batch(range(i, i + 1)).to(device)
             op, y = task.measure(x, seed, i)
             start = generator_for(seed, i, "method").initial_seed()
             with custom_code(network=type(model.estimator), task=type(task)):
-                r = restore(quick, op, y, steps, samples, start, sigma=task.sigma, keep=False)
-            assert r.std is not None
-            ratios.append(_ratios(x, r.mean, r.std, op))
-        scale = _scales(ratios, task.name)
-        a, b = ratios[::2], ratios[1::2]
+                drawn = restore(quick, op, y, steps, samples, start, sigma=task.sigma).samples
+            for n in counts:
+                ratios[n].append(_ratios(x, drawn[:n].mean(0), drawn[:n].std(0), op))
+        scales = {n: _scales(ratios[n], task.name) for n in counts}
+        a, b = ratios[samples][::2], ratios[samples][1::2]
         after = _inside((b, _scales(a, task.name)), (a, _scales(b, task.name)))
-        found[task.name] = TaskScale(scale, task.settings(), _inside((ratios, {})), after)
-    return Calibration(model.fingerprint(), steps, samples, len(images), found)
+        fewer = {str(n): scales[n] for n in counts[:-1]}
+        before = _inside((ratios[samples], {}))
+        found[task.name] = TaskScale(scales[samples], task.settings(), before, after, fewer)
+    return Calibration(model.fingerprint(), steps, max(model.solver.K, 1), samples, len(images), found)
 
 
 def quantile_scale(ratios: Tensor) -> float:
@@ -222,17 +284,45 @@ def in_words(scale: Mapping[str, float]) -> str:
     return f"{first} ({more[0]} where pixels are missing)" if more else first
 
 
-def load(path: str | Path) -> Calibration:
-    """Read what `Calibration.save` wrote; ValueError where it is something else, or damaged."""
+def save(
+    path: str | Path, calibrations: Sequence[Calibration], command: str = "", device: torch.device | None = None
+) -> None:
+    """Write a small JSON file, with the command that made it and the machine."""
+    about = {"kind": KIND, "level": LEVEL, "calibrations": in_card(calibrations), "command": command}
+    write_atomically(Path(path), json.dumps(about | {"machine": describe_machine(device)}, indent=1))
+
+
+def in_card(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
+    """Return calibrations as plain JSON types, the entry "calibrations" of a model's card."""
+    return [asdict(calibration) for calibration in calibrations]
+
+
+def load(path: str | Path) -> list[Calibration]:
+    """Read what `save` wrote; ValueError where it is something else, or damaged."""
     require(Path(path).is_file(), f"{path}: no such file; `firm calibrate` writes one", FileNotFoundError)
     try:
         about = json.loads(Path(path).read_bytes())
-        tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
-        scales = [scale for task in tasks.values() for scale in task.scale.values()]
-        whole = about["kind"] == "firm calibration" and tasks and all(0 < scale < 1e6 for scale in scales)
-        steps, samples, images = (int(about[key]) for key in ("steps", "samples", "images"))
-        calibration = Calibration(str(about["model"]), steps, samples, images, tasks, str(path))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        whole = False
-    require(whole, f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
-    return calibration
+        entries = about["calibrations"] if about["kind"] == KIND else []
+    except (ValueError, KeyError, TypeError):
+        entries = []
+    found = _parsed(entries, str(path))
+    require(found, f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
+    return found
+
+
+def _parsed(entries: Any, where: str) -> list[Calibration]:
+    """The calibrations of a file or a card, which may be of unknown origin."""
+    found = []
+    try:
+        for about in entries:
+            tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
+            scales = [scale for task in tasks.values() for scale in (task.scale, *task.fewer.values())]
+            whole = tasks and all(0 < v < 1e6 for scale in scales for v in scale.values())
+            require(whole, "a scale is out of range")
+            steps, K, samples, images = (int(about[key]) for key in ("steps", "iterations", "samples", "images"))
+            found.append(Calibration(str(about["model"]), steps, K, samples, images, tasks))
+            for task in tasks.values():
+                task.of(2, samples)  # the numbers of fewer samples are numbers
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{where} is no calibration, or is damaged: make one with `firm calibrate`") from error
+    return found
