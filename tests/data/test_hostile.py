@@ -15,7 +15,7 @@ from array_helpers import floats, write
 from PIL import Image
 
 from firm.data import ArrayError, PictureError, load_images, read_image, read_picture
-from firm.data.picture import frames, header
+from firm.data.opening import frames, header
 
 h5py = pytest.importorskip("h5py")
 

@@ -14,7 +14,8 @@ from demo.served import demo
 from demo.stress import photo
 from PIL import Image, UnidentifiedImageError
 
-from firm.data.picture import PictureError, read_picture
+from firm.data.opening import PictureError
+from firm.data.picture import read_picture
 from firm.demo.jobs import Progress
 from firm.demo.previews import painted
 from firm.demo.request import Limits, RequestError

@@ -11,7 +11,7 @@ from helpers import call, says
 from PIL import Image
 
 from firm.data import portrait
-from firm.data.picture import PictureError
+from firm.data.opening import PictureError
 from firm.demo.jobs import Progress
 from firm.demo.previews import save_preview
 from firm.demo.request import Limits, Request, RequestError, Upload, for_visitors

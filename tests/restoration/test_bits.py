@@ -8,7 +8,8 @@ import torch
 from helpers import call, says, tiny_model
 from PIL import Image
 
-from firm.data.picture import PictureError, read_picture
+from firm.data.opening import PictureError
+from firm.data.picture import read_picture
 from firm.restoration import Problem
 from firm.restoration.reading import read
 from restoration_helpers import rows

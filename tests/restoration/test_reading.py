@@ -7,7 +7,8 @@ from PIL import Image
 
 from firm._util.checks import in_both_units, noise_level
 from firm.data.array_file import ArrayError
-from firm.data.picture import PictureError, read_picture
+from firm.data.opening import PictureError
+from firm.data.picture import read_picture
 from firm.restoration.output import write_picture
 from firm.restoration.reading import ProblemError, is_saved_picture, read
 

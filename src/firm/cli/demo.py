@@ -49,7 +49,7 @@ def demo(
     """Serve a web page on this machine that restores pictures; first: pip install -e ".\\[demo]" -c constraints.txt."""
     from firm._util.checks import require
     from firm._util.machine import choose_device
-    from firm.data.picture import MAX_MEGAPIXELS
+    from firm.data.opening import MAX_MEGAPIXELS
     from firm.demo.app import serve
     from firm.demo.request import Limits
 

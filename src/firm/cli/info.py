@@ -95,7 +95,7 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     `key` names the array in a file that holds several.
     """
     from firm.data.array_file import is_array_file
-    from firm.data.picture import frames, has_alpha, header, is_deep, top
+    from firm.data.opening import frames, has_alpha, header, is_deep, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
     from firm.restoration.reading import is_saved_picture, read
 

@@ -115,8 +115,9 @@ def restore(
         "--force", help="Replace results of an earlier run that are in the way."
     )] = False,
     kind: Annotated[Format, typer.Option(
-        "--format", help="Of pictures: png (8 bits), png16, or npy (float32 in [0, 1])."
-    )] = "png",
+        "--format", help="Of pictures: like the one that came in (same; with loss only at high quality), png (8 bits), "
+        "png16, or npy (float32 in [0, 1])."
+    )] = "same",
     compare: Annotated[bool, typer.Option(
         "--compare/--no-compare", help="Write NAME_compare.png, before and after side by side."
     )] = True,

@@ -10,7 +10,7 @@ from firm.data.images import Prefetcher as Prefetcher
 from firm.data.load import load_images as load_images
 from firm.data.load import read_image as read_image
 from firm.data.load import resident as resident
-from firm.data.picture import PictureError as PictureError
+from firm.data.opening import PictureError as PictureError
 from firm.data.picture import read_picture as read_picture
 from firm.data.picture import to_float as to_float
 from firm.data.sets import afhq_files as afhq_files

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture import require_contents
+from firm.data.opening import require_contents
 from firm.data.sets import files_below
 
 ARRAY_EXTENSIONS = {".npy", ".npz", ".pt", ".h5", ".hdf5"}

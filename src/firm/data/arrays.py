@@ -24,7 +24,8 @@ from firm._util.terminal import progress_bar
 from firm.data.array_file import ArrayError, array_files, open_array
 from firm.data.cache import Blocks, collect, fingerprint, map_npy, read_once
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS, Range, to_float
+from firm.data.opening import MAX_MEGAPIXELS
+from firm.data.picture import Range, to_float
 
 BLOCK = 2**24  # bytes of images read at a time
 

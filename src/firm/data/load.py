@@ -21,7 +21,8 @@ from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS, PictureError, Range, decode, has_more_bits, read_picture
+from firm.data.opening import MAX_MEGAPIXELS, PictureError, has_more_bits
+from firm.data.picture import Range, decode, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 
 ImageSet = Literal["celeba", "afhq", "folder", "arrays"]

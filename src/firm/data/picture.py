@@ -1,42 +1,41 @@
-"""One picture file to one tensor, whatever its format: what is opened, how large it may be, what its values mean."""
+"""One picture file to one tensor: upright, in color or gray, 8 bits or more, and what its values mean."""
 
 from __future__ import annotations
 
 import io
 import math
-import struct
+import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps
 from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
-from firm.data.tiff import directories, fills_memory
+from firm.data.opening import (
+    MAX_MEGAPIXELS,
+    PictureError,
+    check_size,
+    deep_mode,
+    has_alpha,
+    header,
+    is_deep,
+    opened,
+    top,
+)
+from firm.data.tiff import fills_memory
 
 Background = Literal["white", "black"]
 Range = tuple[float, float]
 
-MAX_MEGAPIXELS = 64.0  # a larger picture is refused from its header, before it is decoded
-MAX_SIDE = 65_535  # the most that a JPEG can have
-MAX_PAGES = 1000  # of a TIFF are counted
 STRIP = 2**17  # pixels that are converted at a time
-# What Pillow reads from this file alone, in the size that the header says. Left out: EPS, which starts Ghostscript,
-# and ICO, ICNS and the like, which hold whole pictures of other sizes.
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "DIB", "TIFF", "GIF", "PPM", "AVIF", "JPEG2000", "QOI", "PCX", "TGA")
-BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339  # tags of a TIFF; the second is 1 for numbers without a sign
+SAMPLE_FORMAT = 339  # tag of a TIFF, 1 for numbers without a sign
 TILE_WIDTH, TILE_LENGTH = 322, 323  # Pillow decodes a whole tile, however small the picture is
-
-
-class PictureError(ValueError):
-    """A file that cannot be read as a picture; the message names it and says why."""
 
 
 def read_picture(
@@ -101,15 +100,38 @@ def read_with_alpha(
     """
     path = Path(path)
     with header(path) as picture:
+        deep = deep_mode(picture)
         picture = _upright(path, picture, max_megapixels, value_range)
-        if not has_alpha(picture):
+        if not (has_alpha(picture) or deep):
             return _converted(picture, 3, torch.float32, "white"), None
+        low = _low_bytes(path, deep) if deep else None
         colors = torch.empty(3, picture.height, picture.width)
-        alpha = torch.empty(picture.height, picture.width, dtype=torch.uint8)
+        alpha = torch.full((picture.height, picture.width), 255, dtype=torch.uint8)
         for rows, strip in _strips(picture):
             pixels = torch.from_numpy(np.array(strip.convert("RGBA")))
             colors[:, rows], alpha[rows] = to_float(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
-        return colors, alpha
+            if low is not None:
+                below = low.crop((0, rows.start, low.width, rows.stop)).convert("RGBA")
+                whole = 256.0 * pixels[..., :3] + torch.from_numpy(np.array(below))[..., :3]
+                colors[:, rows] = (whole / 32767.5 - 1).permute(2, 0, 1)
+        return colors, alpha if has_alpha(picture) else None
+
+
+def _low_bytes(path: Path, mode: str) -> Image.Image:
+    """Read the low bytes of a picture of 16 bits a color as a picture, upright.
+
+    Pillow takes the high bytes alone. Told that the two come in the other order, it takes the low ones.
+    """
+    stored = sys.byteorder[0].upper() if mode.endswith("N") else mode[-1]
+    other = mode[:-1] + ("L" if stored == "B" else "B")
+    with opened(path) as picture:
+        stored_as: Any = picture
+        stored_as.tile = [
+            (kind, box, offset, other if isinstance(args, str) else (other, *args[1:]))
+            for kind, box, offset, args in stored_as.tile
+        ]
+        picture.load()
+        return ImageOps.exif_transpose(picture)
 
 
 def stored_values(path: Path, max_megapixels: float) -> NDArray[Any] | None:
@@ -158,7 +180,7 @@ def decode(
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
     deep = dtype == torch.float32
-    with _opened(path) as picture:
+    with opened(path) as picture:
         picture = _upright(path, picture, max_megapixels, value_range)
         if not (rounded or deep) and is_deep(picture):
             raise PictureError(
@@ -172,140 +194,6 @@ def decode(
         square = _plain(picture.crop((left, first, left + side, first + side)), deep, background)
         square = square.resize((size, size), Image.Resampling.BILINEAR)
         return _values(square, channels, deep).expand(channels, -1, -1).contiguous()
-
-
-# What the header of a file says
-
-
-def open_picture(file: IO[bytes]) -> Image.Image:
-    """Open a picture as ``Image.open`` does, which has a limit of its own that only a global variable can change."""
-    Image.init()
-    added = [name for name, (factory, _) in Image.OPEN.items() if not factory.__module__.startswith("PIL.")]
-    start = file.read(16)
-    if start[:2] in (b"II", b"MM") and fills_memory(file):
-        raise OSError("its metadata are larger than the file")
-    for name in (*FORMATS, *added):  # `added` by the user, such as HEIF
-        factory, accept = Image.OPEN.get(name, (None, None))
-        if factory is None:
-            continue
-        with suppress(SyntaxError, IndexError, TypeError, struct.error):  # not this format, after all
-            if accept is None or accept(start) is True:  # else False, or a text: why it cannot
-                file.seek(0)
-                return factory(file, "")
-    raise UnidentifiedImageError
-
-
-def check_size(path: Path, width: int, height: int, max_megapixels: float) -> None:
-    """Refuse a picture that is too large by its header; the message says how to allow it."""
-    why = ""
-    if max(width, height) > MAX_SIDE:
-        why = f"; a side may have at most {MAX_SIDE:,}"
-    elif not width * height <= max_megapixels * 1e6:
-        limit = f"{max_megapixels:g} (max_megapixels; --max-megapixels on the command line)"
-        why = f" are {width * height / 1e6:,.1f} megapixels, more than the limit of {limit}"
-    if why:
-        raise PictureError(f"{path}: {width}x{height} pixels{why}")
-
-
-def is_deep(picture: Image.Image) -> bool:
-    """Tell whether a picture is gray with more than 8 bits."""
-    return picture.mode.startswith("I") or picture.mode == "F"
-
-
-def has_alpha(picture: Image.Image) -> bool:
-    """Tell whether a picture says how opaque its pixels are: by a channel, or by a color that is transparent."""
-    if picture.mode in ("LA", "La", "PA", "RGBA", "RGBa"):
-        return True
-    return picture.mode in ("L", "RGB", "P") and "transparency" in picture.info
-
-
-def top(mode: str) -> float:
-    """Return the value of white in gray pictures of more than 8 bits: 1 for floats, else 65535."""
-    return 1.0 if mode == "F" else 65535.0
-
-
-def has_more_bits(path: Path) -> bool:
-    """Tell whether a file holds a gray picture of more than 8 bits."""
-    with header(path) as picture:
-        return is_deep(picture)
-
-
-def whole_numbers(picture: Image.Image) -> tuple[int, bool]:
-    """Return the bits of the whole numbers of a gray picture, 0 for others, and whether 65535 must be white."""
-    if not picture.mode.startswith("I"):
-        return 0, True
-    if picture.mode == "I" and isinstance(picture, TiffImageFile):
-        return int(picture.tag_v2.get(BITS_PER_SAMPLE, (32,))[0]), False
-    return 16, True
-
-
-def frames(path: Path, picture: Image.Image) -> tuple[int, str]:
-    """Count the pictures of a file, whose first one is `picture`, and say what they are called.
-
-    The pages of a TIFF are counted to `MAX_PAGES` ("pages or more"). The pictures in the JPEG of a camera are previews
-    of the first, so they are one.
-    """
-    if isinstance(picture, TiffImageFile):  # Pillow would read each page, and take longer for each
-        with open(path, "rb") as file:
-            count = sum(1 for _ in islice(directories(file), MAX_PAGES))
-        return count, "pages" if count < MAX_PAGES else "pages or more"
-    with suppress(Exception):  # broken beyond the first frame, which is all that is read
-        return 1 if picture.format == "MPO" else int(getattr(picture, "n_frames", 1)), "frames"
-    return 1, "frames"
-
-
-def side_of(path: Path, crop: int | None = None) -> int:
-    """Return the side of the square that is cut out of a picture before it is resized; only its header is read."""
-    with header(path) as picture:
-        return _side(picture, crop)
-
-
-def _side(picture: Image.Image, crop: int | None) -> int:
-    """Return the side of the center crop: `crop`, or the shorter side of the picture where that is less."""
-    return min(picture.size) if crop is None else min(crop, *picture.size)
-
-
-def require_contents(path: Path, error: type[ValueError]) -> None:
-    """Raise `error` where there is no file to read: nothing there, a folder, a pipe or device, or an empty file."""
-    why = ""
-    if not path.exists() or path.is_dir():
-        why = f"no such file{'' if path.exists() else ' or folder'}"
-    elif not path.is_file():
-        why = "a pipe or a device, not a file: save its contents to a file"
-    elif not path.stat().st_size:
-        why = "the file is empty"
-    if why:
-        raise error(f"{path}: {why}")
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
-    """Open a file, of which the header is read, and turn whatever goes wrong within into an error that names it."""
-    require_contents(path, PictureError)
-    try:
-        with open(path, "rb") as file:
-            yield open_picture(file)
-    except Exception as error:  # decoders raise OSError, SyntaxError, struct.error, ... on broken data
-        if isinstance(error, PictureError):
-            raise
-        reason = f"damaged or cut short ({type(error).__name__}: {error})"
-        if isinstance(error, UnidentifiedImageError):
-            reason = "no picture in a format that Pillow reads, or cut short at its start"
-        elif isinstance(error, MemoryError):
-            reason = "not enough memory to read it"
-        raise PictureError(f"{path}: {reason}") from error
-
-
-@contextmanager
-def header(path: Path) -> Iterator[Image.Image]:
-    """Open a file without Pillow's warnings; not for threads, which share their filters."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with _opened(path) as picture:
-            yield picture
-
-
-# Pixels
 
 
 def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Image.Image, bool]:
@@ -323,7 +211,20 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
     if len(text) > 2**18 or (exif and fills_memory(io.BytesIO(exif))):
         raise PictureError(f"{path}: its EXIF data would fill the memory: save the picture without them")
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
-    return ImageOps.exif_transpose(picture), tags.get(SAMPLE_FORMAT, (1,))[0] == 1
+    return _in_rgb(ImageOps.exif_transpose(picture)), tags.get(SAMPLE_FORMAT, (1,))[0] == 1
+
+
+def _in_rgb(picture: Image.Image) -> Image.Image:
+    """Convert the inks of a printer (CMYK), and Lab, to sRGB by their profile, as LittleCMS does; others stay."""
+    profile = picture.info.get("icc_profile")
+    if picture.mode not in ("CMYK", "LAB") or (picture.mode == "CMYK" and not profile):
+        return picture
+    try:
+        source = ImageCms.ImageCmsProfile(io.BytesIO(profile)) if profile else ImageCms.createProfile("LAB")
+        made = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+    except ImageCms.PyCMSError:  # a profile that is damaged, or for something else
+        return picture
+    return made or picture
 
 
 def _upright(path: Path, picture: Image.Image, max_megapixels: float, value_range: Range | None) -> Image.Image:
@@ -393,3 +294,14 @@ def _values(picture: Image.Image, channels: int, deep: bool) -> Tensor:
     pixels = torch.from_numpy(np.array(picture.convert("L" if channels == 1 else "RGB"), dtype=np.uint8))
     pixels = pixels[None] if channels == 1 else pixels.permute(2, 0, 1)
     return to_float(pixels) if deep else pixels
+
+
+def side_of(path: Path, crop: int | None = None) -> int:
+    """Return the side of the square that is cut out of a picture before it is resized; only its header is read."""
+    with header(path) as picture:
+        return _side(picture, crop)
+
+
+def _side(picture: Image.Image, crop: int | None) -> int:
+    """Return the side of the center crop: `crop`, or the shorter side of the picture where that is less."""
+    return min(picture.size) if crop is None else min(crop, *picture.size)

@@ -8,12 +8,14 @@ from typing import Literal
 
 from torch import Tensor
 
+from firm.data.opening import RAW
 from firm.data.picture import read_picture
 
 Split = Literal["train", "val", "test"]
 DatasetName = Literal["celeba", "afhq", "folder"]
 EXTENSIONS = {
     ".png", ".jpg", ".jpeg", ".jp2", ".webp", ".avif", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pcx", ".tga",
+    ".heic", ".heif", *RAW,
 }  # fmt: skip
 CROP = 178  # center crop of CelebA before resizing, as in the paper
 PARTITION = {"train": "0", "val": "1", "test": "2"}  # the splits in CelebA's list

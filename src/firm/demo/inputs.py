@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from firm.data.picture import PictureError, read_picture
+from firm.data.opening import PictureError
+from firm.data.picture import read_picture
 from firm.demo.previews import CANVAS, save_canvas
 from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, Upload
 from firm.demo.restorer import Models

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.data.picture import open_picture
+from firm.data.opening import open_picture
 from firm.restoration.output import write_picture
 
 MAX_LAYERS, MAX_LAYER = 4, 8e6  # how many layers are painted on, and pixels of each; the page sends one of 0.6e6
@@ -31,7 +31,7 @@ def _shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
 
 def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
     """Write an image (1, C, H, W) as a PNG of at most `largest` pixels a side, and return the file's name."""
-    write_picture(path, _shrunk(x, largest)[0])
+    write_picture(path, _shrunk(x, largest)[0], "png")
     return str(path)
 
 

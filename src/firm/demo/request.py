@@ -19,7 +19,8 @@ from PIL import Image
 from firm._sampling import Quality
 from firm._util.checks import require, require_seed
 from firm.data.array_file import is_array_file
-from firm.data.picture import PictureError, read_picture
+from firm.data.opening import PictureError
+from firm.data.picture import read_picture
 from firm.demo.previews import GRAY_LEVELS
 from firm.restoration import Problem, ProblemError, estimate_blur, estimate_noise
 

@@ -181,8 +181,8 @@ class Restorer:
         (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
         endings = {"png8": "_restored.png", "png16": "_restored_16bit.png", "settings": "_settings.json"}
         files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
-        write_picture(Path(files["png8"]), image[0], alpha=problem.alpha)
-        write_picture(Path(files["png16"]), image[0], "png16", alpha=problem.alpha)
+        write_picture(Path(files["png8"]), image[0], "png", problem.alpha, problem.origin)
+        write_picture(Path(files["png16"]), image[0], "png16", problem.alpha, problem.origin)
         before = problem.shown  # a measurement of fewer pixels is shown as squares
         if before.shape[-2:] != image.shape[-2:]:
             before = F.interpolate(before.float(), image.shape[-2:], mode="nearest-exact")

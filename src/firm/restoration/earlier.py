@@ -21,11 +21,12 @@ from typing import Any
 from firm._util.checks import counted
 from firm._util.files import remove_leftovers, write_atomically
 from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
+from firm.data.origin import ENDINGS
 from firm.data.sets import EXTENSIONS, files_below
 
 Row = dict[str, Any]
 BEGUN = ".firm-restore.json"
-SUFFIXES = (".png", ".npy")  # of results
+SUFFIXES = (*ENDINGS.values(), ".npy")  # of results
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def _results(out: Path, name: str, row: Row) -> list[Path]:
     if "error" not in row:
         folder = (out / name).parent  # wherever the folder was, and the command was given, at that time
         return [folder / Path(str(p)).name for p in row.get("written", [])]
-    return [out / f"{name}_{what}" for what in ("restored.png", "restored.npy", "compare.png")]
+    return [out / f"{name}_{what}" for what in (*(f"restored{ending}" for ending in SUFFIXES), "compare.png")]
 
 
 def _sentence(clashes: Sequence[tuple[Path, Path, Row]]) -> str:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.data.picture import PictureError, header
+from firm.data.opening import PictureError, header
 
 # Noise
 

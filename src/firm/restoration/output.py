@@ -1,32 +1,31 @@
-"""Results as files: what they are called, PNG with 8 or 16 bits, floats, heat maps, and all of them side by side."""
+"""Results as files: what they are called, pictures like those that came in, heat maps, and all of them side by side."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import itertools
-import struct
 import unicodedata
-import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, inferno, sheet
-from firm.data.picture import resized
+from firm.data.origin import ENDINGS as FILES
+from firm.data.origin import Origin, encode
+from firm.data.picture import Range, resized
 
-Format = Literal["png", "png16", "npy"]
-SUFFIX: dict[str, str] = {"png": ".png", "png16": ".png", "npy": ".npy"}
+Format = Literal["same", "png", "png16", "npy"]
+NOWHERE = Origin()
 LONGEST = 200  # bytes of a name: room for _sample_01.png, and for the temporary file's, in the usual 255
-ENDINGS = (".png", ".npy", ".json")  # of results: no folder among them may end like that
+ENDINGS = (*FILES.values(), ".npy", ".json")  # of results: no folder among them may end like that
 
 
 # Names
@@ -95,19 +94,27 @@ def _key(name: str) -> str:
 # Pictures and arrays
 
 
-def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | None = None) -> None:
+def write_picture(
+    path: Path, x: Tensor, kind: Format = "same", alpha: Tensor | None = None, origin: Origin = NOWHERE,
+    value_range: Range | None = None,
+) -> None:  # fmt: skip
     """Write an image as a picture.
 
     Parameters
     ----------
     path
-        The file; its folder is made if need be.
+        The file, with the `ending` of its kind; its folder is made if need be.
     x
         The image (C, H, W) in [-1, 1], C = 1 or 3.
     kind
-        PNG with 8 bits ("png") or 16 ("png16"), or .npy with float32 (H, W, C) in [0, 1] ("npy").
+        Like the file that it came from ("same"), PNG with 8 bits ("png") or 16 ("png16"), or .npy with float32
+        (H, W, C) in [0, 1] ("npy").
     alpha
         Bytes (h, w), 255 = opaque, that become a last channel, resized where the image has another size.
+    origin
+        The file that it came from; its color profile, EXIF data and resolution are kept in every kind but npy.
+    value_range
+        Of an origin of more than 8 bits that is gray, and of kind "same": the values that stand for -1 and 1.
     """
     values = ((x.detach().cpu().float() + 1) / 2).permute(1, 2, 0)
     if alpha is not None:
@@ -115,9 +122,25 @@ def write_picture(path: Path, x: Tensor, kind: Format = "png", alpha: Tensor | N
         values = torch.cat([values, opaque[..., None]], dim=2)
     if kind == "npy":
         return _save(path, values)
-    top = 65535 if kind == "png16" else 255
-    pixels = np.round(values.numpy().clip(0, 1) * top)
-    write_atomically(path, _png16(pixels.astype(">u2")) if kind == "png16" else _png8(pixels.astype(np.uint8)))
+    if values.shape[2] < 3 and not origin.gray and origin.profile:  # its profile is one of color
+        values = torch.cat([values[..., :1].expand(-1, -1, 3), values[..., 1:]], dim=2)
+    if kind != "same":
+        origin = replace(origin, format="PNG", bits=16 if kind == "png16" else 8, floats=False)
+    low, high = (0.0, 1.0) if origin.floats else (0.0, 65535.0 if origin.bits > 8 else 255.0)
+    if value_range is not None and origin.bits > 8 and origin.gray and kind == "same":
+        low, high = value_range
+    scaled = low + (high - low) * (values.double() if origin.bits > 8 else values).numpy()
+    if origin.floats:
+        pixels = scaled.astype(np.float32)
+    else:
+        dtype = {8: np.uint8, 16: np.uint16, 32: np.int32}[origin.bits]
+        pixels = np.round(scaled.clip(min(low, high), max(low, high))).astype(dtype)
+    write_atomically(path, encode(pixels, origin))
+
+
+def ending(kind: Format, origin: Origin) -> str:
+    """Return the ending of a picture's file for its kind and the file that it came from."""
+    return origin.ending if kind == "same" else ".npy" if kind == "npy" else ".png"
 
 
 def write_array(
@@ -154,32 +177,14 @@ def _save(path: Path, values: Tensor) -> None:
     write_atomically(path, buffer.getvalue())
 
 
-def _png8(pixels: NDArray[np.uint8]) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def _png16(pixels: NDArray[Any]) -> bytes:
-    """Encode pixels (H, W, C), big-endian, as a PNG of 16 bits a channel, which Pillow writes for gray only."""
-    H, W, C = pixels.shape
-    rows = b"".join(b"\0" + row.tobytes() for row in pixels)  # each row: no filter, then its values
-    header = struct.pack(">IIBBBBB", W, H, 16, {1: 0, 2: 4, 3: 2, 4: 6}[C], 0, 0, 0)  # gray, color; with alpha
-    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows, 6)), (b"IEND", b""))
-    body = b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
-    )
-    return b"\x89PNG\r\n\x1a\n" + body
-
-
 def write_heat_map(path: Path, std: Tensor) -> float:
     """Draw a standard deviation (C, H, W), averaged over channels, in colors from 0 to its maximum, and return that."""
     values = std.detach().mean(0).cpu().numpy()
     top = max(float(values.max()), 1e-9)
-    write_atomically(path, _png8(inferno(values / top)))
+    write_atomically(path, encode(inferno(values / top), NOWHERE))
     return top
 
 
-def write_side_by_side(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
-    """Write titled panels, one list a row, as `firm._util.sheet.sheet` draws them."""
-    write_atomically(path, _png8(np.asarray(sheet(rows))))
+def write_side_by_side(path: Path, rows: Sequence[Sequence[Panel]], origin: Origin = NOWHERE) -> None:
+    """Write titled panels, one list a row, as `firm._util.sheet.sheet` draws them, in the colors of their `origin`."""
+    write_atomically(path, encode(np.asarray(sheet(rows)), Origin(profile=origin.profile)))

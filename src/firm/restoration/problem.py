@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from torch.nn import functional as F
 
 from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
-from firm.data.picture import MAX_MEGAPIXELS, Range
+from firm.data.opening import MAX_MEGAPIXELS
+from firm.data.origin import Origin
+from firm.data.picture import Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
@@ -46,6 +48,7 @@ class Problem:
     value_range: Range | None = None  # of the array
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
     noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
+    origin: Origin = field(default_factory=Origin)  # the file's format, profile, EXIF data
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
@@ -127,7 +130,7 @@ class Problem:
         problem = cls(
             op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
             complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
-            notes=tuple(note for note in notes if note is not None),
+            origin=reading.origin, notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 
@@ -271,7 +274,7 @@ def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Re
     about = {"task": task.name if known else name, "estimated": False, **task.settings()}
     return Problem(
         op, y, task.sigma, visible(shown, reading.complex), about, complex=reading.complex, array=reading.array,
-        alpha=reading.alpha, notes=reading.notes,
+        alpha=reading.alpha, origin=reading.origin, notes=reading.notes,
     )  # fmt: skip
 
 

@@ -15,21 +15,13 @@ from firm._util.checks import did_you_mean, require
 from firm.data.array_file import ARRAY_EXTENSIONS, SeveralArraysError, is_array_file, open_array
 from firm.data.arrays import check_range
 from firm.data.load import read_image
-from firm.data.picture import (
-    MAX_MEGAPIXELS,
-    Range,
-    check_size,
-    frames,
-    header,
-    is_deep,
-    read_picture,
-    read_with_alpha,
-    stored_values,
-    whole_numbers,
-)
+from firm.data.opening import MAX_MEGAPIXELS, check_size, frames, header, is_deep, whole_numbers
+from firm.data.origin import Origin, origin_of
+from firm.data.picture import Range, read_picture, read_with_alpha, stored_values
 from firm.data.sets import EXTENSIONS
 from firm.tasks import BaseTask, built_in, option_of, picture_tasks
 
+NOWHERE = Origin()
 MISSING = "white means missing (brightness 128 to 255 of 255)"
 
 
@@ -116,6 +108,7 @@ class Reading:
     complex: bool = False
     array: bool = False
     alpha: Tensor | None = None  # (H, W), bytes, of pictures with transparency
+    origin: Origin = NOWHERE  # the file's format, profile, EXIF data: what results are written like
     notes: tuple[str, ...] = ()  # on what was assumed or left out
 
 
@@ -149,12 +142,13 @@ def read(
     if channels not in (1, 3):
         raise ProblemError(f"{path}: the model takes {channels} channels; a picture has three: give an array file")
     notes: tuple[str, ...] = ()
+    origin = NOWHERE
     if array:
         image, alpha = _read_saved_picture(path, max_megapixels)
     else:
         image, alpha = read_with_alpha(path, max_megapixels=max_megapixels, value_range=value_range)
-        notes = _notes(path, image, value_range)
-    return Reading(image[None], gray=bool((image == image[:1]).all()), alpha=alpha, notes=notes)
+        notes, origin = _notes(path, image, value_range), origin_of(path)
+    return Reading(image[None], gray=bool((image == image[:1]).all()), alpha=alpha, origin=origin, notes=notes)
 
 
 def _notes(path: Path, image: Tensor, value_range: Range | None) -> tuple[str, ...]:

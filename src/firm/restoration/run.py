@@ -25,14 +25,14 @@ from firm._util.terminal import progress_bar
 from firm.acceleration._fast import network_class
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
-from firm.data.picture import PictureError
+from firm.data.opening import PictureError
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale
 from firm.restoration.earlier import Earlier, Report, Row, digest, fingerprint
 from firm.restoration.output import (
-    SUFFIX,
     Format,
+    ending,
     result_names,
     write_array,
     write_heat_map,
@@ -55,7 +55,7 @@ class Job:
     samples: int
     seed: int
     out: Path
-    kind: Format = "png"
+    kind: Format = "same"
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that tells this run from another
     inputs: Mapping[Path, Sequence[Path]] = field(default_factory=dict)  # files that results depend on: else its own
     calibration: TaskScale | None = None  # what standard deviations are multiplied by
@@ -256,13 +256,14 @@ class _Results:
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
         if problem.truth is not None:
             panels.insert(0, ("truth", seen(problem.truth[0])))
-        write_side_by_side(path, [panels])
+        write_side_by_side(path, [panels], problem.origin)
 
     def _image(self, what: str, x: Tensor) -> None:
         if self.problem.array:
             write_array(self._at(what, ".npy"), x, self.problem.complex, self.problem.value_range)
         else:
-            write_picture(self._at(what, SUFFIX[self.job.kind]), x, self.job.kind, self.problem.alpha)
+            kind, p = self.job.kind, self.problem
+            write_picture(self._at(what, ending(kind, p.origin)), x, kind, p.alpha, p.origin, p.value_range)
 
     def _at(self, what: str, ending: str) -> Path:
         path = self.job.out / f"{self.name}_{what}{ending}"

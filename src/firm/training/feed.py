@@ -13,7 +13,8 @@ from firm.data.arrays import ChannelsError
 from firm.data.crops import crop_at, crop_scaled, gather_crops, positions
 from firm.data.images import Images, Prefetcher
 from firm.data.load import load_images
-from firm.data.picture import MAX_MEGAPIXELS, to_float
+from firm.data.opening import MAX_MEGAPIXELS
+from firm.data.picture import to_float
 from firm.data.sets import Split
 from firm.operators.base import LARGEST
 from firm.tasks import Rows

@@ -21,7 +21,7 @@ from firm._util.custom import CustomCodeError
 from firm._util.files import locked
 from firm._util.machine import Ranks, joined, largest
 from firm.data.images import Images
-from firm.data.picture import MAX_MEGAPIXELS
+from firm.data.opening import MAX_MEGAPIXELS
 from firm.training.config import ConfigError, TrainConfig
 from firm.training.estimate import compile_beforehand
 from firm.training.feed import load_sets
