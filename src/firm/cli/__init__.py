@@ -4,6 +4,7 @@ To add a command, write a function of its name, or a Typer group called ``app``,
 the file in `COMMANDS`. Users read the docstring of the function in ``firm COMMAND --help``.
 """
 
+import os
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -49,6 +50,8 @@ class _Commands(TyperGroup):
         found = super().resolve_command(ctx, args)
         if not ctx.resilient_parsing:  # which is how the shell completes
             if tuple(args[:2]) not in WITHOUT_TORCH and "--help" not in args:
+                # Threads that wait must not spin: on a busy machine they take the time of those that work.
+                os.environ.setdefault("OMP_WAIT_POLICY", "passive")
                 import torch  # noqa: F401
             terminal.loaded()
         return found

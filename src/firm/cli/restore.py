@@ -50,8 +50,9 @@ def restore(
         "Pictures or array files (.npy, ...), or folders of them; several at once."
     ))],
     task: Annotated[str | None, typer.Option(autocompletion=completion(PICTURE_TASKS), rich_help_panel=PICTURE, help=
-        f"What to undo in pictures that are degraded: {', '.join(PICTURE_TASKS)}; or a custom task, file.py:Class, "
-        "that these files (pictures, or arrays y = A x + noise) are measurements of."
+        f"What to undo in pictures that are degraded: {', '.join(PICTURE_TASKS)} (default: what a look at each "
+        "photograph finds); or a custom task, file.py:Class, that these files (pictures, or arrays y = A x + noise) "
+        "are measurements of."
     )] = None,
     simulate: Annotated[str | None, typer.Option(autocompletion=completion(TASKS), rich_help_panel=SIMULATION, help=
         f"Degrade clean pictures first, then restore and score them: {', '.join(TASKS)}; "
@@ -61,6 +62,9 @@ def restore(
         "Noise level: for pixels in [-1, 1], such as 0.2, or in gray levels of 255, such as 25/255 (which is 0.196). "
         "Estimated if not given; a simulation has the paper's, a custom task its default."
     ))] = None,
+    strength: Annotated[float, typer.Option(min=0.1, max=10, rich_help_panel=PICTURE, help=(
+        "What an estimated noise level is multiplied by: 2 smooths more, 0.5 keeps more."
+    ))] = 1.0,
     mask: Annotated[Path | None, typer.Option(rich_help_panel=PICTURE, help=(
         "inpainting: a picture, white = missing; or a folder with one of the same name each, of any ending."
     ))] = None,
@@ -152,8 +156,9 @@ def restore(
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
     for wrong, why in (
-        ((task is None) == (simulate is None), "give either --task (the picture is degraded) or --simulate (it is "
-         "clean)"),
+        (None not in (task, simulate), "give either --task (the picture is degraded) or --simulate (it is clean)"),
+        (strength != 1 and (sigma is not None or simulate is not None or measured), "--strength changes a noise level "
+         "that is estimated, and this one is given or simulated: leave it out"),
         (simulate is not None and mask is not None, "--mask belongs to --task inpainting; --simulate draws its own "
          "(--missing, --box, --strokes)"),
         (mask is not None and measured, "--mask belongs to --task inpainting; what a custom task measures, its code "
@@ -179,9 +184,9 @@ def restore(
         level, sides = None if sigma is None else noise_level(sigma), None if size is None else image_size(size)
         options = {key: value for key, value in settings.items() if value is not None}
         degradation = {**({} if level is None else {"sigma": level}), **options, **(parse(custom) if custom else {})}
-        if named is None:
-            picture_settings(str(task), level, mask, keep_known, kernel, **options)
-        else:
+        if task is not None and named is None:
+            picture_settings(task, level, mask, keep_known, kernel, **options)
+        elif named is not None:
             check_sigma(task_class(named).checked(degradation).get("sigma"))
 
         # The pictures, and the mask and the kernel that come with them.
@@ -211,7 +216,9 @@ def restore(
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
-            if samples > 1:
+            if samples > 1 and task is None and simulate is None:
+                notes.append("the standard deviations are not calibrated: a calibration is for a --task")
+            elif samples > 1:
                 kind_name = str(task) if named is None else task_class(named).name
                 scale, uncalibrated = scale_of(calibration, plain, kind_name, N, samples, integrator)
                 notes += uncalibrated
@@ -223,13 +230,15 @@ def restore(
                 if measured:
                     return Problem.from_measurement(path, str(task), degradation, sides, channels, max_megapixels, key)
                 return Problem.from_file(
-                    path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known, kernel=kernel,
-                    channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,
+                    path, task, sigma=level, strength=strength, mask=mask_of(path), keep_known=keep_known,
+                    kernel=kernel, channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key,
+                    **options,
                 )  # fmt: skip
 
             about = {  # all that tells these results from others
                 "task": task, "simulate": simulate, "degradation": degradation, "keep_known": keep_known,
-                "seed": seed, "size": sides, "key": key, "code": named and code_digest(task_class(named)),
+                "strength": strength, "seed": seed, "size": sides, "key": key,
+                "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
                 "tile": tile, "overlap": overlap, "precision": precision,
@@ -253,9 +262,10 @@ def restore(
 def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:
     """Print the table of all pictures, what was noticed, what failed, and in one line what was done and where it is."""
     console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
-    done = [row for row in rows if "error" not in row]
+    done = [row for row in rows if "error" not in row and "nothing" not in row]
     advice = sorted({told for row in done for told in row.get("advice", [])})
     lines = [f"note: {told}" for told in [*notes, *advice]]
+    lines += [f"{Path(row['picture']).name}: {row['nothing']}" for row in rows if "nothing" in row]
     lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
     if done:
         console.print(_table(done), soft_wrap=False)
@@ -263,7 +273,7 @@ def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None
         scales = [row["std multiplied by"] for row in done if "std multiplied by" in row][:1]
         calibrated = [f"standard deviations multiplied by {in_words(scale)}" for scale in scales]
         lines.append("; ".join([_done(done), _noise(done), *calibrated, *look[:1], f"results are in {out}"]))
-    else:
+    elif not any("nothing" in row for row in rows):
         lines.append(f"none of the {counted(len(rows), 'picture')} could be restored")
     for line in lines:
         console.print(printable(line).replace("\n", "\\n"))  # a name of a file may hold a line break

@@ -224,7 +224,7 @@ def _blockiness(image: Tensor) -> float:
 
 
 def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
-    """Say what to do where the compression of a picture will show in its restoration.
+    """Say what to do where the compression of a picture will show in its restoration, whatever the noise level.
 
     Parameters
     ----------
@@ -233,33 +233,20 @@ def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
     y
         The picture as it was read, (1, C, H, W) in [-1, 1].
     task
-        The kind of degraded pictures that it is restored as, such as "deblurring".
+        The kind of degraded pictures that it is restored as, such as "inpainting".
 
     Returns
     -------
-    The advice in a sentence, or None where the compression hardly matters.
+    The advice in a sentence, or None where there is none: an estimate of the noise sees blocks as noise.
     """
     quality = jpeg_quality(path)
-    if (quality is None or quality > GOOD) and not has_blocks(y):
+    if task not in _ADVICE or ((quality is None or quality > GOOD) and not has_blocks(y)):
         return None
     found = "this is a JPEG" if quality is not None else "this picture was a JPEG once: it has blocks of 8x8 pixels"
-    return f"{found}, and its compression is not undone: {_ADVICE[task].format(level=_level(quality, task))}"
+    return f"{found}, and its compression is not undone: {_ADVICE[task]}"
 
 
-def _level(quality: int | None, task: str) -> float:
-    """Choose the noise level that treats the blocks best, by experiments/jpeg; blocks that are seen are strong."""
-    if quality is not None and quality >= 70:
-        return 0.05
-    return 0.2 if task == "deblurring" and (quality is None or quality < 50) else 0.1
-
-
-_UNSEEN = "the noise estimate does not see it, "
 _ADVICE = {
-    "denoising": _UNSEEN + "but --sigma {level} smooths the blocks; lost detail stays lost",
-    "deblurring": _UNSEEN + "and sharpening shows the blocks: --sigma {level} holds them back, but below "
-    "quality 40 the picture may be better as it is",
-    "motion-deblurring": _UNSEEN + "and sharpening shows the blocks: --sigma {level} holds them back",
-    "super-resolution": _UNSEEN + "and the blocks grow with the picture: --sigma {level} holds them back",
     "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
     "demosaicing": "it mixes the values of neighboring pixels, which have different colors here; take them as the "
     "sensor gave them, from a file without loss (PNG, TIFF)",

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from firm.restoration.estimates import estimate_noise
+
 CELL = 16  # pixels: the side of the squares that have an estimate of their own
 FLOOR = 0.002  # the least level, which is the rounding to 8 bits
 STRIP = 512  # rows that go through the network together, so that memory stays bounded
@@ -24,9 +26,15 @@ class Grain:
 
     level: float  # root mean square of the noise, for pixels in [-1, 1]
     error: float  # standard deviation of the logarithm of the level: 0.1 is about 10 %
+    coarse: bool  # whether neighboring pixels share it, as in JPEGs and developed pictures of cameras
 
-    def __str__(self) -> str:
-        return f"{127.5 * self.level:.1f} of 255"
+    @property
+    def sigma(self) -> float:
+        """The level to tell a model that was trained for white noise.
+
+        1.3 times its own removes coarse noise best, by the trial in experiments/notes/noise_estimate.
+        """
+        return self.level * (1.3 if self.coarse else 1.0)
 
 
 class GrainNetwork(nn.Module):
@@ -65,7 +73,7 @@ class GrainNetwork(nn.Module):
 
 
 @torch.no_grad()
-def estimate_grain(image: Tensor, seen: Tensor | None = None) -> Grain:
+def estimate_grain(image: Tensor) -> Grain:
     """Estimate the level of the noise in a picture (1, C, H, W) in [-1, 1], C = 1 or 3.
 
     Unlike `estimate_noise`, which looks at pairs of pixels for white noise, it sees grain that spreads over several
@@ -76,8 +84,10 @@ def estimate_grain(image: Tensor, seen: Tensor | None = None) -> Grain:
     ----------
     image
         The picture, of any size.
-    seen
-        1 where a pixel was measured, (H, W); cells that were not seen whole do not count.
+
+    Returns
+    -------
+    What was found. ValueError where there are too few pixels.
     """
     x = image.detach().cpu().float().clamp(-1, 1).expand(-1, 3, -1, -1)
     x = F.pad(x, [0, -x.shape[-1] % CELL, 0, -x.shape[-2] % CELL], mode="replicate")
@@ -91,15 +101,12 @@ def estimate_grain(image: Tensor, seen: Tensor | None = None) -> Grain:
         errors.append(error[0, strip])
     level, error = torch.cat(levels), torch.cat(errors)
     weight = (-2 * error).exp()
-    if seen is not None:
-        part = F.pad(seen.float()[None, None], [0, -seen.shape[-1] % CELL, 0, -seen.shape[-2] % CELL])
-        whole = F.avg_pool2d(part, CELL)[0, 0] > 0.99
-        weight = weight * whole if bool(whole.any()) else weight
     total = weight.sum()
     power = (weight * (2 * level).exp()).sum() / total
     # Neighboring cells see the same pixels and err together: the error is that of a typical cell, not of their mean.
     spread = (weight * error.exp()).sum() / total
-    return Grain(max(FLOOR, float(power.sqrt())), round(float(spread), 3))
+    found = max(FLOOR, float(power.sqrt()))
+    return Grain(found, round(float(spread), 3), estimate_noise(image) < 0.75 * found)
 
 
 @lru_cache(maxsize=1)

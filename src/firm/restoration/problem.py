@@ -22,6 +22,9 @@ from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
 from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
+from firm.restoration.grain import estimate_grain
+from firm.restoration.look import NothingToDoError as NothingToDoError
+from firm.restoration.look import look
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
@@ -54,23 +57,28 @@ class Problem:
 
     @classmethod
     def from_file(
-        cls, path: Path, task: str, *, sigma: float | None = None, mask: Path | None = None,
-        keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3, value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None, **settings: Any,
+        cls, path: Path, task: str | None = None, *, sigma: float | None = None, strength: float = 1.0,
+        mask: Path | None = None, keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3,
+        value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+        **settings: Any,
     ) -> Problem:  # fmt: skip
         """Read a degraded picture or array, to restore it as it is.
 
-        Without `sigma` the noise level is estimated (`estimate_noise`), without `blur` or `kernel` the blur's width
-        (`estimate_blur`).
+        Without `sigma` the noise level is estimated (`estimate_grain`; in arrays, and around holes, `estimate_noise`),
+        without `blur` or `kernel` the blur's width (`estimate_blur`). Without a `task` a look decides what a picture
+        needs (`firm.restoration.look`); `NothingToDoError` says that it needs nothing.
 
         Parameters
         ----------
         path
             The picture, of any size, gray or color; or an array file.
         task
-            "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing".
+            "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing"; None for
+            what a look at the picture finds.
         sigma
             Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
+        strength
+            What a noise level that is estimated is multiplied by: 2 smooths more than it suggests, 0.5 less.
         mask
             For inpainting, a picture of the same size, white where pixels are missing; transparent pixels are kept.
         keep_known
@@ -93,10 +101,19 @@ class Problem:
             (2 if not given) and `filter` ("bicubic" if not given, "box" or "stride") for super-resolution; `pattern`
             ("rggb" if not given) for demosaicing.
         """
-        kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         reading = read(path, channels, value_range, max_megapixels, key)
-        seen, given, blur = None, None, None
         notes: list[str | None] = [*reading.notes]
+        found = sigma
+        if task is None:
+            require(not reading.array, f"{path}: an array; say what is wrong with it (a task)", ProblemError)
+            with _as_problem(f"{path}: ", ": say what is wrong with it (--task)"):
+                seen_in_it = look(path, reading.image)
+            if not seen_in_it.task:
+                raise NothingToDoError(str(seen_in_it))
+            task, found = seen_in_it.task, strength * seen_in_it.sigma if sigma is None else sigma
+            notes.append(str(seen_in_it))
+        kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
+        seen, given, blur = None, None, None
         if kernel is not None:
             given, note = read_kernel(kernel, max_megapixels)
             notes = [note, *notes]
@@ -113,7 +130,7 @@ class Problem:
             op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
-        level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
+        level = strength * _estimated_noise(path, reading, seen, kind.color) if found is None else found
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
         shown, known = reading.image, None
@@ -262,7 +279,8 @@ def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: 
         if mosaic:
             height, width = (n - n % 2 for n in reading.image.shape[-2:])
             return smoothest_noise(F.pixel_unshuffle(reading.image[:, :1, :height, :width], 2))
-        return estimate_noise(reading.image, seen)
+        whole = seen is None and not reading.array
+        return estimate_grain(reading.image).sigma if whole else estimate_noise(reading.image, seen)
 
 
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:

@@ -39,7 +39,7 @@ from firm.restoration.output import (
     write_picture,
     write_side_by_side,
 )
-from firm.restoration.problem import Problem, ProblemError
+from firm.restoration.problem import NothingToDoError, Problem, ProblemError
 
 LIBRARY = Path(__file__).parents[1]
 PATIENCE = 2.0  # seconds before a bar appears
@@ -119,6 +119,8 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, or say why not: whatever it is, the others are not to blame."""
     try:
         return _restore_file(job, path, name, device)
+    except NothingToDoError as nothing:
+        return {"nothing": str(nothing), "written": []}
     except Exception as error:
         if is_full(error):
             raise  # the others would find no room either

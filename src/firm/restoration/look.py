@@ -1,0 +1,65 @@
+"""What is wrong with a photograph: a look at its noise, its compression and its sharpness, and what to do about it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from firm.restoration.estimates import GOOD, estimate_blur, has_blocks, jpeg_quality
+from firm.restoration.grain import Grain, estimate_grain
+
+CLEAN = 0.014  # a level of 1.8 of 255: texture alone is taken for as much in nine of ten photographs without noise
+SOFT = 1.0  # pixels: the width of a blur from which on a photograph gains by sharpening
+GRAINY = 0.12  # a level of 15 of 255, above which the blur of what lies below cannot be seen
+
+
+class NothingToDoError(Exception):
+    """A photograph that needs nothing; the message says what was looked for."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was found in a photograph, and what to do."""
+
+    task: str  # of `Problem.from_file`; "" where the photograph needs nothing
+    finding: str  # in words, such as "grain of about 12 of 255 levels"
+    sigma: float  # the noise level to tell the model
+
+    def __str__(self) -> str:
+        return f"{self.finding}: {_DOES[self.task]}"
+
+
+_DOES = {
+    "denoising": "its noise is removed",
+    "deblurring": "it is sharpened",
+    "": "it needs nothing, and was left as it is (--task denoising restores it all the same)",
+}
+
+
+def look(path: Path, image: Tensor) -> Look:
+    """Look at a photograph, (1, C, H, W) in [-1, 1], that was read from a file; its header tells of a JPEG.
+
+    Noise and the marks of compression are removed together, at the level that both have (`estimate_grain`). A
+    photograph without them that is blurred by a pixel or more is sharpened.
+    """
+    grain, quality = estimate_grain(image), jpeg_quality(path)
+    compressed = (quality is not None and quality <= GOOD) or (quality is None and has_blocks(image))
+    width = 0.0
+    if grain.level < GRAINY:
+        with suppress(ValueError):  # sharp, or it does not tell
+            width = estimate_blur(image).width
+    if grain.level > CLEAN or (compressed and grain.level > CLEAN / 2):
+        return Look("denoising", _words(grain, quality, compressed), grain.sigma)
+    if width >= SOFT:
+        return Look("deblurring", f"a blur of about {width:.1f} pixels", grain.sigma)
+    return Look("", "neither noise nor blur that would show", grain.sigma)
+
+
+def _words(grain: Grain, quality: int | None, compressed: bool) -> str:
+    """Name the noise, and the compression that it comes with."""
+    marks = " and the marks of a JPEG" + (f" of quality {quality}" if quality else "") if compressed else ""
+    kind = "coarse grain" if grain.coarse else "noise"
+    return f"{kind} of about {127.5 * grain.level:.0f} of 255 levels{marks}"
