@@ -82,9 +82,8 @@ PRESETS = {"fast": [1, 3], "faithful": [2, 1], "detailed": [4, 2]}
 def test_a_quality_is_a_pair_of_steps_and_iterations(given, pair, y):
     """Without one: the steps of "faithful", and the model's own K."""
     model = model_of(5, depths=[1, 2, 3], presets=PRESETS)
-    chosen, N = model.at(**given)
-    assert (N, chosen.solver.K) == pair
-    N, K = pair
+    (N, K), (chosen, steps) = pair, model.at(**given)
+    assert (steps, chosen.solver.K) == pair
     found = firm.restore(model, Identity(), y, **given)
     assert found.nfe == N * K
     assert torch.equal(found.image, firm.restore(model_of(K), Identity(), y, N).image)
@@ -124,7 +123,7 @@ def test_a_warning_names_the_line_that_asked(y):
         lambda: model.with_iterations(3),
         lambda: firm.restore(model, Identity(), y, 1, sigma=9.0),
     ):
-        with pytest.warns(UserWarning) as told:
+        with pytest.warns(UserWarning, match="trained for|sigma 9") as told:
             ask()
         assert {warning.filename for warning in told} == {__file__}
 

@@ -103,7 +103,8 @@ def test_a_quality_is_a_pair_that_steps_and_iterations_take_the_place_of(folder,
 
 @pytest.mark.parametrize(
     ("words", "rows"),
-    [(["--quality", "fast"], {"FIRM K=3 N=1": 3}), (["--quality", "detailed", "--iterations", "1"], {"FIRM K=1 N=4": 4}),
+    [(["--quality", "fast"], {"FIRM K=3 N=1": 3}),
+     (["--quality", "detailed", "--iterations", "1"], {"FIRM K=1 N=4": 4}),
      (["--quality", "fast", "--steps", "1,2"], {"FIRM K=3 N=1": 3, "FIRM K=3 N=2": 6})],
 )  # fmt: skip
 def test_a_quality_is_a_row_of_a_table(folder, model, words, rows):

@@ -174,7 +174,7 @@ def test_fewer_samples_have_the_scale_that_a_fit_with_that_many_finds():
         alone = fit(model(0.5), normal_images(4), [denoising()], 1, samples, progress=False).tasks["denoising"]
         assert found.of(samples, 6).scale == pytest.approx(alone.scale, rel=1e-6)
     assert found.fewer["2"]["measured"] > found.fewer["4"]["measured"] > found.scale["measured"]
-    # two samples: |x - mean| / std is a multiple of Student's t with one degree of freedom, whose 0.95 quantile is 6.314
+    # of two samples |x - mean| / std is Student-distributed with one degree of freedom, whose 0.95 quantile is 6.3138
     two = 2 * math.sqrt(1 + 0.25 / 2) * 6.3138 / 1.64485
     assert found.fewer["2"]["measured"] == pytest.approx(two, rel=0.05)
 
