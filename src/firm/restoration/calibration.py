@@ -150,7 +150,7 @@ def scale_for(
 
 def carried(model: Firm) -> list[Calibration]:
     """Return the calibrations in the card of a model."""
-    return _parsed(model.card.get("calibrations", []), f"the card of {model.card.get('name', 'the model')}")
+    return parsed(model.card.get("calibrations", []), f"the card of {model.card.get('name', 'the model')}")
 
 
 def scale_of(
@@ -305,13 +305,13 @@ def load(path: str | Path) -> list[Calibration]:
         entries = about["calibrations"] if about["kind"] == KIND else []
     except (ValueError, KeyError, TypeError):
         entries = []
-    found = _parsed(entries, str(path))
+    found = parsed(entries, str(path))
     require(found, f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
     return found
 
 
-def _parsed(entries: Any, where: str) -> list[Calibration]:
-    """The calibrations of a file or a card, which may be of unknown origin."""
+def parsed(entries: Any, where: str) -> list[Calibration]:
+    """Return the calibrations of a file or a card, which may be of unknown origin; ValueError where they are none."""
     found = []
     try:
         for about in entries:
