@@ -98,7 +98,7 @@ def restore(
     several = keep and samples > 1
     image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
     std = stacked.std(0) if several else None if keep else spread.std()
-    given.settle()  # on a GPU it waits for all that was queued
+    given.settle()  # on a GPU it waits for the last image
     nfe = samples * model.calls(steps, integrator)
     return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away)
 
