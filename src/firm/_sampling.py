@@ -151,7 +151,7 @@ class Prepared:
 
         What the numbers are computed from must be queued by then: they wait for that, not for what is queued later.
         """
-        queued = torch.cuda.current_stream(self.y.device).record_event() if self.deferred else None
+        queued = torch.cuda.current_stream(self.y.device).record_event() if self.y.is_cuda else None
         self._checks.append((queued, numbers, judge))
         if not self.deferred:
             self.settle()
@@ -176,7 +176,7 @@ class Prepared:
         if not checks:
             return
         found: list[tuple[Tensor, Callable[..., None]]] = []
-        with torch.cuda.stream(_stream_of_checks(self.y.device) if self.deferred else None):
+        with torch.cuda.stream(_stream_of_checks(self.y.device) if self.y.is_cuda else None):
             for queued, compute, judge in checks:
                 if queued is not None:
                     queued.wait()
