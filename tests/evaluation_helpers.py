@@ -26,9 +26,10 @@ def save_model(path, seed, channels=3, **card):
 
 
 def command(pictures, out, *names, **options):
-    """`firm evaluate`: denoising of small pictures with N = 1 unless `options` say otherwise."""
+    """`firm evaluate`: denoising of small pictures with N = 1 unless `options` say otherwise; None leaves one out."""
     given = {"tasks": "denoising", "steps": "1", "size": SIZE, "data": pictures, "out": out, **options}
-    return call("evaluate", *names, *(word for key, value in given.items() for word in (f"--{key}", value)))
+    words = [word for key, value in given.items() if value is not None for word in (f"--{key}", value)]
+    return call("evaluate", *names, *words)
 
 
 def results(done, out):

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import hashlib
 import json
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -19,7 +18,7 @@ from torch import Tensor, nn
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, flow_only, posterior_mean
 from firm._sampling import Integrator, Quality
-from firm._util.checks import is_number, is_whole, short
+from firm._util.checks import is_number, is_whole, short, warn
 from firm.operators.base import LinearOperator
 
 MOST_ITERATIONS = 1000  # the paper has 5; a file that asks for many more is not what it seems
@@ -97,10 +96,9 @@ class Firm(nn.Module):
         trained = self.card.get("depths") or [self.solver.K]
         if K not in trained:
             name, known = self.card.get("name", "this model"), " or ".join(map(str, trained))
-            warnings.warn(
+            warn(
                 f"{name} was trained for {known} iterations, not for {K}: the image will be worse (iterate_weights "
-                "trains a model whose iterations can be chosen)",
-                stacklevel=5,  # of whoever calls `sample` or `restore`
+                "trains a model whose iterations can be chosen)"
             )
         other = copy.copy(self)
         other.solver = dataclasses.replace(self.solver, K=int(K))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
-from firm._util.checks import counted, is_whole, require_seed
+from firm._util.checks import counted, is_whole, require_seed, warn
 from firm.operators.base import LinearOperator, norm
 from firm.operators.compose import Repeated
 
@@ -99,7 +98,7 @@ def restore(
     several = keep and samples > 1
     image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
     std = stacked.std(0) if several else None if keep else spread.std()
-    given.settle()  # on a GPU it waits for all that was queued
+    given.settle()  # on a GPU it waits for the last image
     nfe = samples * model.calls(steps, integrator)
     return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away)
 
@@ -110,16 +109,14 @@ def _check_scale(given: Prepared) -> None:
 
     def judge(size: float, level: float) -> None:
         if size > 0 and level > 2 * size:
-            warnings.warn(
+            warn(
                 f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such "
-                "images (25 of 255 is 2 * 25 / 255)",
-                stacklevel=4,
+                "images (25 of 255 is 2 * 25 / 255)"
             )
         if 0 < size < SMALLEST_NORM or size > LARGEST_NORM:
-            warnings.warn(
+            warn(
                 f"the norm of A is about {size:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
-                f"levels of training are scaled): divide A, y and sigma by {size:.3g}",
-                stacklevel=4,
+                f"levels of training are scaled): divide A, y and sigma by {size:.3g}"
             )
 
     given.check(lambda: torch.stack([norm(given.op, given.Aty), sigma.max()]), judge)
@@ -137,10 +134,9 @@ def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:
 
     def judge(found: float) -> None:
         if found > SAME_NOISE:
-            warnings.warn(
+            warn(
                 f"y resembles the noise that seed={seed} starts from (correlation {found:.2f}): it seems to be "
-                "simulated with the same seed, and the result will be worse than it should; pass another seed",
-                stacklevel=4,
+                "simulated with the same seed, and the result will be worse than it should; pass another seed"
             )
 
     given.check(numbers, judge)

@@ -173,14 +173,15 @@ class Prepared:
     def settle(self) -> None:
         """Make the checks that are held back; reads from the device once, and raises or warns."""
         checks, self._checks = self._checks, []
-        beside = _stream_of_checks(self.y.device) if self.y.is_cuda and checks else None
+        if not checks:
+            return
         found: list[tuple[Tensor, Callable[..., None]]] = []
-        with torch.cuda.stream(beside):  # nothing without a GPU
+        with torch.cuda.stream(_stream_of_checks(self.y.device) if self.y.is_cuda else None):
             for queued, compute, judge in checks:
-                if beside is not None and queued is not None:
-                    beside.wait_event(queued)
+                if queued is not None:
+                    queued.wait()
                 found.append((compute().double(), judge))
-            values = torch.cat([numbers for numbers, _ in found]).tolist() if found else []
+            values = torch.cat([numbers for numbers, _ in found]).tolist()
         for numbers, judge in found:
             judge(*values[: len(numbers)])
             values = values[len(numbers) :]
@@ -188,6 +189,7 @@ class Prepared:
 
 @functools.cache
 def _stream_of_checks(device: torch.device) -> torch.cuda.Stream:
+    """One for all threads: each reads after what it has queued there itself, and may wait for the checks of others."""
     return torch.cuda.Stream(device)
 
 
@@ -217,7 +219,7 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
         _check_level(sigma)
     given = Prepared(op, y, Aty, sigma)
     if on_device:
-        given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _check_level(values))
+        given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _check_level(torch.tensor(values)))
 
     def judge_values(bad: float) -> None:
         if bad:
@@ -302,7 +304,7 @@ def _as_measurement(model: object, y: Tensor) -> Tensor:
 
 def _check_level(sigma: object) -> None:
     """Raise ValueError unless `sigma`, a number or several, is finite and at least 0."""
-    valid = isinstance(sigma, Tensor | tuple) or is_number(sigma)
+    valid = isinstance(sigma, Tensor) or is_number(sigma)
     if valid:
         values = torch.as_tensor(sigma, dtype=torch.float64, device="cpu")  # whatever the default device
         valid = bool(((values >= 0) & values.isfinite()).all())

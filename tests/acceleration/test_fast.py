@@ -3,6 +3,7 @@
 import contextvars
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from helpers import rand, recordable, stirred
 
 import firm
 from firm.acceleration import graphs
-from firm.acceleration._fast import FastNetwork, _FastFirm, _has_bf16
+from firm.acceleration._fast import MOST_CALLS, FastNetwork, _FastFirm, _has_bf16
 from firm.acceleration.graphs import structure
 from firm.networks import PriorUNet
 from firm.operators.compose import Repeated
@@ -96,8 +97,10 @@ class Graph:
 
     def __init__(self, function):
         self.function, self.out, self.context = function, function(), contextvars.copy_context()
+        self.replays = 0
 
     def replay(self):
+        self.replays += 1
         time.sleep(0.002)
         self.out.copy_(self.context.run(self.function))
 
@@ -144,6 +147,51 @@ def test_a_recording_serves_all_operators_of_one_structure(model, as_on_a_gpu, k
         torch.testing.assert_close(found, firm.sample(model, op, y, 2, **given), rtol=1e-4, atol=1e-4)
     assert len(as_on_a_gpu) == 1
     assert not quick.estimator.recordings.kept  # the network is a part of the whole
+
+
+@pytest.mark.parametrize("integrator", ["euler", "midpoint", "heun"])
+def test_all_steps_are_one_recording(model, as_on_a_gpu, integrator):
+    """Another operator of the same structure, other measurements and another number of steps: the right results."""
+    quick, N = firm.fast(model, "float32"), 3
+    for seed in range(3):
+        op, y = recordable(seed)["downsample" if seed == 2 else "blur"]
+        given = dict(sigma=0.01 * (seed + 1), x_0=torch.randn(2, 3, 32, 32), integrator=integrator)
+        found = firm.sample(quick, op, y, N, **given)
+        torch.testing.assert_close(found, firm.sample(model, op, y, N, **given), rtol=1e-4, atol=1e-4)
+    assert [graph.replays for graph in as_on_a_gpu] == [2, 1]  # two blurs, one other operator
+    firm.sample(quick, op, y, N - 1, **given)
+    firm.sample(quick, op, y, N, **{**given, "integrator": "heun" if integrator == "euler" else "euler"})
+    assert len(as_on_a_gpu) == 4
+
+
+def test_more_calls_than_a_graph_holds_are_a_graph_for_each_step(model, as_on_a_gpu):
+    quick, (op, y) = firm.fast(model, "float32"), recordable(0)["blur"]
+    most = MOST_CALLS // model.solver.K
+    for N, replays in ((most, 1), (most + 1, most + 1)):
+        x_0 = torch.randn(2, 3, 32, 32)
+        found = firm.sample(quick, op, y, N, sigma=0.01, x_0=x_0)
+        torch.testing.assert_close(found, firm.sample(model, op, y, N, sigma=0.01, x_0=x_0), rtol=1e-4, atol=1e-4)
+        assert as_on_a_gpu[-1].replays == replays
+    assert len(as_on_a_gpu) == 2
+
+
+def test_who_watches_the_steps_sees_them(model, as_on_a_gpu):
+    quick, (op, y), seen = firm.fast(model, "float32"), problem(), []
+    given = dict(sigma=0.01, x_0=torch.randn(2, 3, 32, 32))
+    watched = firm.sample(quick, op, y, 3, callback=lambda i, t, x, z: seen.append(x), **given)
+    assert len(seen) == 3
+    torch.testing.assert_close(watched, firm.sample(quick, op, y, 3, **given))
+    assert [graph.replays for graph in as_on_a_gpu] == [3, 1]  # of Algorithm 3, and of all
+
+
+def test_a_depth_has_a_recording_of_its_own(model, as_on_a_gpu):
+    quick, (op, y) = firm.fast(firm.Firm(model.estimator, model.solver, {"depths": [1, 2, 3]}), "float32"), problem()
+    given = dict(sigma=0.01, x_0=torch.randn(2, 3, 32, 32))
+    for K in (1, 3, 1, 3):
+        found = firm.sample(quick, op, y, 2, iterations=K, **given)
+        exact = firm.sample(firm.Firm(model.estimator, replace(model.solver, K=K)), op, y, 2, **given)
+        torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-4)
+    assert [graph.replays for graph in as_on_a_gpu] == [2, 2]
 
 
 def test_a_fast_prior_is_part_of_the_step_that_a_baseline_records(as_on_a_gpu):

@@ -5,13 +5,14 @@ import re
 
 import numpy as np
 import pytest
-from helpers import save_pictures, says
+from helpers import save_pictures, says, tiny_model
 from PIL import Image, ImageFilter
 from typer.testing import CliRunner
 
 import firm
 from firm.cli import app
 from firm.data.sets import portrait_file
+from firm.restoration.calibration import Calibration, TaskScale, in_card
 
 
 def shown(*arguments):
@@ -49,6 +50,17 @@ def test_info_of_a_model_reads_its_header_only():
     for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       85 ", "denoising, FIRM N=2: psnr 33.5"):
         assert fact in text
     assert says(text, "weight 0.6, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
+
+
+def test_info_of_a_model_has_a_line_for_each_pair_that_was_calibrated(tmp_path):
+    tasks = {"denoising": TaskScale({"measured": 2.0}, {"sigma": 0.2}, 0.5, 0.9, {"2": {"measured": 6.0}})}
+    card = dict(calibrations=in_card([Calibration("", N, 3, 16, 20, tasks) for N in (1, 10)]))
+    code, text = shown("info", str(tiny_model(tmp_path / "model.safetensors", [], **card)))
+    lines = [line.strip() for line in text.splitlines() if "N = " in line]
+    assert (code, len(lines)) == (0, 2)
+    assert lines[1] == "N = 10, K = 3, 16 samples: denoising 2.00"
+    code, text = shown("info", str(tiny_model(tmp_path / "odd.safetensors", [], calibrations=[{"tasks": "x"}])))
+    assert (code, "is no calibration, or is damaged" in text) == (0, True)
 
 
 def test_info_knows_the_baselines_networks_that_models_lists():

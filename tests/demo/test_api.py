@@ -57,6 +57,21 @@ def test_a_program_sends_a_mask(client, gradio_client, tmp_path):
     assert settings["missing"] == pytest.approx(hole.mean() / 255, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("given", "pair"),
+    [({"quality": "fast"}, (1, 5)), ({"quality": "fast", "steps": 3, "iterations": 2}, (3, 2))],
+)
+def test_a_program_asks_for_a_quality(client, gradio_client, given, pair):
+    """Of the first model, photo, whose card names no pairs: one step of its own five iterations."""
+    *_, settings = client.predict(
+        picture=gradio_client.handle_file(str(portrait_file())), noise=25, api_name="/restore", **given
+    )
+    assert (settings["steps"], settings["iterations"]) == pair
+    assert settings["network calls"] == pair[0] * pair[1]
+    with pytest.raises(Exception, match="the quality is fast, faithful, detailed, not 'best'"):
+        client.predict(picture=gradio_client.handle_file(str(portrait_file())), quality="best", api_name="/restore")
+
+
 @pytest.mark.parametrize(("given", "words"), [({"steps": 1.5}, "got 1.5"), ({"scale": 2.5}, "not 2.5")])
 def test_numbers_that_should_be_whole_are_not_cut_off(client, gradio_client, given, words):
     with pytest.raises(Exception, match=words):

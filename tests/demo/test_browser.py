@@ -82,7 +82,10 @@ class Visit:
         self.tab.mouse.up()
 
     def set(self, name, value):
-        self.tab.locator(f"#{name} input[type=number]").fill(str(value))
+        control = self.tab.locator(f"#{name} input[type=number]")
+        if not control.is_visible():
+            self.tab.get_by_role("button", name="More").click()
+        control.fill(str(value))
         self.tab.keyboard.press("Tab")
 
     def restore(self):

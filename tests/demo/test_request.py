@@ -32,6 +32,8 @@ LIMITS = Limits()
         ({"blur": 20.0}, "the width of the blur must be from 0.1 to 10"),
         ({"steps": 51}, "steps must be a whole number from 1 to 50, got 51"),
         ({"steps": 1.5}, "steps must be a whole number"),
+        ({"iterations": 9}, "iterations must be a whole number from 1 to 8, got 9"),
+        ({"quality": "best"}, "the quality is fast, faithful, detailed, not 'best'"),
         ({"seed": -1}, "the seed must be"),
         ({"color": "green"}, "missing pixels are black or white"),
     ],
@@ -45,6 +47,20 @@ def test_what_is_out_of_range_is_refused_and_nothing_is_rounded(ask, changes, wo
 def test_values_of_controls_become_numbers_of_their_kind(ask, photo):
     values = {"model": "m", "steps": 3.0, "seed": None, "blur": 1, "noise": None}
     assert Request.from_controls(Upload(photo, "photo.png"), values) == ask(model="m", steps=3, blur=1.0)
+
+
+def test_the_controls_of_the_page_ask_for_a_quality(ask, photo, tmp_path):
+    """Where the sliders below *More* stand at 0, the quality says how many."""
+    inputs = pytest.importorskip("firm.demo.inputs", reason="the page needs gradio")
+    values = {
+        "picture": Upload(photo, "photo.png"), "state": inputs.DAMAGED, "estimated": True, "painting": None,
+        "trouble": "noise", "noise": 25, "missing": 50, "model": ask().model, "quality": "detailed", "steps": 0,
+        "iterations": 0, "samples": 1, "seed": 0,
+    }  # fmt: skip
+    assert inputs.request_from(values, tmp_path) == ask(quality="detailed")
+    chosen = inputs.request_from(values | {"quality": "fast", "steps": 3, "iterations": 2}, tmp_path)
+    assert chosen == ask(quality="fast", steps=3, iterations=2)
+    assert "--quality fast --steps 3 --iterations 2" in chosen.command()
 
 
 def test_files_pictures_and_results_of_more_than_the_limit_are_refused(ask, tmp_path):
@@ -96,7 +112,8 @@ def test_names_cannot_be_taken_for_options_or_end_the_command(ask):
         {"noise": 20.0, "samples": 2}, {"trouble": "blur", "blur": 1.5}, {"trouble": "small", "scale": 3, "steps": 1},
         {"trouble": "pixels", "noise": 1.0}, {"clean": True, "trouble": "noise", "noise": 30.0, "seed": 5},
         {"clean": True, "trouble": "pixels", "missing": 0.4}, {"clean": True, "trouble": "holes", "strokes": 3},
-        {"clean": True, "trouble": "small", "scale": 2},
+        {"clean": True, "trouble": "small", "scale": 2}, {"noise": 20.0, "quality": "fast"},
+        {"noise": 20.0, "quality": "detailed", "steps": 3, "iterations": 1},
     ],
 )  # fmt: skip
 def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):

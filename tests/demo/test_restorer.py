@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers import tiny_model
 from PIL import Image
 
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.previews import painted, save_heat_map, save_preview
 from firm.demo.request import RequestError
-from firm.demo.restorer import STEPS_COMPARED
+from firm.demo.restorer import STEPS_COMPARED, Models, Restorer
 from firm.demo.workspace import PREFIX, Workspace
+from firm.restoration.calibration import Calibration, TaskScale, in_card
 
 
 def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
@@ -37,6 +39,66 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     assert (outcome.settings["scores"], outcome.samples) == ({}, [])
     assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
     assert "Note: the model was not trained for deblurring." in outcome.summary()
+
+
+def carrying(path):
+    """A model with presets and depths, and calibrations of two of its three pairs."""
+    tasks = {"denoising": TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.5, 0.9, {"2": {"measured": 6.0}})}
+    found = [Calibration("", N, K, 8, 20, tasks) for N, K in ((1, 1), (2, 3))]
+    presets = {"fast": [1, 1], "faithful": [2, 3], "detailed": [4, 2]}
+    card = dict(depths=[1, 2, 3], presets=presets, calibrations=in_card(found))
+    return str(tiny_model(path, [{"name": "denoising", "sigma": [0.05, 0.4]}], channels=3, **card))
+
+
+@pytest.fixture
+def presets(tmp_path):
+    return Restorer(Models([carrying(tmp_path / "presets.safetensors")], torch.device("cpu"), "float32"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "pair"),
+    [({}, (2, 3)), ({"quality": "fast"}, (1, 1)), ({"quality": "detailed"}, (4, 2)), ({"steps": 3}, (3, 3)),
+     ({"quality": "detailed", "iterations": 1}, (4, 1)), ({"quality": "fast", "steps": 2, "iterations": 2}, (2, 2))],
+)  # fmt: skip
+def test_a_quality_reaches_the_solver_as_a_pair(ask, presets, tmp_path, changes, pair):
+    request, progress = ask(noise=20.0, model=presets.models.names[0], **changes), Progress()
+    outcome = presets.restore(request, progress, tmp_path)
+    assert (outcome.settings["steps"], outcome.settings["iterations"]) == pair
+    assert outcome.settings["network calls"] == progress.calls == pair[0] * pair[1]
+    assert f"N = {pair[0]}, K = {pair[1]}." in outcome.summary()
+    assert outcome.notes == []
+    states, iterates = presets.trajectory(request, Progress(), tmp_path, 1)
+    assert (len(states), len(iterates)) == (pair[0] + 1, 2 * pair[1])
+    shown = read_picture(states[-1][0])
+    assert torch.equal(shown, read_picture(outcome.files["png8"]))
+
+
+def test_iterations_that_nobody_taught_are_noted(ask, presets, tmp_path):
+    outcome = presets.restore(ask(noise=20.0, model=presets.models.names[0], iterations=7), Progress(), tmp_path)
+    assert "was trained for 1 or 2 or 3 iterations, not for 7" in outcome.notes[0]
+
+
+def test_deviations_are_calibrated_where_the_model_can(ask, presets, tmp_path):
+    about = {}
+    for name, changes in (
+        ("carried", {"samples": 2, "noise": 25.5}), ("other noise", {"samples": 2, "noise": 40.0}),
+        ("other pair", {"samples": 2, "noise": 25.5, "steps": 3}), ("one", {"noise": 25.5}),
+    ):  # fmt: skip
+        outcome = presets.restore(ask(model=presets.models.names[0], **changes), Progress(), tmp_path)
+        about[name] = outcome.settings, " ".join(outcome.notes)
+    settings, notes = about["carried"]
+    assert settings["std multiplied by"] == {"measured": 6.0}
+    assert notes == ""
+    assert about["other noise"][0]["std multiplied by"] == {"measured": 6.0}
+    assert "the calibration was made with sigma 0.2, not 0.314: its scale may not fit" in about["other noise"][1]
+    assert "std multiplied by" not in about["other pair"][0]
+    assert "the standard deviations are not calibrated: there is a scale for" in about["other pair"][1]
+    assert "calibrat" not in about["one"][1]
+    # the same weights without a calibration: six times less
+    plain = ask(model=presets.models.names[0], samples=2, noise=25.5)
+    presets.models.get(plain.model).card.pop("calibrations")
+    narrow = presets.restore(plain, Progress(), tmp_path).settings["mean uncertainty (gray levels)"]
+    assert settings["mean uncertainty (gray levels)"] == pytest.approx(6 * narrow, rel=0.01)
 
 
 def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restorer, tmp_path):

@@ -7,6 +7,7 @@ from helpers import dense_solve, stirred
 import firm
 from firm._model import Firm, Solver
 from firm.networks import ResUNet, UNet
+from firm.networks.estimator import ITERATIONS
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 
 ALL = ("previous", "context", "iteration")
@@ -118,3 +119,15 @@ def test_saved_and_loaded(kind, tmp_path):
                              (firm.tiled(again, tile=8, overlap=2), 1e-5)):  # fmt: skip  # the last has one tile
         found = other.posterior_mean(op, x_t.float(), 0.5, y.float(), sigma=0.1)
         torch.testing.assert_close(found, a, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("taught", [1, 3, ITERATIONS, ITERATIONS + 2])
+def test_iterations_that_nobody_taught_count_as_the_last(taught):
+    """A solver may have more iterations in training than a network tells apart."""
+    net = UNet(3, extra=ALL, **TINY)
+    rows = torch.randn_like(net.conditioning.iteration)
+    net.conditioning.iteration.data = rows.clone()
+    net.conditioning.extend(taught)
+    last = min(taught, ITERATIONS) - 1
+    expected = rows[[min(k, last) for k in range(ITERATIONS)]]
+    assert torch.equal(net.conditioning.iteration, expected)

@@ -49,7 +49,7 @@ def test_warnings_of_other_code_stay_warnings_and_those_of_every_step_are_told_o
 
     with warnings.catch_warnings(record=True) as others:
         warnings.simplefilter("default")
-        with run._warnings_as_notes() as notes:
+        with run.warnings_as_notes() as notes:
             work()
     assert notes == ["residual 1.2e-05 left", "another"]
     assert [str(other.message) for other in others] == ["old"]

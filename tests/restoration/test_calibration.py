@@ -3,17 +3,19 @@
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-from helpers import call, says
+from helpers import call, says, tiny_model
+from safetensors.torch import load_file
 from torch import nn
 
 import firm
 from firm.data.images import Images
 from firm.operators import Blur, Identity, Mask, Subsample, gaussian_kernel
 from firm.restoration import calibration
-from firm.restoration.calibration import Calibration, TaskScale, fit, load
+from firm.restoration.calibration import Calibration, TaskScale, fit, in_card, load, save, scale_for, scale_of
 from restoration_helpers import rows
 
 SIGMA = 0.1
@@ -92,7 +94,8 @@ def test_two_fits_are_equal_and_another_seed_is_not():
 
     first = found()
     assert first == found() != found(1)
-    assert (first.steps, first.samples, first.images, first.model) == (1, 4, 2, model(0.5).fingerprint())
+    assert (first.steps, first.iterations, first.samples, first.images) == (1, 1, 4, 2)  # one call without a solver
+    assert first.model == model(0.5).fingerprint()
 
 
 def test_every_picture_has_the_noise_of_its_seed_and_number(monkeypatch):
@@ -122,7 +125,8 @@ def test_which_pixels_are_missing(op, share):
 
 FOUND = TaskScale({"measured": 2.0, "missing": 5.0}, {"sigma": 0.05, "box": 40, "place": "center"}, 0.5, 0.9)
 PLAIN = TaskScale({"measured": 3.0}, {"sigma": 0.2}, 0.6, 0.9)
-BOTH = Calibration("abc", 2, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND}, "c.json")
+BOTH = Calibration("abc", 2, 5, 16, 20, {"denoising": PLAIN, "box-inpainting": FOUND})
+DEEP = replace(BOTH, model="abc at K = 3", iterations=3, tasks={"denoising": FOUND})
 
 
 def test_maps_are_multiplied_part_by_part_and_where_there_is_no_scale_it_is_said():
@@ -136,19 +140,63 @@ def test_maps_are_multiplied_part_by_part_and_where_there_is_no_scale_it_is_said
     torch.testing.assert_close(PLAIN.widened(std, Identity()), torch.full_like(std, 0.3))
 
 
-def test_a_scale_is_for_one_model_one_task_and_one_number_of_steps():
-    assert BOTH.scale_for("denoising", "abc", 2, 16) == PLAIN
-    assert BOTH.scale_for("inpainting", "abc", 2, 16) == FOUND  # the only one for pictures with holes
-    several = replace(BOTH, tasks={"random-inpainting": FOUND, **BOTH.tasks})
-    for made, asked, message in (
-        (BOTH, ("denoising", "xyz", 2, 16), r"c.json was made for another model \(abc, this one is xyz\)"),
-        (BOTH, ("denoising", "abc", 4, 16), "was made for steps = 2, not 4: give --steps 2"),
-        (BOTH, ("denoising", "abc", 2, 99), "made for samples = 16, not 99: give --samples 16"),
-        (BOTH, ("deblurring", "abc", 2, 16), "no scale for deblurring, only for denoising, box-inpainting"),
-        (several, ("inpainting", "abc", 2, 16), "several scales for inpainting: random-inpainting, box-inpainting"),
+def test_a_scale_is_for_one_model_one_task_and_one_pair_of_steps_and_iterations():
+    assert scale_for([BOTH, DEEP], "denoising", 2, 5, 16, "abc") == PLAIN
+    assert scale_for([BOTH, DEEP], "denoising", 2, 3, 16, "abc at K = 3") == FOUND
+    assert scale_for([BOTH], "denoising", 2, 5, 16) == PLAIN  # a model's own
+    assert scale_for([BOTH], "inpainting", 2, 5, 16, "abc") == FOUND  # the only one for pictures with holes
+    strokes = replace(BOTH, tasks={"random-inpainting": FOUND, "stroke-inpainting": PLAIN, **BOTH.tasks})
+    assert scale_for([strokes], "inpainting", 2, 5, 16, "abc") == PLAIN  # the most like those of real pictures
+    for asked, message in (
+        (("denoising", 2, 5, 16, "xyz"), r"was made for another model \(abc, this one is xyz\)"),
+        (("denoising", 4, 5, 16, "abc"), "for N = 2, K = 5, N = 2, K = 3, not for N = 4, K = 5"),
+        (("denoising", 2, 4, 16, "abc"), "not for N = 2, K = 4"),
+        (("deblurring", 2, 5, 16, "abc"), "no scale for deblurring, only for denoising, box-inpainting"),
     ):
         with pytest.raises(ValueError, match=message):
-            made.scale_for(*asked)
+            scale_for([BOTH, DEEP], *asked)
+
+
+def test_scales_of_other_numbers_of_samples_are_linear_in_one_over_the_number():
+    fewer = {"2": {"measured": 8.0, "missing": 20.0}, "4": {"measured": 4.0, "missing": 10.0}}
+    found = replace(FOUND, fewer=fewer)  # that of 16 is 2 and 5
+    for samples, measured in ((2, 8.0), (3, 5.3333333), (4, 4.0), (8, 2.6666667), (16, 2.0), (99, 2.0)):
+        # 3: 1/3 lies at two thirds of the way from 1/2 to 1/4; 8: 1/8 at two thirds from 1/4 to 1/16
+        assert found.of(samples, 16).scale == pytest.approx({"measured": measured, "missing": 2.5 * measured})
+    assert PLAIN.of(2, 16).scale == PLAIN.scale  # with nothing known of fewer
+    assert scale_for([replace(BOTH, tasks={"denoising": found})], "denoising", 2, 5, 3).scale["measured"] < 5.34
+
+
+def test_fewer_samples_have_the_scale_that_a_fit_with_that_many_finds():
+    found = fit(model(0.5), normal_images(4), [denoising()], 1, 6, progress=False).tasks["denoising"]
+    assert list(found.fewer) == ["2", "4"]
+    for samples in (2, 4):
+        alone = fit(model(0.5), normal_images(4), [denoising()], 1, samples, progress=False).tasks["denoising"]
+        assert found.of(samples, 6).scale == pytest.approx(alone.scale, rel=1e-6)
+    assert found.fewer["2"]["measured"] > found.fewer["4"]["measured"] > found.scale["measured"]
+    # of two samples |x - mean| / std is Student-distributed with one degree of freedom, whose 0.95 quantile is 6.3138
+    two = 2 * math.sqrt(1 + 0.25 / 2) * 6.3138 / 1.64485
+    assert found.fewer["2"]["measured"] == pytest.approx(two, rel=0.05)
+
+
+def test_a_model_has_scales_of_its_own():
+    """Those of its card, where they fit; where they do not, it is said, and the work goes on."""
+    own = firm.Firm(nn.Identity(), firm.Solver(K=5), {"calibrations": in_card([BOTH, DEEP])})
+    other = replace(BOTH, model="another fingerprint")  # of what `tiled` and `fast` made of it
+    assert scale_of(None, own, "denoising", 2, 16) == (PLAIN, [])
+    for model, task, steps, integrator, why in (
+        (own, "denoising", 4, "euler", "there is a scale for N = 2, K = 5, N = 2, K = 3, not for N = 4, K = 5"),
+        (own, "deblurring", 2, "euler", "there is no scale for deblurring"),
+        (own, "denoising", 2, "heun", "calibrated for Euler steps"),
+        (firm.Firm(nn.Identity(), None, {"calibrations": [{"tasks": 1}]}), "denoising", 2, "euler", "is damaged"),
+    ):
+        scale, (note,) = scale_of(None, model, task, steps, 16, integrator)
+        assert scale is None
+        assert note.startswith("the standard deviations are not calibrated: ")
+        assert why in note
+    assert scale_of(None, firm.Firm(nn.Identity()), "denoising", 2, 16) == (None, [])  # which has none
+    assert scale_of(Path("none"), own, "denoising", 2, 16) == (None, [])
+    assert scale_of(None, firm.Firm(nn.Identity(), None, {"calibrations": in_card([other])}), "denoising", 2, 16)[0]
 
 
 def test_other_settings_are_said():
@@ -163,8 +211,9 @@ def test_other_settings_are_said():
 
 
 def test_the_file_gives_back_what_was_saved(tmp_path):
-    BOTH.save(tmp_path / "c.json", "firm calibrate …")
-    assert load(tmp_path / "c.json") == BOTH
+    fewer = replace(BOTH, tasks={"denoising": replace(PLAIN, fewer={"2": {"measured": 7.0}})})
+    save(tmp_path / "c.json", [fewer, DEEP], "firm calibrate …")
+    assert load(tmp_path / "c.json") == [fewer, DEEP]
     about = json.loads((tmp_path / "c.json").read_text())
     assert about["command"] == "firm calibrate …"
     assert {"cpu", "torch"} <= about["machine"].keys()
@@ -172,10 +221,19 @@ def test_the_file_gives_back_what_was_saved(tmp_path):
 
 def test_a_damaged_file_is_refused(tmp_path):
     path = tmp_path / "c.json"
-    BOTH.save(path)
+    save(path, [BOTH])
     about = json.loads(path.read_text())
-    negative = {"denoising": {"scale": {"measured": -1}}}
-    for change in ({"tasks": {}}, {"kind": "x"}, {"tasks": negative}, {"steps": None}):
+    (one,), task = about["calibrations"], about["calibrations"][0]["tasks"]["denoising"]
+    changes = [{"kind": "x"}, {"calibrations": []}, {"calibrations": 3}]
+    for change in (
+        {"tasks": {}}, {"steps": None}, {"samples": 0}, {"samples": math.inf},
+        *({"tasks": {"denoising": {**task, **part}}} for part in (
+            {"scale": {"measured": -1}}, {"scale": {}}, {"fewer": {"0": {"measured": 2}}},
+            {"fewer": {"two": {"measured": 2}}}, {"fewer": {"2": {"measured": "x"}}}, {"other": 1},
+        )),
+    ):  # fmt: skip
+        changes.append({"calibrations": [{**one, **change}]})
+    for change in changes:
         path.write_text(json.dumps(about | change))
         with pytest.raises(ValueError, match="is no calibration, or is damaged"):
             load(path)
@@ -191,7 +249,7 @@ def made(folder, model_file, tmp_path):
     tasks = ["--tasks", "denoising,box-inpainting", "--steps", 1, "--samples", 3, "--size", 32, "--set", "sigma=0.1"]
     result = call("calibrate", model_file, "--data", folder, *tasks, "--limit", 2, "--out", out)
     assert result.exit_code == 0, result.output
-    assert says(result.output, "2 pictures; use it with: firm restore")
+    assert says(result.output, "2 pictures; use them with: firm restore")
     return out
 
 
@@ -202,9 +260,9 @@ def sampled(folder, restore):
 
 
 def test_restoring_with_a_calibration(sampled, model_file, made, tmp_path):
-    fitted = load(made)
+    (fitted,) = load(made)
     assert fitted.model == firm.load(model_file).fingerprint()
-    assert (fitted.steps, fitted.samples, fitted.images, len(fitted.tasks)) == (1, 3, 2, 2)
+    assert (fitted.steps, fitted.iterations, fitted.samples, fitted.images, len(fitted.tasks)) == (1, 2, 3, 2, 2)
     assert fitted.tasks["denoising"].settings == {"sigma": 0.1}
     scale = fitted.tasks["denoising"].scale
     assert "multiplied" not in sampled("--task", "denoising", "--out", tmp_path / "plain")
@@ -224,16 +282,21 @@ def test_a_picture_unlike_the_calibration_is_noted(sampled, model_file, made, tm
     output = sampled(*use, made, "--box", 20, "--out", tmp_path / "b")
     assert says(output, "the calibration was made with box 10, not 20: its scale may not fit")
     assert says(output, "where pixels are missing)")
-    plain = Calibration(firm.load(model_file).fingerprint(), 1, 3, 2, {"box-inpainting": replace(PLAIN, settings={})})
-    plain.save(tmp_path / "c.json")
+    holes = {"box-inpainting": replace(PLAIN, settings={})}
+    save(tmp_path / "c.json", [Calibration(firm.load(model_file).fingerprint(), 1, 2, 3, 2, holes)])
     assert says(sampled(*use, tmp_path / "c.json", "--out", tmp_path / "p"), "no scale for missing pixels")
     assert rows(tmp_path / "p")[0]["std multiplied by"] == PLAIN.scale
 
 
-def test_what_does_not_fit_is_refused_before_any_work(sampled, folder, made, tmp_path):
+def test_what_does_not_fit_is_refused_before_any_work(sampled, folder, made, model_file, tmp_path):
     use = ["--task", "denoising", "--calibration", made]
+    other = firm.load(model_file)
+    other.estimator.stem.conv.weight.data += 1
+    other.save(tmp_path / "other.safetensors")
     for words, message in (
-        (["--model", "photo"], "was made for another model"),
+        (["--model", tmp_path / "other.safetensors"], "was made for another model"),
+        (["--model", "photo"], "there is a scale for N = 1, K = 2, not for N = 1, K = 5"),
+        (["--steps", 2], "not for N = 2, K = 2"),
         (["--samples", 1], "give --samples 2 or more"),
         (["--integrator", "heun"], "--calibration holds for Euler steps"),
         (["--calibration", folder / "000.png"], "is no calibration, or is damaged"),
@@ -255,4 +318,75 @@ def test_calibrate_refuses_to_replace_what_is_no_calibration(folder, model_file,
         assert (result.exit_code, says(result.output, message), "decoding" in result.output) == (2, True, False)
     assert model_file.read_bytes() == before
     assert call("calibrate", model_file, *arguments, "--out", made).exit_code == 0
-    assert list(load(made).tasks) == ["denoising"]
+    assert list(load(made)[0].tasks) == ["denoising"]
+
+
+PRESETS = {"fast": [1, 1], "faithful": [1, 2], "detailed": [3, 1]}
+
+
+@pytest.fixture
+def carrying(folder, tmp_path):
+    """A model with presets, and a function that attaches calibrations to its file."""
+    file = tiny_model(tmp_path / "own.safetensors", [{"name": "denoising"}], depths=[1, 2], presets=PRESETS)
+
+    def attach(*words, code=0):
+        usual = ["--tasks", "denoising", "--samples", 3, "--limit", 2, "--size", 32, "--set", "sigma=0.1"]
+        result = call("calibrate", file, "--data", folder, *usual, *words)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    return file, attach
+
+
+def test_a_model_carries_the_scales_of_all_qualities(sampled, carrying, tmp_path):
+    file, attach = carrying
+    before = firm.load(file)
+    assert says(attach("--attach", "--out", tmp_path / "c.json"), "firm restore")
+    after, use = firm.load(file), ["--task", "denoising", "--model", file]
+    assert after.fingerprint() == before.fingerprint()
+    assert {key: value for key, value in after.card.items() if key != "calibrations"} == before.card
+    assert after.card["calibrations"] == json.loads((tmp_path / "c.json").read_text())["calibrations"]
+    found = {(c.steps, c.iterations): c.tasks["denoising"] for c in load(tmp_path / "c.json")}
+    assert list(found) == [(1, 2), (1, 1), (3, 1)]  # that of firm restore without options comes first
+    for i, (words, pair) in enumerate(((["--quality", "fast"], (1, 1)), (["--iterations", "2"], (1, 2)))):
+        for samples in (3, 2):
+            out = tmp_path / f"{i} {samples}"
+            restored = sampled(*use, *words, "--samples", samples, "--out", out)
+            scale = found[pair].of(samples, 3).scale
+            assert rows(out)[0]["std multiplied by"] == pytest.approx(scale)
+            assert says(restored, f"standard deviations multiplied by {scale['measured']:.2f}")
+    assert found[1, 1].of(2, 3).scale != found[1, 1].scale
+    plain = sampled(*use, "--quality", "fast", "--calibration", "none", "--out", tmp_path / "plain")
+    assert "calibrated" not in plain
+    assert "multiplied" not in plain
+    widened, narrow = rows(tmp_path / "0 3")[0]["largest std"], rows(tmp_path / "plain")[0]["largest std"]
+    assert widened == pytest.approx(narrow * found[1, 1].scale["measured"], rel=1e-3)
+    for words in (["--steps", 2], ["--integrator", "heun"], ["--task", "deblurring", "--blur", "1"]):
+        told = sampled(*use, *words, "--out", tmp_path / str(words[0]))
+        assert says(told, "note: the standard deviations are not calibrated: ")
+        assert "multiplied" not in told
+    assert "calibrated" not in sampled(*use, "--samples", 1, "--out", tmp_path / "one")  # which has no deviation
+    sampled(*use, "--samples", 1, "--calibration", "none", "--out", tmp_path / "one")
+
+
+def test_attaching_leaves_the_weights_and_a_whole_file(carrying, monkeypatch):
+    file, attach = carrying
+    before, weights = file.read_bytes(), load_file(file)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", lambda *_: (_ for _ in ()).throw(OSError("stopped here")))
+        patch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("stopped here")))
+        assert says(attach("--attach", "--quality", "fast", code=2), "stopped here")
+    assert file.read_bytes() == before
+    attach("--attach", "--quality", "fast")
+    assert all(torch.equal(value, weights[key]) for key, value in load_file(file).items())
+    attach("--attach", "--quality", "detailed")  # in place of the others
+    assert [(c["steps"], c["iterations"]) for c in firm.load(file).card["calibrations"]] == [(3, 1)]
+
+
+def test_a_calibration_that_would_be_lost_is_not_begun(carrying, monkeypatch):
+    file, attach = carrying
+    assert says(attach(code=2), "give --out for a file of the scales, or --attach")
+    monkeypatch.setattr("os.access", lambda path, mode: path != file)  # who is root may write anything
+    told = attach("--attach", code=2)
+    assert says(told, "cannot be written")
+    assert "denoising" not in told

@@ -11,7 +11,7 @@ from PIL import Image
 import firm
 from firm._util.checks import image_size
 from firm.restoration import Problem, ProblemError
-from firm.restoration.calibration import Calibration, TaskScale
+from firm.restoration.calibration import Calibration, TaskScale, save
 from restoration_helpers import rows
 
 OWN = str(Path(__file__).parent / "instruments.py")
@@ -205,6 +205,6 @@ def test_a_calibration_of_the_task_is_found(restore, model_file, tmp_path):
     scale = TaskScale({"measured": 2.0, "missing": 2.0}, {"rim": 2}, 0.8, 0.9)
     words = [saved(tmp_path / "y.npy", ONES / 2), "--task", f"{OWN}:Window", "--samples", 2]
     for name, code in (("window", 0), ("scan", 2)):
-        Calibration(fingerprint, 1, 2, 4, {name: scale}).save(tmp_path / "scale.json")
+        save(tmp_path / "scale.json", [Calibration(fingerprint, 1, 2, 2, 4, {name: scale})])
         output = restore(*words, "--calibration", tmp_path / "scale.json", "--out", tmp_path / name, code=code)
-    assert says(output, "has no scale for window, only for scan")
+    assert says(output, "there is no scale for window, only for scan")

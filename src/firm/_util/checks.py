@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import re
+import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,14 @@ def require(condition: object, message: str, error: type[Exception] = ValueError
     """Raise `error` with `message` unless `condition` holds; the message says what was wrong and what to do."""
     if not condition:
         raise error(message)
+
+
+def warn(message: str) -> None:
+    """Warn at the line that called the paper's files, `firm._restore` and others, however deep the reason was found."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(("firm._", "torch.")):
+        frame, level = frame.f_back, level + 1  # torch: ``no_grad`` as a decorator
+    warnings.warn(message, stacklevel=level)
 
 
 def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from firm.cli.options import Device, Iterations, Precision, user_errors
+from firm.cli.options import Device, Iterations, Precision, Quality, user_errors
 
 app = typer.Typer(add_completion=False, help="Measure speed and memory on this machine.", no_args_is_help=True)
 
@@ -47,7 +47,11 @@ def train(
 @app.command()
 def sample(
     model: Annotated[str, typer.Argument(help="A bundled model's name, or a .safetensors file.")] = "face-128",
-    steps: Annotated[str, typer.Option(help="Numbers of Euler steps N, comma-separated.")] = "1,2,4,10,25",
+    quality: Quality = None,
+    steps: Annotated[
+        str | None,
+        typer.Option(help="Numbers of Euler steps N, comma-separated (default: 1,2,4,10,25, or the quality's)."),
+    ] = None,
     iterations: Iterations = None,
     task: Annotated[str, typer.Option(help="What to restore.")] = "random-inpainting",
     precision: Annotated[Precision, typer.Option(help="Precision of the fast rows.")] = "auto",
@@ -64,14 +68,15 @@ def sample(
     from firm._util.machine import choose_device
     from firm.bench import table
     from firm.bench.sampling import COLUMNS, bench_sampling
-    from firm.cli.models import load_plain
+    from firm.cli.models import load_plain, noted
 
     with user_errors():
-        counts, where = numbers(steps), choose_device(device)
+        counts, where = None if steps is None else numbers(steps), choose_device(device)
         if out is not None:
             check_file(out)
+        plain, N = noted(lambda: load_plain(model).at(quality, None, iterations))
         results = bench_sampling(
-            load_plain(model, None, iterations), model, counts,
+            plain, model, counts or ([1, 2, 4, 10, 25] if quality is None else [N]),
             task=task, precision=precision, naive=naive, seconds=seconds, out=out, device=where,
         )  # fmt: skip
     title = f"{results['model']}, {results['task']}, {results['size']}x{results['size']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -28,7 +29,8 @@ def calibrate(
         "--out", "-o", help="File for the scales, such as calibration.json, for --calibration of firm restore."
     )] = None,
     attach: Annotated[bool, typer.Option(
-        "--attach", help="Write the scales into the model's own file, from which firm restore takes them by itself."
+        "--attach", help="Write the scales into the model's own file, in place of those that it had: firm restore and "
+        "the page take them by themselves."
     )] = False,
     dataset: Annotated[ImageSet, typer.Option(
         help="Layout of the data set; of celeba and afhq the validation pictures are taken."
@@ -59,18 +61,19 @@ def calibrate(
     from firm._model import find
     from firm._model_file import attach_to_card
     from firm._sampling import Quality as Qualities
-    from firm._util.checks import settings
+    from firm._util.checks import require, settings
     from firm._util.machine import choose_device
     from firm.cli.models import form_of_images, listed, load_plain, noted
     from firm.data import load_images
     from firm.restoration.calibration import fit, in_card, save
 
     with user_errors():
-        if out is None and not attach:
-            raise ValueError("give --out for a file of the scales, or --attach to keep them in the model's own file")
+        nowhere = "give --out for a file of the scales, or --attach to keep them in the model's own file"
+        require(attach or out is not None, nowhere)
         if out is not None:
             _refuse_to_replace(out)
-        where, given = choose_device(device), settings(assignments or [])
+        own, where, given = find(listed(model)), choose_device(device), settings(assignments or [])
+        require(not attach or os.access(own, os.W_OK), f"--attach: {own} cannot be written: give --out")
         kinds = task_classes(tasks, given)
         saved = load_plain(model, network).to(where)
         side, channels, values = form_of_images({model: saved}, data, dataset=dataset, size=size)
@@ -79,7 +82,7 @@ def calibrate(
         )
         wanted = [task_for(kind, pictures.shape[1:], given) for kind in kinds]
         one = (steps, iterations, quality) != (None, None, None)
-        asked = (quality,) if one else get_args(Qualities)
+        asked = (quality,) if one else (None, *get_args(Qualities))  # None is what firm restore takes by itself
         at = noted(lambda: [saved.at(q, steps, iterations) for q in asked])
         pairs = {(chosen.solver.K, N): chosen for chosen, N in at}  # two qualities may be the same
         found = [
@@ -88,7 +91,7 @@ def calibrate(
         if out is not None:
             save(out, found, shlex.join(["firm", *sys.argv[1:]]), where)
         if attach:
-            attach_to_card(find(listed(model)), {"calibrations": in_card(found)})
+            attach_to_card(own, {"calibrations": in_card(found)})
     _print(found, model, out)
 
 

@@ -12,7 +12,7 @@ import typer
 
 from firm._sampling import Integrator
 from firm._util.terminal import printable
-from firm.cli.options import SEED, Device, Iterations, Key, MaxMegapixels, Precision, user_errors
+from firm.cli.options import SEED, Device, Iterations, Key, MaxMegapixels, Precision, Quality, user_errors
 from firm.data.load import ImageSet
 from firm.data.sets import Split
 from firm.metrics import Convention
@@ -52,7 +52,10 @@ def evaluate(
     dataset: Annotated[ImageSet, typer.Option(help="Layout of the data set.")] = "folder",
     tasks: Tasks = "all",
     assignments: Assignments = None,
-    steps: Annotated[str, typer.Option(help="Models: numbers of steps N, comma-separated.")] = STEPS,
+    quality: Quality = None,
+    steps: Annotated[str | None, typer.Option(
+        help=f"Models: numbers of steps N, comma-separated (default: {STEPS}, or the quality's)."
+    )] = None,
     iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
         help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
@@ -97,23 +100,22 @@ def evaluate(
     from firm._util.machine import describe_machine, ranks
     from firm.acceleration import fast
     from firm.baselines.weights import Networks
-    from firm.cli.models import form_of_images, load_plain
+    from firm.cli.models import form_of_images, load_plain, noted
     from firm.evaluation import Evaluation, methods_for
     from firm.evaluation import evaluate as run
     from firm.evaluation.report import comparison, summarize, tables
 
     start = time.perf_counter()
     with ranks(device) as r:
-        main, given, counts = r.main, settings(assignments or []), numbers(steps)
+        main, given = r.main, settings(assignments or [])
+        counts = None if steps is None and quality is not None else numbers(STEPS if steps is None else steps)
         classes = task_classes(tasks, given)  # before anything is read
         words = [name.strip() for text in (*names, methods) for name in text.split(",") if name.strip()]
-        chosen = methods_for(
-            words, counts, integrator=integrator, iterations=iterations,
+        chosen = noted(lambda: methods_for(
+            words, counts, integrator=integrator, iterations=iterations, quality=quality,
             networks=Networks(r.device, precision, weights, "cat" if dataset == "afhq" else "face"),
-            load=lambda name: fast(
-                load_plain(name, network, iterations, strict=len(words) == 1).to(r.device), precision
-            ),
-        )  # fmt: skip
+            load=lambda name: fast(load_plain(name, network, strict=len(words) == 1).to(r.device), precision),
+        ))  # fmt: skip
         if integrator != "euler" and not chosen.models:
             raise ValueError(f"--integrator {integrator} is for models, and none is named; baselines have --methods")
         side, channels, values = form_of_images(
@@ -134,8 +136,12 @@ def evaluate(
             )  # fmt: skip
             todo = todo or [task_for(kind, pictures.shape[1:], given) for kind in classes]
             notes += _advice(chosen, todo)
-            if steps != STEPS and not chosen.models:
-                notes.append("--steps is for models, and had no effect here: other methods have their own, or none")
+            if not chosen.models:
+                given_for_models = {"--steps": steps, "--quality": quality, "--iterations": iterations}
+                notes += [
+                    f"{option} is for models, and had no effect here: other methods have their own, or none"
+                    for option, value in given_for_models.items() if value is not None
+                ]  # fmt: skip
             if weights is not None and all(row.settle is None for row in chosen.rows):
                 notes.append("--weights is for baselines, and had no effect here")
             for note in notes if main else ():

@@ -84,9 +84,26 @@ def info(
         facts = _folder_facts(path)
     elif path.suffix == ".safetensors" or not path.exists():
         facts = read_facts(find(listed(what)))
+        if "calibrations" in facts["card"]:
+            facts["card"] |= {"calibrations": _calibrations(facts["card"]["calibrations"])}
     else:
         facts = _picture_facts(path, max_megapixels, key)
     Console().print(_table(facts))
+
+
+def _calibrations(entries: Any) -> list[str]:
+    """One line for each pair of steps and iterations that a model carries scales for: those of its tasks."""
+    from firm.restoration.calibration import in_words, parsed
+
+    try:
+        found = parsed(entries, "what the card has")
+    except ValueError as error:
+        return [str(error)]
+    return [
+        f"N = {c.steps}, K = {c.iterations}, {c.samples} samples: "
+        + ", ".join(f"{name} {in_words(task.scale)}" for name, task in c.tasks.items())
+        for c in found
+    ]
 
 
 def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) -> Facts:

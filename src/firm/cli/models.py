@@ -19,7 +19,7 @@ Range = tuple[float, float]
 T = TypeVar("T")
 
 
-def load_plain(name: str, network: str | None = None, iterations: int | None = None, *, strict: bool = True) -> Firm:
+def load_plain(name: str, network: str | None = None, *, strict: bool = True) -> Firm:
     """Load a model as it was saved.
 
     Parameters
@@ -28,8 +28,6 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
         A bundled model, a file, or the folder of a training run.
     network
         The custom class that the model was saved with, ``file.py:Class``.
-    iterations
-        K of its solver from now on; a note says where it was not trained for them. None leaves the model's own.
     strict
         Whether the model must be of that class. If not, as where several models are loaded, a model that loads without
         the class is loaded without it.
@@ -41,9 +39,8 @@ def load_plain(name: str, network: str | None = None, iterations: int | None = N
 
     if network is not None and not strict:
         with suppress(ValueError):
-            return load_plain(name, None, iterations)
-    model = load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
-    return model if iterations is None else noted(lambda: model.with_iterations(iterations))
+            return load_plain(name)
+    return load(listed(name), None if network is None else load_class(network, nn.Module, "network"))
 
 
 def noted(work: Callable[[], T]) -> T:

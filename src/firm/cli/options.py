@@ -48,15 +48,15 @@ MaxMegapixels = Annotated[
 Iterations = Annotated[
     int | None,
     typer.Option(parser=whole_number(1), metavar="<int>", help=(
-        "Iterations K in each step, a network call each (default: the quality's, or else the model's own). The model's "
-        "card names those it was trained for."
+        "Iterations K in each step, a network call each (default: those of --quality, or else the model's own). The "
+        "model's card names those it was trained for."
     )),
 ]  # fmt: skip
 Quality = Annotated[
     Literal["fast", "faithful", "detailed"] | None,
     typer.Option(help=(
         "fast: a first look; faithful: least error for its time; detailed: looks more real, with more error and time. "
-        "Each is a pair of steps and iterations that the model's card names (default: faithful)."
+        "Each is a pair of steps and iterations that the model's card names; --steps and --iterations take its place."
     )),
 ]  # fmt: skip
 Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to read, in files that hold several.")]

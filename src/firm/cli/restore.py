@@ -96,7 +96,7 @@ def restore(
     key: Key = None,
     quality: Quality = None,
     steps: Annotated[int | None, typer.Option(
-        **COUNT, help="Steps N: few for least error, more for detail (default: the quality's)."
+        **COUNT, help="Steps N: few for least error, more for detail (default: the quality's, or else faithful's)."
     )] = None,
     iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
@@ -154,6 +154,7 @@ def restore(
     from firm.tasks import task_class
 
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
+    scales = calibration not in (None, Path("none"))  # in a file, which has to fit
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
     for wrong, why in (
         (None not in (task, simulate), "give either --task (the picture is degraded) or --simulate (it is clean)"),
@@ -170,8 +171,8 @@ def restore(
         (size is not None and not measured, "--size belongs to --task with a custom task, file.py:Class"),
         (value_range is not None and measured, "--value-range is for arrays that are images; the measurements of a "
          "custom task are taken as they are, for images in [-1, 1]"),
-        (calibration is not None and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
-        (calibration not in (None, Path("none")) and integrator != "euler", "--calibration holds for Euler steps, with "
+        (scales and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
+        (scales and integrator != "euler", "--calibration holds for Euler steps, with "
          "which it was fitted: leave --integrator out"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),

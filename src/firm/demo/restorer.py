@@ -30,6 +30,7 @@ from firm.restoration import Problem
 from firm.restoration.advice import advice
 from firm.restoration.calibration import scale_of
 from firm.restoration.output import result_names, write_picture
+from firm.restoration.run import warnings_as_notes
 
 OVERLAP = 32
 LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128
@@ -112,6 +113,7 @@ class _Prepared:
 
     model: Firm
     steps: int  # N of the quality that was asked for
+    notes: list[str]  # on that
     problem: Problem
     tiles: Tiled  # the model's estimator
     mask: Path | None
@@ -199,12 +201,15 @@ class Restorer:
             "seconds": round(result.seconds, 2), "scores": problem.scores(image),
             "command": request.command(tile, None if mask is None else mask.name),
         }  # fmt: skip
-        notes = [*problem.notes, *advice(prepared.model, problem)]
+        notes = [*prepared.notes, *problem.notes, *advice(prepared.model, problem)]
         if result.std is not None:
             scale, why = scale_of(None, prepared.model, problem.settings["task"], prepared.steps, request.samples)
             notes += why
-            std = result.std if scale is None else scale.widened(result.std, problem.op)
-            settings |= {} if scale is None else {"std multiplied by": scale.scale}
+            std = result.std
+            if scale is not None:
+                notes += scale.notes(problem.settings, std, problem.op)
+                std = scale.widened(std, problem.op)
+                settings |= {"std multiplied by": scale.scale}
             mean, heat_map = problem.finish(result.mean), folder / "uncertainty.png"
             uncertainty = save_heat_map(heat_map, problem.spread(std))
             settings |= {"scores of the mean": problem.scores(mean)}
@@ -286,7 +291,8 @@ class Restorer:
     def _prepare(self, request: Request, folder: Path, steps: int | None = None) -> _Prepared:
         """Check the request, read the picture, and tile the model; `steps` in all, if not its own."""
         request.check(self.limits)
-        model, N = self.models.get(request.model).at(request.quality, request.steps, request.iterations)
+        with warnings_as_notes() as notes:  # of a K that the model was not trained for
+            model, N = self.models.get(request.model).at(request.quality, request.steps, request.iterations)
         mask = request.write_mask(self.limits, folder)
         problem = request.problem(channels_of(model), self.limits, mask).to(self.models.device)
         like = problem.op.A_adjoint(problem.y)
@@ -297,7 +303,7 @@ class Restorer:
         # up to the command line's own tile, the command need not name one: the result is the same
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
-        prepared = _Prepared(Firm(tiles, model.solver, model.card), N, problem, tiles, mask, like)
+        prepared = _Prepared(Firm(tiles, model.solver, model.card), N, notes, problem, tiles, mask, like)
         calls, allowed_calls = prepared.calls(N if steps is None else steps, request.samples), self.limits.calls
         too_many = (
             f"this takes {calls:,} calls of the network, more than the {allowed_calls:,} that one request may make "

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
-from firm._sampling import Generators, Integrator, sample
+from firm._sampling import Generators, Integrator, Quality, sample
 from firm._util.checks import did_you_mean
 from firm._util.custom import custom_code, load_function
 from firm.acceleration._fast import network_class
@@ -139,10 +139,11 @@ class Methods:
 
 def methods_for(
     names: Iterable[str],
-    steps: Sequence[int] = (),
+    steps: Sequence[int] | None = (),
     *,
     integrator: Integrator = "euler",
     iterations: int | None = None,
+    quality: Quality | None = None,
     load: Callable[[str], Firm] = load_model,
     networks: Networks | None = None,
 ) -> Methods:
@@ -154,9 +155,9 @@ def methods_for(
         Models, baselines (``pnp-flow1``; ``pnp-flow`` and ``all`` are groups), functions ``file.py:function``,
         ``degraded`` and ``data-consistency``; said twice they count once.
     steps, integrator
-        Models have one row for each number of steps N of the integrator.
-    iterations
-        K, where it is not the models' own: their labels name it, and `load` sees to it.
+        Models have one row for each number of steps N of the integrator; None is that of the quality.
+    iterations, quality
+        K of the models, or what names N and K, see `Firm.at`: where either is given, their labels name K.
     load
         How the name of a model becomes the model, on its device.
     networks
@@ -182,6 +183,8 @@ def methods_for(
         except FileNotFoundError as error:
             near = did_you_mean(name, [*catalog, *bundled_for_images(), *plain])
             raise ValueError(f"{error}; baselines are {', '.join(catalog)}{near}") from error
+    at = [model.at(quality, None, iterations) for model in models]
+    models, counts = [model for model, _ in at], [[N] if steps is None else steps for _, N in at]
     prints = [model.fingerprint() for model in models]
     _refuse_copies(files, prints, "model")
     called = [_names_of_function(*each) for each in zip(custom, functions, strict=True)]
@@ -189,9 +192,10 @@ def methods_for(
     rows += [replace(function, label=label) for function, label in zip(functions, labels, strict=True)]
     candidates = [_names_of_model(*each) for each in zip(files, prints, models, strict=True)]
     chosen = dict(zip(_distinct(candidates), models, strict=True))
-    for (name, model), print_ in zip(chosen.items(), prints, strict=True):
-        shown = (name if len(models) > 1 else "FIRM") + ("" if iterations is None else f" K={iterations}")
-        rows += [firm_method(model, N, shown, integrator, print_) for N in steps]
+    depth = iterations is not None or quality is not None
+    for (name, model), print_, each in zip(chosen.items(), prints, counts, strict=True):
+        shown = (name if len(models) > 1 else "FIRM") + (f" K={model.solver.K}" if depth else "")
+        rows += [firm_method(model, N, shown, integrator, print_) for N in each]
     parts = [*(mine[-1] for mine in candidates), *known, *(label.replace(":", "_") for label in labels)]
     return Methods(rows, chosen, _joined(parts or names))
 

@@ -140,7 +140,7 @@ class Conditioning(nn.Module):
     def extend(self, K: int) -> None:
         """Have all iterations after the K-th count as the K-th, where training went no further."""
         if self.iteration is not None:
-            self.iteration[K:] = self.iteration[K - 1]
+            self.iteration[K:] = self.iteration[K - 1 : K]  # nothing, where training had more than there are rows
 
     def forward(self, t: Tensor, sigma: Tensor | None, k: Tensor | None = None) -> tuple[Tensor, ...]:
         """Map t, sigma and the iteration k, all (B,), to one shift (B, width, 1, 1) a block."""

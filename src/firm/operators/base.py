@@ -81,7 +81,8 @@ class Operator(nn.Module, ABC):
         """Return ``compute()``, which depends on the buffer `source` and on `size` alone, and is made when first asked.
 
         Every evaluation of the velocity solves with the same operator several times. The last size is kept, as long as
-        the buffer is the same one with the same values.
+        the buffer is the same one with the same values. A CUDA graph computes it for itself, so that it follows the
+        buffer when the graph is replayed and uses no memory that may be given back before.
 
         Parameters
         ----------
@@ -92,9 +93,9 @@ class Operator(nn.Module, ABC):
         source, compute
             A buffer of this operator, and what makes a tensor of it.
         """
-        if source.requires_grad:
+        if source.requires_grad or source.is_inference():  # a tensor of inference mode does not count its changes
             return compute()
-        about = (size, 0 if source.is_inference() else source._version)
+        about = (size, source._version, _captured(source))
         known = self._computed.get(what)
         if known is None or known[0] is not source or known[1] != about:
             with torch.inference_mode(False), torch.no_grad():  # a tensor of inference mode has no place in training
@@ -103,7 +104,7 @@ class Operator(nn.Module, ABC):
         return known[2]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Copies and pickles begin with nothing computed: a CUDA graph of a copy must compute it for itself."""
+        """Copies and pickles begin with nothing computed: their buffers are others."""
         return {key: value for key, value in vars(self).items() if key != "_computed"}
 
     def forward(self, x: Tensor) -> Tensor:
@@ -309,6 +310,11 @@ def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tens
         if not samples.any(dim=1).all():
             raise ValueError(f"{the} of shape {shape(pattern)} is empty: A would measure nothing")
     return pattern.to(torch.promote_types(pattern.dtype, torch.float32), copy=True)
+
+
+def _captured(source: Tensor) -> bool:
+    """Whether work on the device of a tensor becomes part of a CUDA graph now."""
+    return source.is_cuda and torch.cuda.is_current_stream_capturing()
 
 
 def norm(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:

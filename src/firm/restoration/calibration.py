@@ -134,13 +134,13 @@ def scale_for(
     model
         The fingerprint of the model that restores; None for calibrations that it carries itself.
     """
-    mine = [c for c in calibrations if model in (None, c.model)]
-    other = f"it was made for another model ({calibrations[0].model}, this one is {model}): run `firm calibrate` again"
-    require(mine, other)
-    pairs = ", ".join(f"N = {c.steps}, K = {c.iterations}" for c in mine)
-    found = next((c for c in mine if (c.steps, c.iterations) == (steps, iterations)), None)
+    found = next((c for c in calibrations if (c.steps, c.iterations) == (steps, iterations)), None)
     if found is None:
+        pairs = ", ".join(f"N = {c.steps}, K = {c.iterations}" for c in calibrations)
         raise ValueError(f"there is a scale for {pairs}, not for N = {steps}, K = {iterations}")
+    other = f"it was made for another model ({found.model}, this one is {model}): run `firm calibrate` with this one"
+    require(model in (None, found.model), other)
+    # strokes come last in the alphabet, and are the most like the holes in real pictures
     there, kinds = found.tasks, [task, *sorted((k.name for k in picture_tasks().get(task, [])), reverse=True)]
     name = next((kind for kind in kinds if kind in there), None)
     if name is None:
@@ -150,7 +150,7 @@ def scale_for(
 
 def carried(model: Firm) -> list[Calibration]:
     """Return the calibrations in the card of a model."""
-    return _parsed(model.card.get("calibrations", []), f"the card of {model.card.get('name', 'the model')}")
+    return parsed(model.card.get("calibrations", []), f"the card of {model.card.get('name', 'the model')}")
 
 
 def scale_of(
@@ -175,10 +175,10 @@ def scale_of(
     if file is not None:
         none = file == Path("none")
         return None if none else _scale_in_file(file, task, steps, K, samples, model.fingerprint()), []
-    own = carried(model)
-    if not own:
-        return None, []
     try:
+        own = carried(model)
+        if not own:
+            return None, []
         require(integrator == "euler", "the model was calibrated for Euler steps")
         return scale_for(own, task, steps, K, samples), []
     except ValueError as error:
@@ -305,24 +305,24 @@ def load(path: str | Path) -> list[Calibration]:
         entries = about["calibrations"] if about["kind"] == KIND else []
     except (ValueError, KeyError, TypeError):
         entries = []
-    found = _parsed(entries, str(path))
+    found = parsed(entries, str(path))
     require(found, f"{path} is no calibration, or is damaged: make one with `firm calibrate`")
     return found
 
 
-def _parsed(entries: Any, where: str) -> list[Calibration]:
-    """The calibrations of a file or a card, which may be of unknown origin."""
+def parsed(entries: Any, where: str) -> list[Calibration]:
+    """Return the calibrations of a file or a card, which may be of unknown origin; ValueError where they are none."""
     found = []
     try:
         for about in entries:
             tasks = {str(name): TaskScale(**task) for name, task in about["tasks"].items()}
-            scales = [scale for task in tasks.values() for scale in (task.scale, *task.fewer.values())]
-            whole = tasks and all(0 < v < 1e6 for scale in scales for v in scale.values())
-            require(whole, "a scale is out of range")
             steps, K, samples, images = (int(about[key]) for key in ("steps", "iterations", "samples", "images"))
+            scales = [scale for task in tasks.values() for scale in (task.scale, *task.fewer.values())]
+            whole = tasks and all(scale and all(0 < v < 1e6 for v in scale.values()) for scale in scales)
+            require(whole, "a scale is out of range")
+            counts = [samples, *(int(n) for task in tasks.values() for n in task.fewer)]
+            require(min(counts) >= 2, "a standard deviation needs two samples")
             found.append(Calibration(str(about["model"]), steps, K, samples, images, tasks))
-            for task in tasks.values():
-                task.of(2, samples)  # the numbers of fewer samples are numbers
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"{where} is no calibration, or is damaged: make one with `firm calibrate`") from error
     return found

@@ -138,7 +138,7 @@ def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
 def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, write ``out/name_*``, and return what is known of it: a row of restore.json."""
     run = fingerprint(job.settings, job.inputs.get(path, [path]))  # before they are read: a later change will show
-    with _warnings_as_notes() as warned:
+    with warnings_as_notes() as warned:
         problem = job.problem(path).to(device)
         results = _Results(job, problem, name)
         with _tile_bar(job, problem):
@@ -168,7 +168,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
 
 
 @contextmanager
-def _warnings_as_notes() -> Iterator[list[str]]:
+def warnings_as_notes() -> Iterator[list[str]]:
     """Yield a list that has the library's own warnings when the block ends; those of other code stay warnings.
 
     The same sentence with other numbers is told once: a solver that warns does so in every step.
