@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
@@ -27,6 +28,11 @@ class Grain:
     level: float  # root mean square of the noise, for pixels in [-1, 1]
     error: float  # standard deviation of the logarithm of the level: 0.1 is about 10 %
     coarse: bool  # whether neighboring pixels share it, as in JPEGs and developed pictures of cameras
+
+    @property
+    def least(self) -> float:
+        """The level less its error: surely there is as much."""
+        return self.level * math.exp(-self.error)
 
     @property
     def sigma(self) -> float:

@@ -11,7 +11,7 @@ from torch import Tensor
 from firm.restoration.estimates import GOOD, estimate_blur, has_blocks, jpeg_quality
 from firm.restoration.grain import Grain, estimate_grain
 
-CLEAN = 0.014  # a level of 1.8 of 255: texture alone is taken for as much in nine of ten photographs without noise
+CLEAN = 2 / 127.5  # two gray levels: of 80 photographs without noise 6 had surely more, of those with five levels 77
 SOFT = 1.0  # pixels: the width of a blur from which on a photograph gains by sharpening
 GRAINY = 0.12  # a level of 15 of 255, above which the blur of what lies below cannot be seen
 
@@ -51,7 +51,7 @@ def look(path: Path, image: Tensor) -> Look:
     if grain.level < GRAINY:
         with suppress(ValueError):  # sharp, or it does not tell
             width = estimate_blur(image).width
-    if grain.level > CLEAN or (compressed and grain.level > CLEAN / 2):
+    if grain.least > (CLEAN / 2 if compressed else CLEAN):
         return Look("denoising", _words(grain, quality, compressed), grain.sigma)
     if width >= SOFT:
         return Look("deblurring", f"a blur of about {width:.1f} pixels", grain.sigma)
