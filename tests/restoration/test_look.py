@@ -40,7 +40,7 @@ def test_the_level_of_white_and_of_coarse_noise_is_found(level, width):
     found = estimate_grain((photograph() + level * noise(width=width)).clamp(-1, 1))
     assert found.level == pytest.approx(level, rel=0.3)
     assert found.coarse == (width > 0)
-    assert found.sigma == pytest.approx(found.level * (1.3 if width else 1.0))
+    assert found.sigma == pytest.approx(found.level * (1.2 if width else 1.0))
     assert 0.05 < found.error < 0.6
     assert found.least == pytest.approx(found.level * math.exp(-found.error))
 

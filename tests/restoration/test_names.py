@@ -63,7 +63,7 @@ def test_names_take_linear_time(tmp_path):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names that only Linux allows")
 def test_a_folder_of_hostile_names(restore, tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "write_side_by_side", lambda path, rows: path.touch())  # slow
+    monkeypatch.setattr(run, "write_side_by_side", lambda path, rows, origin: path.touch())  # slow
     root, out = tmp_path / "in", tmp_path / "out"
     (root / "a_restored.png").mkdir(parents=True)  # a folder, called like a result
     good = ["a.jpg", "a.png", "a_png.gif", "[bold red]x.png", "line\u2028break\n.png", "n" * 240 + ".png",
@@ -73,7 +73,7 @@ def test_a_folder_of_hostile_names(restore, tmp_path, monkeypatch):
     (root / "broken[").mkdir()
     bad = root / "broken[" / os.fsdecode(b"x]\xff.png")  # [/x] would close what is not open
     bad.write_bytes(b"no picture")
-    output = restore(root, "--task", "denoising", "--sigma", 0.1, code=1)
+    output = restore(root, "--task", "denoising", "--sigma", 0.1, "--format", "png", code=1)
     assert says(output, "broken[/x]\\udcff.png: no picture")
     assert says(output, "[bold red]x.png")
     done = [row for row in rows(out) if "error" not in row]

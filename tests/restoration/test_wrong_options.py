@@ -11,7 +11,6 @@ OWN = f"{Path(__file__).parent / 'instruments.py'}:Window"
 CUSTOM = f"--task {OWN}"
 BLUR = "--task deblurring --kernel {kernel}"
 WRONG = [
-    ("", "give either --task"),
     ("--task denoising --simulate denoising", "give either --task"),
     ("--task fourier", "no task 'fourier' for pictures"),
     ("--task denoising --missing 0.5", "missing does not belong to denoising but to --simulate"),

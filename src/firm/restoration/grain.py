@@ -38,9 +38,9 @@ class Grain:
     def sigma(self) -> float:
         """The level to tell a model that was trained for white noise.
 
-        1.3 times its own removes coarse noise best, by the trial in experiments/notes/noise_estimate.
+        1.2 times its own removes coarse noise best, by the trial in experiments/notes/noise_estimate.
         """
-        return self.level * (1.3 if self.coarse else 1.0)
+        return self.level * (1.2 if self.coarse else 1.0)
 
 
 class GrainNetwork(nn.Module):
