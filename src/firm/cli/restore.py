@@ -39,6 +39,7 @@ from firm.restoration.output import Format
 from firm.tasks import built_in, picture_tasks
 
 TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
+REGION = 384  # pixels: the side of a preview
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
 
@@ -122,6 +123,9 @@ def restore(
         "--format", help="Of pictures: like the one that came in (same; with loss only at high quality), png (8 bits), "
         "png16, or npy (float32 in [0, 1])."
     )] = "same",
+    preview: Annotated[bool, typer.Option(
+        "--preview", help=f"Only try it: restore the middle of each picture, {REGION} pixels, as NAME_preview.png."
+    )] = False,
     compare: Annotated[bool, typer.Option(
         "--compare/--no-compare", help="Write NAME_compare.png, before and after side by side."
     )] = True,
@@ -166,6 +170,7 @@ def restore(
          "says"),
         (keep_known is not None and task != "inpainting", "--keep-known belongs to --task inpainting: other tasks know "
          "no pixel exactly"),
+        (preview and (named is not None or samples > 1), "--preview is for real pictures, and one sample of each"),
         (kernel is not None and task != "deblurring", "--kernel belongs to --task deblurring"),
         (custom and named is None, "--set belongs to --simulate, and to --task with a custom task, file.py:Class"),
         (size is not None and not measured, "--size belongs to --task with a custom task, file.py:Class"),
@@ -233,7 +238,7 @@ def restore(
                 return Problem.from_file(
                     path, task, sigma=level, strength=strength, mask=mask_of(path), keep_known=keep_known,
                     kernel=kernel, channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key,
-                    **options,
+                    region=REGION if preview else None, **options,
                 )  # fmt: skip
 
             about = {  # all that tells these results from others
@@ -248,6 +253,9 @@ def restore(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
                 integrator, compare,
             )  # fmt: skip
+            if preview:
+                _preview(job, files, r.device)
+                return
             rows = restore_files(job, files, root, r)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(sentence(error)) from error
@@ -258,6 +266,23 @@ def restore(
     _print_results(rows, out, notes)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
+
+
+def _preview(job: Any, files: Sequence[Path], device: Any) -> None:
+    """Restore the middle of each picture; say where to look, and how long the whole will take."""
+    from firm.data.opening import header
+    from firm.restoration.problem import NothingToDoError
+    from firm.restoration.run import preview
+
+    for path in files:
+        try:
+            out, seconds = preview(job, path, device)
+        except NothingToDoError as nothing:
+            print(printable(f"{path.name}: {nothing}"))
+            continue
+        with header(path) as picture:
+            share = max(1.0, picture.width * picture.height / REGION**2)
+        print(printable(f"see {out}; the whole picture takes about {max(1.0, share * seconds):.0f} s"))
 
 
 def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ class Problem:
         cls, path: Path, task: str | None = None, *, sigma: float | None = None, strength: float = 1.0,
         mask: Path | None = None, keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3,
         value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
-        **settings: Any,
+        region: int | None = None, **settings: Any,
     ) -> Problem:  # fmt: skip
         """Read a degraded picture or array, to restore it as it is.
 
@@ -96,6 +96,8 @@ class Problem:
             Larger pictures, and masks, are refused from their header.
         key
             The name of the array in a file that holds several.
+        region
+            Restore only the middle, a square of so many pixels, for a preview; what is estimated is that of the whole.
         settings
             Of the task: `blur` (standard deviation in pixels) for deblurring; `length` and `angle` for motion; `scale`
             (2 if not given) and `filter` ("bicubic" if not given, "box" or "stride") for super-resolution; `pattern`
@@ -123,14 +125,19 @@ class Problem:
                 require(not reading.complex, "complex images have no spectrum of photographs")
                 blur = estimate_blur(reading.image)
             values = {"blur": blur.width}
+        if kind.color and (channels != 3 or reading.array):
+            raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         with _as_problem(f"{path}: "):
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
+            level = strength * _estimated_noise(reading, seen, kind.color) if found is None else found
+            if region is not None:
+                middle = _middle(reading.image, region)
+                opaque = None if reading.alpha is None else reading.alpha[middle]
+                reading = replace(reading, image=reading.image[middle], alpha=opaque)
+                seen, given = (None, given) if seen is None else (seen[middle], seen[middle])
             op, y, margin = kind.from_picture(reading.image, values, given)
-        if kind.color and (channels != 3 or reading.array):
-            raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
-        level = strength * _estimated_noise(path, reading, seen, kind.color) if found is None else found
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
         shown, known = reading.image, None
@@ -270,12 +277,18 @@ def _as_problem(before: str, after: str = "") -> Iterator[None]:
 # What is estimated, and how a picture fits a model
 
 
-def _estimated_noise(path: Path, reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
+def _middle(image: Tensor, side: int) -> tuple[Any, ...]:
+    """The place of a square in the middle of an image (..., H, W), where mosaics and enlargements may begin."""
+    corners = (max(0, (n - side) // 2) // 12 * 12 for n in image.shape[-2:])
+    return (..., *(slice(first, first + side) for first in corners))
+
+
+def _estimated_noise(reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
     """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
     if reading.alpha is not None:
         opaque = (reading.alpha > 0).float()
         seen = opaque if seen is None else opaque * seen
-    with _as_problem(f"{path}: ", ": give its level with --sigma"):
+    with _as_problem("", ": give its level with --sigma"):
         if mosaic:
             height, width = (n - n % 2 for n in reading.image.shape[-2:])
             return smoothest_noise(F.pixel_unshuffle(reading.image[:, :1, :height, :width], 2))

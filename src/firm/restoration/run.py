@@ -115,6 +115,21 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
 
 
+def preview(job: Job, path: Path, device: torch.device) -> tuple[Path, float]:
+    """Restore what `job.problem` makes of a picture, a region of it, and write NAME_preview.png: before and after.
+
+    Returns
+    -------
+    The file, and how many seconds restoring took.
+    """
+    problem = job.problem(path).to(device)
+    result = restore(job.model, problem.op, problem.y, job.steps, 1, job.seed, sigma=problem.sigma, keep=False)
+    out = job.out / f"{path.stem}_preview.png"
+    panels = [("before", problem.shown[0]), ("after", problem.finish(result.image)[0])]
+    write_side_by_side(out, [panels], problem.origin)
+    return out, result.seconds
+
+
 def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, or say why not: whatever it is, the others are not to blame."""
     try:
@@ -205,7 +220,8 @@ def _tile_bar(job: Job, problem: Problem) -> Iterator[None]:
         bar.set_description(drawn + step, refresh=False)
         bar.update()
 
-    with progress_bar(total=tiles * calls * len(drawn_at_once), unit="tile", delay=PATIENCE, leave=False) as bar:
+    total = tiles * calls * len(drawn_at_once)  # tiles take the same time: the mean of all tells best what is left
+    with progress_bar(total=total, unit="tile", delay=PATIENCE, leave=False, smoothing=0) as bar:
         estimator.on_tile = advance
         try:
             yield
