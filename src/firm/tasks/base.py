@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import torch
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from firm._util.checks import did_you_mean, generator_for
 from firm._util.custom import custom_code, require_operator
+from firm.noise import Gaussian, Noise
+from firm.noise.base import Rows as Rows
 from firm.operators import LinearOperator, Operator
 from firm.operators.base import require_tensor
 
@@ -134,30 +135,6 @@ class Parameter(Generic[T]):
         if self.high < math.inf:
             parts.append(f"below {self.high:g}" if self.below else f"at most {self.high:g}")
         return " and ".join(parts) or ("text" if self.kind is str else "finite")
-
-
-@dataclass(frozen=True)
-class Rows:
-    """The part of a batch that this process works on.
-
-    Every process draws the random numbers of the whole batch, after the same seed, and keeps its rows: a run does not
-    depend on how the batch is split. Nothing here waits for the device, so a CUDA graph can hold it.
-    """
-
-    total: int
-    start: int
-    stop: int
-
-    def rand(self, *shape: int, device: torch.device) -> Tensor:
-        """Draw uniform numbers for the whole batch and return those of these rows, (stop - start, *shape)."""
-        return torch.rand(self.total, *shape, device=device)[self.start : self.stop]
-
-    def randn(self, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw standard normal numbers for the whole batch and return those of these rows."""
-        return torch.randn(self.total, *shape, device=device, dtype=dtype)[self.start : self.stop]
-
-    def __len__(self) -> int:
-        return self.stop - self.start
 
 
 class BaseTask:
