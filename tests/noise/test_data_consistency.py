@@ -144,12 +144,11 @@ def test_gradients(name, noise):
 
 
 def test_nothing_waits_for_the_device_where_iterations_are_fixed():
-    for op in (*DIAGONAL.values(), OTHERS["blur"], valid_blur(gaussian_kernel(3, 0.6))):
-        assert not Poisson(0.1).synchronizes(op)
-    sigma_map = Gaussian(rand(1, 1, 6, 6))
-    assert sigma_map.synchronizes(OTHERS["blur"])
-    assert not sigma_map.synchronizes(valid_blur(gaussian_kernel(3, 0.6)))
-    assert not Gaussian(0.1).synchronizes(OTHERS["blur"])
+    y = rand(2, 1, 6, 6)
+    for op in (Identity(), Subsample(2), OTHERS["blur"], valid_blur(gaussian_kernel(3, 0.6))):
+        assert not Poisson(0.1).synchronizes(op, y)
+        assert not Gaussian(0.1).synchronizes(op, y)
+        assert Gaussian(rand(1, 1, 6, 6)).synchronizes(op, y) == (op is OTHERS["blur"])
 
 
 def test_noise_of_tasks_side_by_side():

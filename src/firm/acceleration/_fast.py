@@ -204,12 +204,13 @@ class _FastFirm(Firm):
     ) -> Tensor:
         """Run ``work(op, *inputs)``: from a graph of its `kind` where there can be one.
 
-        What the buffers of the operator and of a noise model hold is copied to their places, like the inputs.
+        The first input is y. What the buffers of the operator and of a noise model hold is copied to their places, like
+        the other inputs.
         """
         tensors = [v for v in inputs if isinstance(v, Tensor)]
         noise = next((v for v in inputs if isinstance(v, Noise)), None)
         device = tensors[0].device
-        known = structure(op, noise) if recorded(device) else None
+        known = structure(op, noise, tensors[0]) if recorded(device) else None
         modules: list[Any] = [op] if noise is None else [op, noise]
         buffers: list[Tensor] = [] if known is None else [b for m in modules for b in m.buffers()]
         if known is None or any(b.device != device for b in buffers):

@@ -166,17 +166,19 @@ _LIBRARY = ("firm.operators.", "firm.noise.")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"_computed"}  # which follows from the buffers
 
 
-def structure(op: LinearOperator, noise: Noise | None = None) -> tuple[Hashable, ...] | None:
-    """Collect all that solving with an operator, and a noise model, depends on but the values in their buffers.
+def structure(
+    op: LinearOperator, noise: Noise | None = None, y: Tensor | None = None
+) -> tuple[Hashable, ...] | None:
+    """Collect all that solving with an operator, and a noise model of `y`, depends on but the values in their buffers.
 
     Two operators with the same structure can share a graph, into which their buffers are copied. None where that is
     not certain (operators from outside the library, or that hold more than numbers) and where solving waits for the
     device.
     """
-    if noise is None:
+    if noise is None or y is None:
         return None if synchronizes(op) else _structure(op)
     parts = _structure(op), _structure(noise)
-    return None if noise.synchronizes(op) or None in parts else parts
+    return None if noise.synchronizes(op, y) or None in parts else parts
 
 
 def _structure(op: object) -> tuple[Hashable, ...] | None:

@@ -178,8 +178,8 @@ class Noise(nn.Module, ABC):
             p = u - w
         return x
 
-    def synchronizes(self, op: LinearOperator) -> bool:
-        """Tell whether `data_consistency` reads from the device."""
+    def synchronizes(self, op: LinearOperator, y: Tensor) -> bool:
+        """Tell whether `data_consistency` reads from the device, for measurements like `y`."""
         return synchronizes(op)
 
     def relative(self, op: LinearOperator, y: Tensor, like: Tensor) -> Tensor:

@@ -94,9 +94,11 @@ class Gaussian(Noise):
         whitened = _Whitened(op, self, self.level(y).reshape(-1, *[1] * (y.ndim - 1)))
         return data_consistency(whitened, z, whitened.whiten(y), rho)
 
-    def synchronizes(self, op: LinearOperator) -> bool:
+    def synchronizes(self, op: LinearOperator, y: Tensor) -> bool:
         """Conjugate gradients look at their residual, unless the operator's ``cg_tol`` is 0."""
-        return super().synchronizes(op) if self.plain else getattr(op, "cg_tol", None) != 0
+        if self.plain or (self.spectrum is None and diagonal(op, y) is not None):
+            return super().synchronizes(op, y)
+        return getattr(op, "cg_tol", None) != 0
 
     def _whitened(self, y: Tensor) -> Tensor:
         """Return y with the spectrum divided out."""

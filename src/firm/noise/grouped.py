@@ -71,9 +71,9 @@ class _Grouped(Noise):
         groups = zip(parts, z.split(sizes), rhos, strict=True)
         return torch.cat([data_consistency(o, z, y, r, noise) for (noise, o, y), z, r in groups])
 
-    def synchronizes(self, op: LinearOperator) -> bool:
+    def synchronizes(self, op: LinearOperator, y: Tensor) -> bool:
         """Whether any group does."""
-        return any(noise.synchronizes(o) for noise, o in zip(self.noises, self._op[0].ops, strict=True))
+        return any(noise.synchronizes(o, y) for noise, o, y in self._parts(y))
 
     def relative(self, op: LinearOperator, y: Tensor, like: Tensor) -> Tensor:
         """Those of the groups."""
