@@ -152,10 +152,11 @@ def test_nothing_waits_for_the_device_where_iterations_are_fixed():
 
 
 def test_noise_of_tasks_side_by_side():
-    parts = [problem(Mask((rand(2, 1, 6, 6) < 0.5).double()), Poisson(0.05)), problem(Subsample(2), Gaussian(0.1)),
+    parts = [problem(Mask((rand(2, 1, 6, 6) < 0.5).double()), Poisson(0.05)), problem(Subsample(2), Gaussian(torch.tensor([0.1, 0.2]))),
              problem(OTHERS["blur"], PoissonGaussian(0.05, 0.1))]  # fmt: skip
     op, y = group([(op, y) for op, _, y, _ in parts])
-    noise = grouped([noise for *_, noise in parts], op)
+    levels = torch.tensor([0.1, 0.2], dtype=torch.float64)
+    noise = grouped([levels if isinstance(noise, Gaussian) else noise for *_, noise in parts], op)
     z, rho = torch.cat([z for _, z, _, _ in parts]), torch.linspace(0.1, 0.2, 6, dtype=torch.float64)
     apart = [
         (firm.data_consistency(o, z, y, r, n), n.level(y), n.relative(o, y, z))
@@ -165,5 +166,5 @@ def test_noise_of_tasks_side_by_side():
     torch.testing.assert_close(firm.data_consistency(op, z, y, rho, noise), solved)
     torch.testing.assert_close(noise.level(y), levels)
     torch.testing.assert_close(noise.relative(op, y, z), images)
-    plain = grouped([Gaussian(torch.tensor([0.1, 0.2])), Gaussian(torch.tensor([0.3, 0.4]))], op)
+    plain = grouped([torch.tensor([0.1, 0.2]), torch.tensor([0.3, 0.4])], op)
     assert torch.equal(plain, torch.tensor([0.1, 0.2, 0.3, 0.4]))  # as without noise models

@@ -7,6 +7,7 @@ from torch import Generator, Tensor
 
 from firm._util.checks import require
 from firm.noise.base import Noise, Rows, rows_of
+from firm.noise.estimates import estimate_noise
 from firm.operators.base import LinearOperator, Operator, data_consistency, diagonal, per_sample, shape
 from firm.operators.blur import filtered
 
@@ -54,6 +55,11 @@ class Gaussian(Noise):
     def plain(self) -> bool:
         """Whether there is one level for every sample, and no more to know."""
         return self.spectrum is None and self.sigma.numel() == (len(self.sigma) if self.sigma.ndim else 1)
+
+    @classmethod
+    def estimate(cls, picture: Tensor) -> Gaussian:
+        """Return white noise of the level that a picture (1, C, H, W) shows, see `firm.noise.estimates`."""
+        return cls(estimate_noise(picture))
 
     def neg_log_likelihood(self, u: Tensor, y: Tensor) -> Tensor:
         """|W (y - u)|^2 / 2 with W the inverse root of the covariance; of complex noise twice that."""

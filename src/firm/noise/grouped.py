@@ -13,13 +13,13 @@ from firm.noise.gaussian import Gaussian
 from firm.operators.base import LinearOperator, data_consistency
 
 
-def grouped(noises: Sequence[Noise], op: LinearOperator) -> Noise | Tensor:
+def grouped(noises: Sequence[Noise | Tensor], op: LinearOperator) -> Noise | Tensor:
     """Join the noise of the groups of a batch whose operator is `op`, as `firm.operators.compose.group` made it.
 
-    Each is that of its group's measurements, as `Noise.on` returns it. Where all are Gaussian noise of one level, what
-    is returned are the levels alone, (B,), and the work is that of a noise level.
+    Each is a noise model on its group's measurements, as `Noise.on` returns it, or the noise levels (B_i,). Where there
+    are levels alone, so is the result, (B,).
     """
-    levels = [noise.sigma.reshape(-1) for noise in noises if isinstance(noise, Gaussian) and noise.plain]
+    levels = [noise for noise in noises if isinstance(noise, Tensor)]
     return torch.cat(levels) if len(levels) == len(noises) else _Grouped(noises, op)
 
 
@@ -28,9 +28,12 @@ class _Grouped(Noise):
 
     takes_complex = True  # those that do not have refused before
 
-    def __init__(self, noises: Sequence[Noise], op: Any) -> None:
+    def __init__(self, noises: Sequence[Noise | Tensor], op: Any) -> None:
         super().__init__()
-        self.noises = nn.ModuleList(noises)
+        self.noises = nn.ModuleList(
+            noise if isinstance(noise, Noise) else Gaussian(noise.reshape(-1, *[1] * like.ndim), check=False)
+            for noise, like in zip(noises, op.like, strict=True)
+        )
         self._op = [op]  # no module of this one
 
     def on(self, op: LinearOperator, y: Tensor, like: Tensor) -> Noise:  # type: ignore[override]

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm.noise.base import Noise, Rows, rows_of
+from firm.noise.estimates import fit_photons
 
 MANY = 400  # photons, of which the quantile is known well without the distribution function
 WINDOW = 6  # counts around the first guess of a quantile; see `poisson_quantile`
@@ -53,6 +54,11 @@ class Poisson(Counted):
         super().__init__()
         self._register(check, gain=gain)
         self._register(check, offset=offset)
+
+    @classmethod
+    def estimate(cls, picture: Tensor) -> Poisson:
+        """Return photon noise as a picture (1, C, H, W) shows it; `firm.noise.estimates.fit_photons` says how sure."""
+        return cls(fit_photons(picture, read=False).gain)
 
     def neg_log_likelihood(self, u: Tensor, y: Tensor) -> Tensor:
         """Sum (s - c log s) / gain with the intensities s = u + offset and c = y + offset; infinite where s < 0."""

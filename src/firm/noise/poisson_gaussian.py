@@ -6,6 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from firm.noise.base import Rows, rows_of
+from firm.noise.estimates import fit_photons
 from firm.noise.poisson import Counted, poisson_quantile
 
 HALVINGS, NEWTON = 8, 4  # steps that find the proximal step
@@ -41,6 +42,12 @@ class PoissonGaussian(Counted):
         super().__init__()
         self._register(check, gain=gain, sigma=sigma)
         self._register(check, offset=offset)
+
+    @classmethod
+    def estimate(cls, picture: Tensor) -> PoissonGaussian:
+        """Return the noise that a picture (1, C, H, W) shows; `firm.noise.estimates.fit_photons` says how sure."""
+        found = fit_photons(picture)
+        return cls(found.gain, found.sigma)
 
     def neg_log_likelihood(self, u: Tensor, y: Tensor) -> Tensor:
         """Sum (y - u)^2 / 2V + log(V) / 2 with the variance V = gain (u + offset) + sigma^2, for u + offset >= 0."""
