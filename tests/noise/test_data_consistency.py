@@ -47,6 +47,7 @@ def least(op, noise, z, y, rho):
     x = z.clone()
     for _ in range(15):
         for i in range(len(x)):
+
             def f(flat, i=i):
                 image = x.clone()
                 image[i] = flat.reshape(x.shape[1:])
@@ -152,8 +153,11 @@ def test_nothing_waits_for_the_device_where_iterations_are_fixed():
 
 
 def test_noise_of_tasks_side_by_side():
-    parts = [problem(Mask((rand(2, 1, 6, 6) < 0.5).double()), Poisson(0.05)), problem(Subsample(2), Gaussian(torch.tensor([0.1, 0.2]))),
-             problem(OTHERS["blur"], PoissonGaussian(0.05, 0.1))]  # fmt: skip
+    parts = [
+        problem(Mask((rand(2, 1, 6, 6) < 0.5).double()), Poisson(0.05)),
+        problem(Subsample(2), Gaussian(torch.tensor([0.1, 0.2]))),
+        problem(OTHERS["blur"], PoissonGaussian(0.05, 0.1)),
+    ]
     op, y = group([(op, y) for op, _, y, _ in parts])
     levels = torch.tensor([0.1, 0.2], dtype=torch.float64)
     noise = grouped([levels if isinstance(noise, Gaussian) else noise for *_, noise in parts], op)

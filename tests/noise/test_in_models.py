@@ -104,7 +104,8 @@ def noises(seed, y):
     gain = 0.05 + 0.02 * seed
     return {
         "poisson": Poisson(gain), "one each": Poisson(torch.tensor([gain, 0.03])),
-        "camera": PoissonGaussian(torch.full((3, 1, 1), gain), 0.05), "map": Gaussian(0.1 + rand(*y.shape[1:], seed=seed)),
+        "camera": PoissonGaussian(torch.full((3, 1, 1), gain), 0.05),
+        "map": Gaussian(0.1 + rand(*y.shape[1:], seed=seed)),
     }  # fmt: skip
 
 

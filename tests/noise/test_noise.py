@@ -1,4 +1,4 @@
-"""The noise models: draws against exact probabilities, likelihoods against the densities, proximal steps against grids."""
+"""The noise models: draws against exact probabilities, likelihoods against densities, proximal steps against grids."""
 
 import math
 
@@ -97,7 +97,8 @@ def test_proximal_steps_are_the_best_of_a_grid(name, weight):
     v = rand(*y.shape, seed=5).double() * 3.4 - 1.7
     u = noise.prox(v, y, weight)
     flat = [x.flatten()[:, None] for x in (v, y)]
-    single = type(noise)(**{key: p.expand_as(y).flatten()[:, None] for key, p in noise._buffers.items() if p is not None})
+    held = {key: p.expand_as(y).flatten()[:, None] for key, p in noise._buffers.items() if p is not None}
+    single = type(noise)(**held)
 
     def objective(u):
         u = u.clamp(min=-1) if noise._buffers.get("offset") is not None else u  # it rounds

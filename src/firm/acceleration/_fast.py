@@ -189,7 +189,11 @@ class _FastFirm(Firm):
 
     @torch.no_grad()
     def replay(
-        self, flow: Callable[..., Tensor], how: tuple[int, Integrator], op: LinearOperator, *inputs: Tensor | Noise | None
+        self,
+        flow: Callable[..., Tensor],
+        how: tuple[int, Integrator],
+        op: LinearOperator,
+        *inputs: Tensor | Noise | None,
     ) -> Tensor:
         """Run ``flow(op, *inputs)``, all steps of Algorithm 2, as one graph where the operator allows it.
 

@@ -166,9 +166,7 @@ _LIBRARY = ("firm.operators.", "firm.noise.")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"_computed"}  # which follows from the buffers
 
 
-def structure(
-    op: LinearOperator, noise: Noise | None = None, y: Tensor | None = None
-) -> tuple[Hashable, ...] | None:
+def structure(op: LinearOperator, noise: Noise | None = None, y: Tensor | None = None) -> tuple[Hashable, ...] | None:
     """Collect all that solving with an operator, and a noise model of `y`, depends on but the values in their buffers.
 
     Two operators with the same structure can share a graph, into which their buffers are copied. None where that is

@@ -23,8 +23,8 @@ from firm._util.terminal import on_terminal, progress_bar
 from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import COLUMNS, Row, open_folder
-from firm.noise import Noise
 from firm.metrics import Convention, scores, visible
+from firm.noise import Noise
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 

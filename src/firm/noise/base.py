@@ -94,9 +94,7 @@ class Noise(nn.Module, ABC):
         value = value.to(y.device, y.real.dtype)
         if value.ndim == 1 and len(value) == len(y):
             return value.reshape(-1, *[1] * (y.ndim - 1))
-        fits = value.ndim <= y.ndim and all(
-            n in (1, m) for n, m in zip(value.shape[::-1], y.shape[::-1], strict=False)
-        )
+        fits = value.ndim <= y.ndim and all(n in (1, m) for n, m in zip(value.shape[::-1], y.shape[::-1], strict=False))
         if not fits:
             raise ValueError(
                 f"{type(self).__name__}: {key} has shape {shape(value)}, the measurements {shape(y)}: give a number, "
@@ -215,5 +213,5 @@ def _real(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _shown(value: float | Tensor) -> str:
+def _shown(value: object) -> str:
     return f"a tensor of {shape(value)}" if isinstance(value, Tensor) and value.numel() > 8 else repr(value)

@@ -128,7 +128,8 @@ def fit_photons(y: Tensor, read: bool = True) -> PhotonFit:
     gain, floor = _line(s, variance, read)
     require(gain > 0, "the noise of this picture does not grow with its brightness: it is not that of photons")
     n = len(bins)
-    without = [_line(*(v[torch.arange(n) != i] for v in (s, variance)), read) for i in range(n)]
+    others = [torch.arange(n) != i for i in range(n)]
+    without = [_line(s[kept], variance[kept], read) for kept in others]
     gains, floors = (torch.tensor(v, dtype=torch.float64) for v in zip(*without, strict=True))
     gain_error, floor_error = (float(((n - 1) * v.var(correction=0)).sqrt()) for v in (gains, floors))
     if not read:

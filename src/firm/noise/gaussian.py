@@ -38,8 +38,9 @@ class Gaussian(Noise):
         self._register(check, spectrum=spectrum)
         if spectrum is not None and check:
             mirrored = spectrum.flip(-2, -1).roll((1, 1), (-2, -1))
-            require(spectrum.ndim == 2 and torch.allclose(spectrum, mirrored), "Gaussian: spectrum must be (H, W), and the "
-                    f"same at k and -k, in the order of torch.fft.fft2; got {shape(spectrum)}")  # fmt: skip
+            even = spectrum.ndim == 2 and torch.allclose(spectrum, mirrored)
+            wanted = "(H, W), and the same at k and -k, in the order of torch.fft.fft2"
+            require(even, f"Gaussian: spectrum must be {wanted}; got {shape(spectrum)}")
 
     def _placed(self, key: str, value: Tensor, y: Tensor) -> Tensor:
         if key == "sigma":

@@ -78,7 +78,7 @@ class PoissonGaussian(Counted):
         each of the two parts holds one minimum of F, by halving the logarithm of V and then Newton's method.
         """
         gain, floor = self._over(self.gain, v), self._over(self.sigma, v).square()
-        e, p = (gain * self.intensity(x) + floor for x in (y, v))
+        e, p = gain * self.intensity(y) + floor, gain * self.intensity(v) + floor
 
         def slope(V: Tensor) -> Tensor:
             return 1 - (e / V).square() + gain.square() / V + 2 * weight * (V - p)
@@ -109,7 +109,7 @@ class PoissonGaussian(Counted):
                 for _ in range(NEWTON):
                     V = newton(V).clamp(low, high)
                 found.append(V)
-            V = torch.where(objective(found[0]) <= objective(found[1]), *found)
+            V = torch.where(objective(found[0]) <= objective(found[1]), found[0], found[1])
             at_rest = (slope(lowest) >= 0) & (objective(lowest) <= objective(V))  # in the dark
         for _ in range(2):  # which have the derivatives of the solution, the first and the second
             V = newton(V)

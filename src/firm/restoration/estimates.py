@@ -196,8 +196,11 @@ _ADVICE = {
     "motion-deblurring": _UNSEEN + "and sharpening shows the blocks: --sigma {level} holds them back",
     "super-resolution": _UNSEEN + "and the blocks grow with the picture: --sigma {level} holds them back",
     "inpainting": "the holes are filled, the blocks around them stay; an uncompressed original would be better",
-    **dict.fromkeys(("poisson-denoising", "camera-denoising"), "it smooths noise, so that less is estimated than there "
-    "was; take the values as the sensor gave them, from a file without loss (PNG, TIFF)"),
+    **dict.fromkeys(
+        ("poisson-denoising", "camera-denoising"),
+        "it smooths noise, so that less is estimated than there "
+        "was; take the values as the sensor gave them, from a file without loss (PNG, TIFF)",
+    ),
     "demosaicing": "it mixes the values of neighboring pixels, which have different colors here; take them as the "
     "sensor gave them, from a file without loss (PNG, TIFF)",
 }

@@ -120,7 +120,7 @@ class Problem:
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         noise, estimated = None, sigma is None
-        if kind.sigma is None:
+        if "sigma" not in kind.parameters:
             level, noise, estimated = _modeled_noise(path, kind, values, op, y, reading.gray)
         else:
             level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
@@ -216,8 +216,9 @@ class Problem:
     def to(self, device: torch.device) -> Problem:
         """Return the same problem on another device."""
         op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
-        parts: dict[str, Tensor | Noise | None] = {"y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known}
-        parts["noise"] = self.noise
+        parts: dict[str, Tensor | Noise | None] = {
+            "y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known, "noise": self.noise,
+        }  # fmt: skip
         moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if part is not None}
         return replace(self, op=op, **moved)
 
@@ -284,12 +285,12 @@ def _modeled_noise(
     Whether there were some is the last that is returned.
     """
     y = y[:, :1] if gray else y
-    estimated = False
     with _as_problem(f"{path}: ", f": give {' and '.join(f'--{key}' for key in kind.noise_settings[:2])}"):
         found = kind.estimated(y, values)
         estimated = bool(found)
         values |= {key: round(value, 6) for key, value in found.items() if key not in values}
-        made = kind((int(y.shape[-2]), int(y.shape[-1])), **{key: values[key] for key in kind.parameters if key in values})
+        settings = {key: values[key] for key in kind.parameters if key in values}
+        made = kind((int(y.shape[-2]), int(y.shape[-1])), **settings)
     noise = made.noise_for(y)
     assert isinstance(noise, Noise)
     return float(noise.on(op, y, y).level(y).mean()), noise, estimated

@@ -400,8 +400,8 @@ class BaseTask:
     def estimated(cls, picture: Tensor, settings: Mapping[str, Any]) -> dict[str, float]:
         """Estimate the settings of the noise that are not among `settings` from a picture (1, C, h, w) in [-1, 1].
 
-        Returns them by name, and how sure they are, as ``gain_error`` of ``gain``; tasks whose noise is not of one level
-        define it.
+        Returns them by name, and how sure they are, as ``gain_error`` of ``gain``. Tasks whose noise is not of one
+        level define it.
         """
         raise NotImplementedError(f"{cls.name} does not estimate its noise")
 

@@ -58,7 +58,8 @@ class PoissonDenoising(_Denoising):
 class PoissonInpainting(RandomInpainting):
     """Photons are counted, and most pixels are missing: those of `random-inpainting` with the noise of photons."""
 
-    name, table, picture, picture_file, noise_settings = "poisson-inpainting", None, "", "", ("peak",)
+    name, picture, picture_file, noise_settings = "poisson-inpainting", "", "", ("peak",)
+    table = None  # type: ignore[assignment]
     sigma = None  # type: ignore[assignment]
     peak = PEAK
 
