@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from helpers import call, rand, save_pictures, tells, tiny_model
+from helpers import call, rand, save_pictures, stirred, tells, tiny_model
 from PIL import Image
 
 import firm
@@ -59,7 +59,7 @@ def test_a_mixture_of_tasks_has_the_noise_of_each_and_gaussian_ones_alone_have_l
              firm.Task("deblurring", 16, kernel_size=5)]  # fmt: skip
     rows = [Rows(2, 0, 2)] * 3
     batch = Batch(rand(6, 3, 16, 16) - 0.5, torch.full((6,), 0.5), rows, tasks)
-    op, y, noise = batch.measure()
+    _, y, noise = batch.measure()
     assert isinstance(noise, Noise)
     level = noise.level(y)
     assert ((level[2:4] >= 0.1) & (level[2:4] <= 0.2)).all()
@@ -70,7 +70,8 @@ def test_a_mixture_of_tasks_has_the_noise_of_each_and_gaussian_ones_alone_have_l
 
 def test_gradients_reach_a_network_through_every_task_of_a_mixture():
     torch.manual_seed(0)
-    net = firm.networks.ResUNet(3, widths=(8, 16), blocks=1, noise_level=True, extra=("previous", "context", "noise"))
+    extra = ("previous", "context", "noise")
+    net = stirred(firm.networks.ResUNet(3, widths=(8, 16), blocks=1, noise_level=True, extra=extra))
     model = firm.Firm(net, firm.Solver(K=2, output="correction"))
     tasks = [firm.Task(name, 16) for name in (*TASKS, "denoising")]
     batch = Batch(rand(8, 3, 16, 16) - 0.5, torch.full((8,), 0.5), [Rows(2, 0, 2)] * 4, tasks)
@@ -139,7 +140,7 @@ def test_the_command_line_takes_photons(tmp_path):
     Image.fromarray(pixels).save(picture)
     Image.fromarray(pixels[:, :, 0]).save(gray)
     result = call("restore", picture, "--task", "poisson-denoising", "--model", model, "--out", tmp_path / "out")
-    row = json.loads((tmp_path / "out" / "restore.json").read_text())["images"][0]
+    row = json.loads((tmp_path / "out" / "restore.json").read_text())[0]
     assert row["peak"] == pytest.approx(40, rel=0.2)
     assert 0 < row["peak_error"] < 10
     assert row["estimated"]
