@@ -89,6 +89,8 @@ STUDIES = (
           measured="H200"),
     Study("toy", "Table 10, Figures 4, 5", "posterior recovery, known answer", "toy.study", 0.1, 3, (),
           ("seed", "training"), trains=True, measured="EPYC"),
+    Study("toy-photons", "beyond", "the same with photon noise, known answer", "toy_photons.study", 0.1, 6, (),
+          ("seed", "training"), trains=True),
     Study("calibration", "beyond", "how often samples cover the truth", "calibration.study", 0.9, 4.5, FACES, SAMPLES,
           measured="H200"),
     Study("collapse", "beyond", "weights of the times, and large N", "ablations.collapse", 0.1, 5, FACES, TRAINED, (),

@@ -1,5 +1,7 @@
+import contextvars
 import importlib.util
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,35 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+class Graph:
+    """A recording that does its work again, slowly: what one thread writes meanwhile, another must not read."""
+
+    def __init__(self, function):
+        self.function, self.out, self.context = function, function(), contextvars.copy_context()
+        self.replays = 0
+
+    def replay(self):
+        self.replays += 1
+        time.sleep(0.002)
+        self.out.copy_(self.context.run(self.function))
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Record and replay as on a GPU; returns the list of all recordings."""
+    from firm.acceleration import graphs
+
+    made = []
+
+    def record(function, trials, before=None):
+        made.append(Graph(function))
+        return made[-1], made[-1].out
+
+    monkeypatch.setattr(graphs, "_record", record)
+    monkeypatch.setattr(graphs, "DEVICE", "cpu")
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ ROOT = Path(firm.__file__).parent
 # From the ground up; what stands in one line may import each other. `_util` serves all.
 ORDER = [
     {"_util"},
-    {"operators"},
+    {"operators", "noise"},
     {"networks"},
     {"_posterior_mean", "_sampling", "_flow", "_model", "_model_file", "_restore"},
     {"acceleration"},

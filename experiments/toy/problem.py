@@ -15,6 +15,7 @@ from firm.operators.base import per_sample
 MEANS = torch.tensor([[1.5, 1.5], [1.5, -1.5], [-1.5, 1.5], [-1.5, -1.5]])  # mu_j
 STD = 0.2  # of each Gaussian
 SIGMA = 0.1  # of the measurement noise
+NOISE = None  # Gaussian of one level: the solver needs no model of it
 VALLEY = 0.75  # |v| < 0.75 holds almost no posterior mass
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from firm import evaluation as evaluation
     from firm import metrics as metrics
     from firm import networks as networks
+    from firm import noise as noise
     from firm import operators as operators
     from firm import restoration as restoration
     from firm import tasks as tasks

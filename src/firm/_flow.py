@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Generator, Tensor
 
-from firm._posterior_mean import PosteriorMean
+from firm._posterior_mean import PosteriorMean, Sigma
 from firm._util.checks import require
 from firm.operators.base import LinearOperator, per_sample
 
@@ -55,7 +55,7 @@ Reduction = Literal["mean", "sum"]
 
 def velocity_error(
     model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
-    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
+    sigma: Sigma = None, tau_min: float = TAU_MIN, reduction: Reduction = "mean",
     depths: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Lines 4 to 7 of Algorithm 1: the squared error |v - (x_1 - x_t) / tau|^2 of every sample's velocity, (B,).
@@ -98,7 +98,7 @@ def weighted_loss(error: Tensor, t: Tensor, weights: Weights = "omega", tau_min:
 
 def velocity_loss(
     model: PosteriorMean, op: LinearOperator, x_1: Tensor, y: Tensor, x_0: Tensor, t: Tensor, *,
-    sigma: float | Tensor | None = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
+    sigma: Sigma = None, tau_min: float = TAU_MIN, weights: Weights = "omega",
     reduction: Reduction = "mean", depths: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """Lines 4 to 8 of Algorithm 1: the weighted flow-matching loss (equation (23)), a scalar.
@@ -108,7 +108,7 @@ def velocity_loss(
     model
         What is trained: a `Firm`, or anything with its ``posterior_mean`` method.
     op, y, sigma
-        Operator, measurements of `x_1`, and their noise level where the network takes it.
+        Operator, measurements of `x_1`, and their noise level where the network takes it, or a model of their noise.
     x_1, x_0
         Clean images and Gaussian noise, (B, ...).
     t

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._model_file import network, read, write
-from firm._posterior_mean import Output, flow_only, posterior_mean
+from firm._posterior_mean import Output, Sigma, flow_only, posterior_mean
 from firm._sampling import Integrator, Quality
 from firm._util.checks import is_number, is_whole, short, warn
 from firm.operators.base import LinearOperator
@@ -65,7 +65,7 @@ class Firm(nn.Module):
         self.card = dict(card or {})
 
     def posterior_mean(
-        self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *, sigma: float | Tensor | None = None,
+        self, op: LinearOperator, x_t: Tensor, t: float | Tensor, y: Tensor, *, sigma: Sigma = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None, depths: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Estimate E[x_1 | x_t, y] with this model's settings (Algorithm 3, or one call if K = 0).
@@ -74,13 +74,14 @@ class Firm(nn.Module):
         """
         s = self.solver
         config: dict[str, Any] = getattr(self.estimator, "config", {})
-        sigma = sigma if config.get("noise_level", False) else None
-        extra = config.get("extra", ())
+        told, extra = config.get("noise_level", False), config.get("extra", ())
         if s.K == 0:
-            return flow_only(self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra)
+            return flow_only(
+                self.estimator, op, x_t, t, y, output=s.output, sigma=sigma, rho=s.rho, extra=extra, told=told
+            )
         return posterior_mean(
             self.estimator, op, x_t, t, y, s.K, s.rho, s.beta,
-            output=s.output, sigma=sigma, extra=extra, callback=callback, depths=depths,
+            output=s.output, sigma=sigma, extra=extra, told=told, callback=callback, depths=depths,
         )  # fmt: skip
 
     def with_iterations(self, K: int) -> Firm:

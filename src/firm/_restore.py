@@ -11,8 +11,10 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 
 from firm._model import Firm
+from firm._posterior_mean import Sigma
 from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed, warn
+from firm.noise.base import Noise
 from firm.operators.base import LinearOperator, norm
 from firm.operators.compose import Repeated
 
@@ -41,7 +43,7 @@ class Restoration:
 
 def restore(
     model: Firm, op: LinearOperator, y: Tensor, steps: int | None = None, samples: int = 1, seed: int = 0, *,
-    iterations: int | None = None, quality: Quality | None = None, sigma: float | Tensor | None = None,
+    iterations: int | None = None, quality: Quality | None = None, sigma: Sigma = None,
     integrator: Integrator = "euler", keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
@@ -79,8 +81,9 @@ def restore(
         if first == 0:
             check_seed(given, x_0, seed)
         runs = y.repeat(n, *[1] * (y.ndim - 1))
-        level = None if given.sigma is None else given.sigma.repeat(n)
-        x = integrate(model, many, runs, x_0, steps, sigma=level, integrator=integrator)
+        noise = given.noise
+        noise = noise.repeated(n) if isinstance(noise, Noise) else None if noise is None else noise.repeat(n)
+        x = integrate(model, many, runs, x_0, steps, sigma=noise, integrator=integrator)
         given.check_result(x)
         if on_sample is not None:
             given.settle()  # nobody is shown what is not finite

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Generator, Tensor, nn
 
-from firm._posterior_mean import PosteriorMean, vector
+from firm._posterior_mean import PosteriorMean, Sigma, vector
 from firm._util.checks import is_number, is_whole
+from firm.noise.base import Noise
 from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, require_tensor, shape
 from firm.operators.testing import dot_test
 
@@ -25,7 +26,7 @@ Generators = Generator | Sequence[Generator] | None  # a sequence holds one gene
 @torch.no_grad()
 def sample(
     model: PosteriorMean, op: LinearOperator, y: Tensor, steps: int | None = None, *, iterations: int | None = None,
-    quality: Quality | None = None, generator: Generators = None, sigma: float | Tensor | None = None,
+    quality: Quality | None = None, generator: Generators = None, sigma: Sigma = None,
     integrator: Integrator = "euler", x_0: Tensor | None = None,
     callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
@@ -51,7 +52,8 @@ def sample(
         the same seed gives the same noise everywhere. A sequence of generators, one per sample, makes each sample
         independent of its batch. None uses torch's global generator.
     sigma
-        Noise level of y, finite and at least 0, for models that take it: a number, or one per sample, (B,).
+        Noise level of y, finite and at least 0, for models that take it: a number, or one per sample, (B,). Or a model
+        of the noise (`firm.noise`), for any model: the data-consistency step then solves with its likelihood.
     integrator
         "euler" is the paper's, with one velocity per step. "midpoint" and "heun" are second order, with two velocities
         per step (Heun's last step is an Euler step). None of them evaluates at t = 1, where the velocity is singular.
@@ -70,7 +72,7 @@ def sample(
     if x_0.shape != given.Aty.shape:
         raise ValueError(f"x_0 has shape {shape(x_0)}, the images have {shape(given.Aty)}")
     x = integrate(
-        model, op, given.y, x_0.to(given.Aty.dtype), steps, sigma=given.sigma, integrator=integrator, callback=callback
+        model, op, given.y, x_0.to(given.Aty.dtype), steps, sigma=given.noise, integrator=integrator, callback=callback
     )
     given.check_result(x)
     given.settle()
@@ -79,7 +81,7 @@ def sample(
 
 @torch.no_grad()
 def integrate(
-    model: PosteriorMean, op: LinearOperator, y: Tensor, x: Tensor, steps: int, *, sigma: Tensor | None = None,
+    model: PosteriorMean, op: LinearOperator, y: Tensor, x: Tensor, steps: int, *, sigma: Tensor | Noise | None = None,
     integrator: Integrator = "euler", callback: Callable[[int, float, Tensor, Tensor], None] | None = None,
 ) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device.
@@ -92,7 +94,7 @@ def integrate(
             f"got {steps!r} and {integrator!r}"
         )
 
-    def flow(op: LinearOperator, y: Tensor, x: Tensor, sigma: Tensor | None) -> Tensor:
+    def flow(op: LinearOperator, y: Tensor, x: Tensor, sigma: Tensor | Noise | None) -> Tensor:
         def velocity(x: Tensor, t: float) -> tuple[Tensor, Tensor]:
             z = model.posterior_mean(op, x, t, y, sigma=sigma)
             return (z - x) / (1 - t), z
@@ -134,11 +136,18 @@ class Prepared:
         A'y, which has the shape, the type and the device of the images.
     sigma
         The noise level of every sample, (B,), or None.
+    noise
+        The noise as a `Firm` takes it: its model where one was given, else the same as `sigma`.
     """
 
-    def __init__(self, op: LinearOperator, y: Tensor, Aty: Tensor, sigma: float | Tensor | None) -> None:
+    def __init__(self, op: LinearOperator, y: Tensor, Aty: Tensor, sigma: Sigma) -> None:
         self.op, self.y, self.Aty = op, y, Aty
-        self.sigma = None if sigma is None else vector(sigma, Aty)
+        self.noise: Tensor | Noise | None
+        if isinstance(sigma, Noise):
+            self.noise = sigma.on(op, y, Aty)
+            self.sigma: Tensor | None = self.noise.level(y).to(Aty.dtype)
+        else:
+            self.sigma = self.noise = None if sigma is None else vector(sigma, Aty)
         self._checks: list[tuple[torch.cuda.Event | None, Callable[[], Tensor], Callable[..., None]]] = []
 
     @property
@@ -193,12 +202,13 @@ def _stream_of_checks(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor | None = None) -> Prepared:
+def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -> Prepared:
     """Check what a user brings, once: `sample`, `restore`, the baselines and the reconstructor begin with it.
 
     ValueError says what is wrong with an operator without A and A_adjoint, measurements that are no floats, not finite,
-    empty, on another device than the model, or of images far beyond [-1, 1], and with a noise level that is none. Where
-    conjugate gradients will solve with A and A_adjoint, `dot_test` is made of them.
+    empty, on another device than the model, or of images far beyond [-1, 1], with a noise level that is none, or with a
+    noise model that does not fit them. Where conjugate gradients will solve with A and A_adjoint, `dot_test` is made of
+    them.
 
     Parameters
     ----------
@@ -215,9 +225,11 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
     y = _as_measurement(model, y)
     Aty, AAty = _measured_again(op, y)
     on_device = isinstance(sigma, Tensor) and sigma.is_cuda
-    if sigma is not None and not on_device:
+    if not (sigma is None or on_device or isinstance(sigma, Noise)):
         _check_level(sigma)
     given = Prepared(op, y, Aty, sigma)
+    if isinstance(given.noise, Noise):
+        _check_possible(given, given.noise)
     if on_device:
         given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _check_level(torch.tensor(values)))
 
@@ -300,6 +312,20 @@ def _as_measurement(model: object, y: Tensor) -> Tensor:
     if y.is_complex():
         return y.to(torch.complex128 if double else torch.complex64)
     return y.to(torch.float64 if double else torch.float32)
+
+
+def _check_possible(given: Prepared, noise: Noise) -> None:
+    """Have the measurements looked at: photons, for example, are not counted below 0."""
+
+    def judge(count: float) -> None:
+        if count:
+            raise ValueError(
+                f"{noise}: {count:.0f} of the {given.y.numel()} values of y {shape(given.y)} "
+                f"{noise.impossible_because}: y must be in the units of images in [-1, 1], where black is -1 (of "
+                "counts k with P photons at white: y = 2 k / P - 1, gain = 2 / P)"
+            )
+
+    given.check(lambda: noise.impossible(given.y)[None], judge)
 
 
 def _check_level(sigma: object) -> None:

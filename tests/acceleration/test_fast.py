@@ -1,7 +1,5 @@
 """The fast network computes what the plain one does, within the precision asked for."""
 
-import contextvars
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -90,33 +88,6 @@ def test_fast_twice_is_the_last_precision(model):
     assert firm.fast(rounded, "bf16") is rounded
     with pytest.raises(ValueError, match="rounded weights"):
         firm.fast(rounded, "float32")
-
-
-class Graph:
-    """A recording that does its work again, slowly: what one thread writes meanwhile, another must not read."""
-
-    def __init__(self, function):
-        self.function, self.out, self.context = function, function(), contextvars.copy_context()
-        self.replays = 0
-
-    def replay(self):
-        self.replays += 1
-        time.sleep(0.002)
-        self.out.copy_(self.context.run(self.function))
-
-
-@pytest.fixture
-def as_on_a_gpu(monkeypatch):
-    """Record and replay as on a GPU; returns the list of all recordings."""
-    made = []
-
-    def record(function, trials, before=None):
-        made.append(Graph(function))
-        return made[-1], made[-1].out
-
-    monkeypatch.setattr(graphs, "_record", record)
-    monkeypatch.setattr(graphs, "DEVICE", "cpu")
-    return made
 
 
 @pytest.mark.parametrize("kind", [firm.Firm, _FastFirm])  # the network recorded, and Algorithm 3 as a whole

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import Firm, Solver
-from firm._posterior_mean import vector
+from firm._posterior_mean import Sigma, vector
 from firm._sampling import Integrator
 from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
@@ -21,6 +21,7 @@ from firm.acceleration.tiling import Tiled
 from firm.networks import Estimator, Step
 from firm.networks.res_unet import Level
 from firm.networks.unet import NormSwish
+from firm.noise.base import Noise
 from firm.operators.base import LinearOperator
 
 Precision = Literal["auto", "bf16", "float32"]
@@ -172,7 +173,7 @@ class _FastFirm(Firm):
         t: float | Tensor,
         y: Tensor,
         *,
-        sigma: float | Tensor | None = None,
+        sigma: Sigma = None,
         callback: Callable[[int, Tensor, Tensor], None] | None = None,
         depths: Tensor | None = None,
     ) -> Tensor:
@@ -180,15 +181,19 @@ class _FastFirm(Firm):
         if callback is not None or depths is not None:
             return super().posterior_mean(op, x_t, t, y, sigma=sigma, callback=callback, depths=depths)
 
-        def work(op: LinearOperator, y: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | None) -> Tensor:
+        def work(op: LinearOperator, y: Tensor, x_t: Tensor, t: Tensor, sigma: Tensor | Noise | None) -> Tensor:
             return super(_FastFirm, self).posterior_mean(op, x_t, t, y, sigma=sigma)
 
-        level = None if sigma is None else vector(sigma, x_t)
-        return self._replayed(work, "posterior mean", op, y, x_t, vector(t, x_t), level)
+        noise = sigma.on(op, y, x_t) if isinstance(sigma, Noise) else None if sigma is None else vector(sigma, x_t)
+        return self._replayed(work, "posterior mean", op, y, x_t, vector(t, x_t), noise)
 
     @torch.no_grad()
     def replay(
-        self, flow: Callable[..., Tensor], how: tuple[int, Integrator], op: LinearOperator, *inputs: Tensor | None
+        self,
+        flow: Callable[..., Tensor],
+        how: tuple[int, Integrator],
+        op: LinearOperator,
+        *inputs: Tensor | Noise | None,
     ) -> Tensor:
         """Run ``flow(op, *inputs)``, all steps of Algorithm 2, as one graph where the operator allows it.
 
@@ -199,21 +204,29 @@ class _FastFirm(Firm):
         return self._replayed(flow, how, op, *inputs)
 
     def _replayed(
-        self, work: Callable[..., Tensor], kind: Hashable, op: LinearOperator, *inputs: Tensor | None
+        self, work: Callable[..., Tensor], kind: Hashable, op: LinearOperator, *inputs: Tensor | Noise | None
     ) -> Tensor:
-        """Run ``work(op, *inputs)``: from a graph of its `kind` where there can be one."""
-        device = next(v.device for v in inputs if v is not None)
-        known = structure(op) if recorded(device) else None
-        buffers: list[Tensor] = [] if known is None else list(op.buffers())  # type: ignore[attr-defined]
+        """Run ``work(op, *inputs)``: from a graph of its `kind` where there can be one.
+
+        The first input is y. What the buffers of the operator and of a noise model hold is copied to their places, like
+        the other inputs.
+        """
+        tensors = [v for v in inputs if isinstance(v, Tensor)]
+        noise = next((v for v in inputs if isinstance(v, Noise)), None)
+        device = tensors[0].device
+        known = structure(op, noise, tensors[0]) if recorded(device) else None
+        modules: list[Any] = [op] if noise is None else [op, noise]
+        buffers: list[Tensor] = [] if known is None else [b for m in modules for b in m.buffers()]
         if known is None or any(b.device != device for b in buffers):
             return work(op, *inputs)
 
         def recording(places: list[Tensor]) -> Callable[[], Tensor]:
             left = iter(places)
-            held = copy.deepcopy(op, {id(b): next(left) for b in buffers})
-            there = [None if v is None else next(left) for v in inputs]
+            memo = {id(b): next(left) for b in buffers}
+            there = [next(left) if isinstance(v, Tensor) else v for v in inputs]
+            held = copy.deepcopy(op, memo)
+            there = [copy.deepcopy(v, memo) if v is noise else v for v in there]
             return lambda: work(held, *there)
 
-        shapes = tuple(None if v is None else (tuple(v.shape), v.dtype) for v in inputs)
-        given = [*buffers, *(v for v in inputs if v is not None)]
-        return self.recordings((known, self.solver, device, kind, shapes), given, recording)
+        shapes = tuple((tuple(v.shape), v.dtype) if isinstance(v, Tensor) else None for v in inputs)
+        return self.recordings((known, self.solver, device, kind, shapes), [*buffers, *tensors], recording)

@@ -53,10 +53,10 @@ def signatures(net: nn.Module, inputs: tuple[Tensor, ...], bf16: bool) -> dict[_
 
     def note(module: nn.Module, given: tuple[Tensor | None, ...]) -> None:
         # Gradients flow through all inputs but t, sigma, x_t and the context; x^{k+1} and z^k have none at first. The
-        # stem gets [x, x_t], [x, x_t, z], [x, x_t, context, context] or all five: z^k is the third of an odd number.
+        # stem gets x and x_t first, then z^k where the network sees it.
         stem = isinstance(module, Stem)
         for later in (False, True) if stem and len(given) > 1 else (not stem,):
-            through = {0, 2} if len(given) % 2 else {0}
+            through = {0, 2} if "previous" in getattr(net, "config", {}).get("extra", ()) else {0}
             kinds = tuple(
                 None if v is None
                 else _Input(tuple(v.shape), v.stride(), v.dtype, later and i in through if stem else v.ndim == 4)

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from firm.noise.base import Noise
 from firm.operators.base import LinearOperator, synchronizes
 
 Result = TypeVar("Result")
@@ -161,21 +162,25 @@ class Recordings:
 
 
 _PLAIN = (int, float, str, type(None))
+_LIBRARY = ("firm.operators.", "firm.noise.")
 _OF_MODULES = frozenset(vars(nn.Module())) | {"_computed"}  # which follows from the buffers
 
 
-def structure(op: LinearOperator) -> tuple[Hashable, ...] | None:
-    """Collect all that solving with an operator depends on but the values in its buffers.
+def structure(op: LinearOperator, noise: Noise | None = None, y: Tensor | None = None) -> tuple[Hashable, ...] | None:
+    """Collect all that solving with an operator, and a noise model of `y`, depends on but the values in their buffers.
 
     Two operators with the same structure can share a graph, into which their buffers are copied. None where that is
     not certain (operators from outside the library, or that hold more than numbers) and where solving waits for the
     device.
     """
-    return None if synchronizes(op) else _structure(op)
+    if noise is None or y is None:
+        return None if synchronizes(op) else _structure(op)
+    parts = _structure(op), _structure(noise)
+    return None if noise.synchronizes(op, y) or None in parts else parts
 
 
 def _structure(op: object) -> tuple[Hashable, ...] | None:
-    if not isinstance(op, nn.Module) or not type(op).__module__.startswith("firm.operators.") or op._parameters:
+    if not isinstance(op, nn.Module) or not type(op).__module__.startswith(_LIBRARY) or op._parameters:
         return None
     settings = {key: value for key, value in vars(op).items() if key not in _OF_MODULES}
     children = [_structure(child) for child in op.children()]

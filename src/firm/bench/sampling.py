@@ -99,7 +99,7 @@ def _measure(model: Firm, task: BaseTask, steps: int, batch: int, seconds: float
     op, y = task.measure(x)
 
     def once() -> None:
-        sample(model, op, y, steps, sigma=task.sigma, generator=generator)
+        sample(model, op, y, steps, sigma=task.noise_for(x), generator=generator)
         wait(device)
 
     if device.type == "cuda":

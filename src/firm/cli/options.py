@@ -63,7 +63,7 @@ Key = Annotated[str | None, typer.Option(help="Arrays: the name of the array to 
 
 PICTURE = "What is wrong with the pictures"  # panels of the help of `firm restore`
 SIMULATION = "Simulation: degrade clean pictures first"
-ESTIMATED = {"blur": " Estimated if not given with --task."}
+ESTIMATED = dict.fromkeys(("blur", "peak", "gain", "read"), " Estimated if not given with --task.")
 
 
 def completion(names: Sequence[str]) -> Callable[[str], list[str]]:

@@ -321,6 +321,10 @@ def _noise(done: Sequence[Row]) -> str:
     levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
+    photons = [key for key in ("peak", "gain", "read") if f"{key}_error" in done[0]]
+    if photons and len(done) == 1:
+        found = (f"{key} {done[0][key]:.3g} ± {done[0][f'{key}_error']:.1g}" for key in photons)
+        noise = f"{noise} ({', '.join(found)})"
     if not widths:
         return noise
     width = f"{widths[0]:.2f} ± {done[0]['blur_error']:.2f}"

@@ -176,7 +176,7 @@ class Restorer:
 
             result = restore(
                 prepared.model, problem.op, problem.y, prepared.steps, request.samples, request.seed,
-                sigma=problem.sigma, keep=False, on_sample=keep if request.samples > 1 else None,
+                sigma=problem.told, keep=False, on_sample=keep if request.samples > 1 else None,
             )  # fmt: skip
         tile, mask = prepared.tiles.tile, prepared.mask
         image = problem.finish(result.image)
@@ -231,7 +231,7 @@ class Restorer:
         with self.turn(progress):
             prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
             problem, rows = prepared.problem, []
-            model, op, y, sigma = prepared.model, problem.op, problem.y, problem.sigma
+            model, op, y, sigma = prepared.model, problem.op, problem.y, problem.told
             for N in STEPS_COMPARED:
                 prepared.begin(progress, N, label=f"N = {N}")
                 result = restore(model, op, y, N, 1, request.seed, sigma=sigma, keep=False)
@@ -283,7 +283,7 @@ class Restorer:
 
             x_0 = noise_like(prepared.like, Generator().manual_seed(request.seed))  # that `restore` starts from, too
             watched = cast(PosteriorMean, SimpleNamespace(posterior_mean=posterior_mean))
-            given: dict[str, Any] = {"sigma": problem.sigma, "x_0": x_0, "callback": keep_state}
+            given: dict[str, Any] = {"sigma": problem.told, "x_0": x_0, "callback": keep_state}
             x_1 = sample(watched, problem.op, problem.y, N, **given)
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates

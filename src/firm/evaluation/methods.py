@@ -19,6 +19,7 @@ from torch import Tensor
 
 from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
+from firm._posterior_mean import Sigma
 from firm._sampling import Generators, Integrator, Quality, sample
 from firm._util.checks import did_you_mean
 from firm._util.custom import custom_code, load_function
@@ -29,8 +30,9 @@ from firm.tasks import BaseTask
 if TYPE_CHECKING:
     from firm.baselines.weights import Networks
 
-# Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W).
-Method = Callable[[LinearOperator, Tensor, float, Generators], Tensor]
+# Operator, measurements, noise level, one generator per image (or one for all): restored images (B, C, H, W). Those
+# that take noise models are given one instead of the level where the task has one.
+Method = Callable[[LinearOperator, Tensor, Any, Generators], Tensor]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class NamedMethod:
         A hash of weights and settings, so that results of another model are not taken for those of this one.
     settle
         Where the settings depend on the task: finds the method of a task, None where it does not do the task.
+    takes_noise
+        Whether it takes models of noise (`firm.noise`) where the noise is not of one level; others get its average.
     """
 
     label: str
@@ -56,6 +60,7 @@ class NamedMethod:
     nfe: int | None = 0
     fingerprint: str = ""
     settle: Callable[[BaseTask], NamedMethod | None] | None = None
+    takes_noise: bool = False
 
     def on(self, task: BaseTask) -> NamedMethod | None:
         """Return the method with the settings that it has in a task; None where it does not do the task."""
@@ -94,14 +99,14 @@ def firm_method(
     """
     network = network_class(model)
 
-    def run(op: LinearOperator, y: Tensor, sigma: float, generator: Generators) -> Tensor:
+    def run(op: LinearOperator, y: Tensor, sigma: Sigma, generator: Generators) -> Tensor:
         with custom_code(network=network):
             return sample(model, op, y, steps, sigma=sigma, generator=generator, integrator=integrator)
 
     label, print_ = f"{name} N={steps}", fingerprint or model.fingerprint()
     if integrator != "euler":  # the paper's, which goes without saying
         label, print_ = f"{label} {integrator}", f"{print_}-{integrator}"
-    return NamedMethod(label, run, model.calls(steps, integrator), print_)
+    return NamedMethod(label, run, model.calls(steps, integrator), print_, takes_noise=True)
 
 
 def custom_method(name: str) -> NamedMethod:

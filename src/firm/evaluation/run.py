@@ -24,6 +24,7 @@ from firm.data.images import Images
 from firm.evaluation.methods import NamedMethod, degraded
 from firm.evaluation.records import COLUMNS, Row, open_folder
 from firm.metrics import Convention, scores, visible
+from firm.noise import Noise
 from firm.operators import LinearOperator
 from firm.tasks import BaseTask
 
@@ -244,13 +245,16 @@ def restore_chunk(
         What `measure_chunk` returns for them, where several methods share it; it is called here if not given.
     """
     m = measure_chunk(evaluation, task, chunk) if measured is None else measured
+    sigma = task.noise_for(m.truth)
+    if isinstance(sigma, Noise) and not method.takes_noise:  # it is told the average level
+        sigma = float(sigma.on(m.op, m.y, m.truth).level(m.y).mean())
     generators = [generator_for(evaluation.seed, i, "method") for i in chunk]
     cuda = evaluation.device.type == "cuda"
     if cuda:
         torch.cuda.synchronize(evaluation.device)
     start = time.perf_counter()
     with torch.no_grad(), custom_code(task=type(task)):
-        x = method.run(m.op, m.y, task.sigma, generators)
+        x = method.run(m.op, m.y, sigma, generators)
     if cuda:
         torch.cuda.synchronize(evaluation.device)
     return Restored(m.truth, m.op, m.y, x, time.perf_counter() - start)

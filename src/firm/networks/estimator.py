@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from firm._util.checks import short
 
 # What a network may see beside x^{k+1} and x_t, and how many further images that is.
-EXTRA = {"previous": 1, "context": 2, "iteration": 0}
+EXTRA = {"previous": 1, "context": 2, "iteration": 0, "noise": 1}
 ITERATIONS = 8  # of the solver that a network tells apart; later ones count as the last
 
 

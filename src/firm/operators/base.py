@@ -11,10 +11,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from firm.noise.base import Noise
 
 MAX_ITERATIONS = 500
 LARGEST = 8  # root mean square of images; those of FIRM are in [-1, 1]
@@ -73,6 +76,13 @@ class Operator(nn.Module, ABC):
         """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
         return data_consistency(self, z, y, 1 / gamma)
 
+    def diagonal(self, y: Tensor) -> Tensor | None:
+        """Return d with A A' = diag(d), as it broadcasts over measurements `y`; None where A A' is not diagonal.
+
+        The proximal step of any noise that is independent in the measurements is then exact, see `firm.noise`.
+        """
+        return None
+
     def known_norm(self, like: Tensor) -> Tensor | None:
         """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
         return None
@@ -112,8 +122,13 @@ class Operator(nn.Module, ABC):
         return self.A(x)
 
 
-def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor) -> Tensor:
+def data_consistency(
+    op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tensor, noise: Noise | None = None
+) -> Tensor:
     """Solve (A'A + rho I) x = A'y + rho z: line 3 of Algorithm 3, the normal equations (71) of Appendix B.1.
+
+    With a noise model the solution is argmin_x -level^2 log p(y | A x) + rho/2 |x - z|^2, where level is its
+    root mean square standard deviation: for Gaussian noise of one level, that of the equation above.
 
     The only place in FIRM that solves with an operator: with its closed form, or by conjugate gradients. Computes in
     float32 or better, also inside autocast, and is differentiable, twice, in z, y and rho. The input is trusted, and
@@ -129,6 +144,8 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
         Measurements, of the shape of ``op.A(z)``.
     rho
         Coupling rho = mu sigma^2 > 0: a float, or one value per sample, (B,).
+    noise
+        A model of `firm.noise`; None stands for Gaussian noise of one level, whatever it is.
 
     Returns
     -------
@@ -137,9 +154,11 @@ def data_consistency(op: LinearOperator, z: Tensor, y: Tensor, rho: float | Tens
     with torch.autocast(z.device.type, enabled=False):
         z, y = (v.float() if v.dtype in (torch.float16, torch.bfloat16) else v for v in (z, y))
         rho = per_sample(rho, z)
-        if has_closed_form(op):
+        if noise is not None:
+            x: Tensor = noise.on(op, y, z).data_consistency(op, z, y, rho)
+        elif has_closed_form(op):
             closed: Any = op
-            x: Tensor = closed.prox_l2(z, y, 1 / rho)
+            x = closed.prox_l2(z, y, 1 / rho)
         else:
             x = _solve_normal_equations(op, z, y, rho)
     if x.shape != z.shape:
@@ -155,6 +174,12 @@ def has_closed_form(op: LinearOperator) -> bool:
 def synchronizes(op: LinearOperator) -> bool:
     """Tell whether solving reads from the device: conjugate gradients do, unless ``cg_tol`` is 0."""
     return not has_closed_form(op) and getattr(op, "cg_tol", None) != 0
+
+
+def diagonal(op: LinearOperator, y: Tensor) -> Tensor | None:
+    """Return the diagonal of A A' where an operator knows that it is diagonal, see `Operator.diagonal`."""
+    found: Tensor | None = op.diagonal(y) if isinstance(op, Operator) else None
+    return found
 
 
 def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, name, shape
+from firm.operators.base import LinearOperator, Operator, data_consistency, diagonal, has_closed_form, name, shape
 from firm.operators.blur import Blur
 from firm.operators.mask import Identity, Mask
 from firm.operators.subsample import Downsample, Subsample
@@ -62,6 +62,10 @@ class Compose(_Joined):
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """The closed form of the product, or conjugate gradients."""
         return _prox(self.ops[0], z, y, gamma) if self.closed_form else super().prox_l2(z, y, gamma)
+
+    def diagonal(self, y: Tensor) -> Tensor | None:
+        """That of the product where it is one operator."""
+        return diagonal(self.ops[0], y) if len(self.ops) == 1 else None
 
     def __repr__(self) -> str:
         return self.label
@@ -207,6 +211,14 @@ class Repeated(Operator):
         gammas = gamma.split(self.batch) if isinstance(gamma, Tensor) and gamma.ndim else [gamma] * runs
         parts = zip(z.split(self.batch), y.split(self.batch), gammas, strict=True)
         return torch.cat([self.op.prox_l2(z_i, y_i, gamma_i) for z_i, y_i, gamma_i in parts])
+
+    def diagonal(self, y: Tensor) -> Tensor | None:
+        """That of one run for every run."""
+        runs = [diagonal(self.op, part) for part in y.split(self.batch)]
+        found = [d for d in runs if d is not None]
+        if not found or found[0].ndim < y.ndim or len(found[0]) == 1:
+            return found[0] if found else None
+        return torch.cat(found)
 
     def __repr__(self) -> str:
         return name(self.op)  # messages are about the user's operator

@@ -23,6 +23,10 @@ class Identity(Operator):
         """The weighted average (y + rho z) / (1 + rho) with rho = 1/gamma (equation (81), Appendix B.4)."""
         return (gamma * y + z) / (gamma + 1)
 
+    def diagonal(self, y: Tensor) -> Tensor:
+        """A A' = I."""
+        return y.new_ones((), dtype=y.real.dtype)
+
     def known_norm(self, like: Tensor) -> Tensor:
         """The norm of the identity is 1."""
         return torch.ones((), device=like.device)
@@ -58,6 +62,10 @@ class Mask(Operator):
         """Elementwise (m y + rho z) / (m^2 + rho) with rho = 1/gamma (equation (82), Appendix B.4)."""
         share = 1 / (gamma * self.mask.square() + 1)  # of z; small where one mask serves all channels
         return torch.addcmul(gamma * self.mask * share * y, share.to(z.dtype), z)
+
+    def diagonal(self, y: Tensor) -> Tensor:
+        """A A' = diag(m^2)."""
+        return self.mask.square()
 
     def known_norm(self, like: Tensor) -> Tensor:
         """The norm is the largest weight."""

@@ -53,6 +53,10 @@ class Subsample(Operator):
         _keep(x, self.factor).copy_((gamma * y + _keep(z, self.factor)) / (gamma + 1))
         return x
 
+    def diagonal(self, y: Tensor) -> Tensor:
+        """A A' = I: every measurement is a pixel of its own."""
+        return y.new_ones((), dtype=y.real.dtype)
+
     def known_norm(self, like: Tensor) -> Tensor:
         """Pixels are kept as they are: the norm is 1."""
         return torch.ones((), device=like.device)
@@ -113,6 +117,10 @@ class Downsample(Operator):
         `factor`-th shift. Its Fourier coefficients are the mean of |Lambda|^2 over the s^2 frequencies that alias.
         """
         return z + self.A_adjoint(filtered(y - self.A(z), gamma / (gamma * self._folded(z) + 1)))
+
+    def diagonal(self, y: Tensor) -> Tensor | None:
+        """A A' = I / s^2 for "box": every measurement is the mean of s^2 pixels of its own."""
+        return y.new_full((), self.factor**-2, dtype=y.real.dtype) if self.filter == "box" else None
 
     def known_norm(self, like: Tensor) -> Tensor:
         """The root of the largest Fourier coefficient of AA'."""

@@ -231,7 +231,7 @@ def fit(
             op, y = task.measure(x, seed, i)
             start = generator_for(seed, i, "method").initial_seed()
             with custom_code(network=type(model.estimator), task=type(task)):
-                drawn = restore(quick, op, y, steps, samples, start, sigma=task.sigma).samples
+                drawn = restore(quick, op, y, steps, samples, start, sigma=task.noise_for(x)).samples
             for n in counts:
                 ratios[n].append(_ratios(x, drawn[:n].mean(0), drawn[:n].std(0), op))
         scales = {n: _scales(ratios[n], task.name) for n in counts}

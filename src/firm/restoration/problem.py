@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ from firm.data.opening import MAX_MEGAPIXELS
 from firm.data.origin import Origin
 from firm.data.picture import Range
 from firm.metrics import scores, visible
+from firm.noise import Gaussian, Noise
 from firm.operators import Blur, LinearOperator
 from firm.operators.complex import AsReal
 from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
@@ -39,7 +40,7 @@ class Problem:
 
     op: LinearOperator
     y: Tensor  # measurements, (B, ...): of one image, or of its channels one by one
-    sigma: float  # their noise level
+    sigma: float  # their noise level, on average where there is a model of the noise
     shown: Tensor  # the measurement as a picture, (1, C, h, w)
     settings: dict[str, Any]  # of the task, for the report; sigma is that of the picture
     truth: Tensor | None = None  # (1, C, H, W), where a clean picture was degraded
@@ -53,7 +54,13 @@ class Problem:
     noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
     origin: Origin = field(default_factory=Origin)  # the file's format, profile, EXIF data
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
+    noise: Noise | None = None  # its model, where it is not Gaussian of one level
     notes: tuple[str, ...] = ()  # for the user
+
+    @property
+    def told(self) -> float | Noise:
+        """The noise as `firm.restore` takes it: its model, or its level."""
+        return self.sigma if self.noise is None else self.noise
 
     @classmethod
     def from_file(
@@ -73,8 +80,8 @@ class Problem:
         path
             The picture, of any size, gray or color; or an array file.
         task
-            "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting" or "demosaicing"; None for
-            what a look at the picture finds.
+            "denoising", "deblurring", "motion-deblurring", "super-resolution", "inpainting", "demosaicing",
+            "poisson-denoising" or "camera-denoising"; None for what a look at the picture finds.
         sigma
             Noise level in units of pictures in [-1, 1]: twice that of [0, 1], and 2/255 of that of 0..255.
         strength
@@ -101,7 +108,8 @@ class Problem:
         settings
             Of the task: `blur` (standard deviation in pixels) for deblurring; `length` and `angle` for motion; `scale`
             (2 if not given) and `filter` ("bicubic" if not given, "box" or "stride") for super-resolution; `pattern`
-            ("rggb" if not given) for demosaicing.
+            ("rggb" if not given) for demosaicing; `peak` for photons, and `gain` and `read` for a camera's noise, both
+            estimated if not given (`fit_photons`).
         """
         reading = read(path, channels, value_range, max_megapixels, key)
         notes: list[str | None] = [*reading.notes]
@@ -131,13 +139,18 @@ class Problem:
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
-            level = strength * _estimated_noise(reading, seen, kind.color) if found is None else found
+            level = 0.0 if found is None else found
+            if found is None and "sigma" in kind.parameters:
+                level = strength * _estimated_noise(reading, seen, kind.color)
             if region is not None:
                 middle = _middle(reading.image, region)
                 opaque = None if reading.alpha is None else reading.alpha[middle]
                 reading = replace(reading, image=reading.image[middle], alpha=opaque)
                 seen, given = (None, given) if seen is None else (seen[middle], seen[middle])
             op, y, margin = kind.from_picture(reading.image, values, given)
+        noise, estimated = None, sigma is None
+        if "sigma" not in kind.parameters:
+            level, noise, estimated = _modeled_noise(path, kind, values, op, y, reading.gray)
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
         shown, known = reading.image, None
@@ -148,13 +161,13 @@ class Problem:
                 known = torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
-        about |= {"estimated": sigma is None, "sigma": level}
+        about |= {"estimated": estimated, "sigma": level} | values
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
         problem = cls(
             op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
             complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
-            origin=reading.origin, notes=tuple(note for note in notes if note is not None),
+            noise=noise, origin=reading.origin, notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 
@@ -179,7 +192,7 @@ class Problem:
         """
         kind = task_class(task)
         reading, made, op, y = measured(path, kind, settings, size, channels, max_megapixels, key)
-        check_sigma(made.sigma)
+        check_sigma(made.sigma)  # None, where the task has a noise model
         fits = tuple(y.shape[-2:]) == made.shape
         lost = () if fits or reading.alpha is None else ("the picture's transparency is lost: the image is larger",)
         alpha = reading.alpha if fits else None
@@ -217,7 +230,7 @@ class Problem:
             made.require_values()
             factor = made.settings().get("factor", 1)
             require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
-            check_sigma(made.sigma)
+            check_sigma(made.sigma)  # None, where the task has a noise model
             op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
             problem = replace(_posed(task, made, op, y, reading), truth=truth, value_range=value_range)
         if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
@@ -230,7 +243,9 @@ class Problem:
     def to(self, device: torch.device) -> Problem:
         """Return the same problem on another device."""
         op = self.op.to(device) if isinstance(self.op, torch.nn.Module) else self.op
-        parts = {"y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known}
+        parts: dict[str, Tensor | Noise | None] = {
+            "y": self.y, "shown": self.shown, "truth": self.truth, "known": self.known, "noise": self.noise,
+        }  # fmt: skip
         moved: dict[str, Any] = {name: part.to(device) for name, part in parts.items() if part is not None}
         return replace(self, op=op, **moved)
 
@@ -296,6 +311,25 @@ def _estimated_noise(reading: Reading, seen: Tensor | None, mosaic: bool) -> flo
         return estimate_grain(reading.image).sigma if whole else estimate_noise(reading.image, seen)
 
 
+def _modeled_noise(
+    path: Path, kind: type[BaseTask], values: dict[str, Any], op: LinearOperator, y: Tensor, gray: bool
+) -> tuple[float, Noise, bool]:
+    """Make the noise model of a picture, and its average level; `values` gets the settings that had to be estimated.
+
+    Whether there were some is the last that is returned.
+    """
+    y = y[:, :1] if gray else y
+    with _as_problem(f"{path}: ", f": give {' and '.join(f'--{key}' for key in kind.noise_settings[:2])}"):
+        found = kind.estimated(y, values)
+        estimated = bool(found)
+        values |= {key: round(value, 6) for key, value in found.items() if key not in values}
+        settings = {key: values[key] for key in kind.parameters if key in values}
+        made = kind((int(y.shape[-2]), int(y.shape[-1])), **settings)
+    noise = made.noise_for(y)
+    assert isinstance(noise, Noise)
+    return float(noise.on(op, y, y).level(y).mean()), noise, estimated
+
+
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:
     """Make the problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
     with custom_code(task=type(task)):
@@ -303,9 +337,13 @@ def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Re
     shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
     known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too
     about = {"task": task.name if known else name, "estimated": False, **task.settings()}
+    told = task.noise_for(adjoint)
+    noise = told if isinstance(told, Noise) else None
+    level = told if isinstance(told, float | int) else float(told.on(op, y, adjoint).level(y).mean())
+    about["sigma"] = level
     return Problem(
-        op, y, task.sigma, visible(shown, reading.complex), about, complex=reading.complex, array=reading.array,
-        alpha=reading.alpha, origin=reading.origin, notes=reading.notes,
+        op, y, level, visible(shown, reading.complex), about, complex=reading.complex, array=reading.array,
+        alpha=reading.alpha, noise=noise, origin=reading.origin, notes=reading.notes,
     )  # fmt: skip
 
 
@@ -314,14 +352,29 @@ def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     if reading.array or (channels == 3 and not reading.gray):
         return problem
     if channels == 3:
-        y, sigma = independent_channels(problem.y[:, :1], problem.sigma)
-        return replace(problem, y=y, sigma=sigma, noise_factor=GRAY_FACTOR, gray=True)
+        gray = problem.y[:, :1]
+        y, sigma = independent_channels(gray, problem.sigma)
+        if problem.noise is None:
+            return replace(problem, y=y, sigma=sigma, noise_factor=GRAY_FACTOR, gray=True)
+        y, spread = independent_channels(gray, _spread(problem, gray))
+        return replace(problem, y=y, sigma=sigma, noise=Gaussian(spread), noise_factor=GRAY_FACTOR, gray=True)
     if reading.gray:
         return replace(problem, y=problem.y[:, :1], gray=True)
-    return replace(problem, y=problem.y.transpose(0, 1), apart=True)
+    noise = None if problem.noise is None else Gaussian(_spread(problem, problem.y).transpose(0, 1))
+    return replace(problem, y=problem.y.transpose(0, 1), noise=noise, apart=True)
 
 
-def independent_channels(y: Tensor, sigma: float) -> tuple[Tensor, float]:
+def _spread(problem: Problem, y: Tensor) -> Tensor:
+    """The standard deviation of every measurement, which stays known where the channels are mixed or parted."""
+    assert problem.noise is not None
+    std = problem.noise.on(problem.op, y, problem.op.A_adjoint(y)).std(y)
+    return std.clamp(min=1e-3 * float(std.max()))
+
+
+S = TypeVar("S", float, Tensor)
+
+
+def independent_channels(y: Tensor, sigma: S) -> tuple[Tensor, S]:
     """Make measurements (B, 1, ...) of a gray image those of three equal channels with independent noise.
 
     Models for color expect independent noise, three copies of one channel share theirs. Adding noise that sums to

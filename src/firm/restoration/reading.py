@@ -78,7 +78,9 @@ def picture_settings(
         (not mask and file == "mask", f"{task} needs a mask: a picture of the same size, white where pixels are "
          "missing"),
         (kernel and given, "give either blur, the width of a Gaussian, or kernel, the blur itself: not both"),
-        (len(values) < len(declared) and file != "kernel", f"{task} needs {needed}"),  # a blur is estimated
+        (sigma is not None and "sigma" not in kind.parameters, f"sigma does not belong to {task}: give {needed}"),
+        # a blur is estimated, and so is noise
+        (file != "kernel" and declared.keys() - values.keys() - {*kind.noise_settings}, f"{task} needs {needed}"),
     ):  # fmt: skip
         if wrong:
             raise ProblemError(why)

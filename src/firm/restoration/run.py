@@ -158,7 +158,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         results = _Results(job, problem, name)
         with _tile_bar(job, problem):
             result = restore(
-                job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.sigma,
+                job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.told,
                 integrator=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
             )  # fmt: skip
     # Of a gray picture the noise is larger inside, by a factor that the user never gave.

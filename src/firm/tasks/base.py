@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 
 import torch
@@ -14,6 +13,8 @@ from torch import Tensor
 
 from firm._util.checks import did_you_mean, generator_for
 from firm._util.custom import custom_code, require_operator
+from firm.noise import Gaussian, Noise
+from firm.noise.base import Rows as Rows
 from firm.operators import LinearOperator, Operator
 from firm.operators.base import require_tensor
 
@@ -136,30 +137,6 @@ class Parameter(Generic[T]):
         return " and ".join(parts) or ("text" if self.kind is str else "finite")
 
 
-@dataclass(frozen=True)
-class Rows:
-    """The part of a batch that this process works on.
-
-    Every process draws the random numbers of the whole batch, after the same seed, and keeps its rows: a run does not
-    depend on how the batch is split. Nothing here waits for the device, so a CUDA graph can hold it.
-    """
-
-    total: int
-    start: int
-    stop: int
-
-    def rand(self, *shape: int, device: torch.device) -> Tensor:
-        """Draw uniform numbers for the whole batch and return those of these rows, (stop - start, *shape)."""
-        return torch.rand(self.total, *shape, device=device)[self.start : self.stop]
-
-    def randn(self, *shape: int, device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Draw standard normal numbers for the whole batch and return those of these rows."""
-        return torch.randn(self.total, *shape, device=device, dtype=dtype)[self.start : self.stop]
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-
 class BaseTask:
     """A restoration task. Derive from it, declare the settings, and say which operator they make.
 
@@ -190,16 +167,18 @@ class BaseTask:
     color: ClassVar[bool] = False  # whether images must have three channels, of which a pixel shows one
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
+    noise_settings: ClassVar[tuple[str, ...]] = ("sigma",)  # the settings that are those of its noise
+
     sigma = Parameter(
         float, "noise level, for pixels in [-1, 1] (2/255 of that in 0..255)", 0.05, low=0, drawn="log"
-    )  # of complex noise where the measurements are complex
+    )  # of complex noise where the measurements are complex; a task with another noise has `sigma = None`
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         declared = {key: value for key, value in vars(cls).items() if isinstance(value, Parameter)}
         sigma = declared.pop("sigma", cls.parameters.get("sigma", BaseTask.__dict__["sigma"]))
         inherited = {key: value for key, value in cls.parameters.items() if key != "sigma"}
-        cls.parameters = {**inherited, **declared, "sigma": sigma}
+        cls.parameters = {**inherited, **declared, **({} if cls.sigma is None else {"sigma": sigma})}
         if not vars(cls).get("name"):
             words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "-", cls.__name__)  # MRI is one
             cls.name = words.lower()
@@ -285,13 +264,15 @@ class BaseTask:
 
     def draw_operator(self, rows: Rows, device: torch.device) -> LinearOperator:
         """Draw the operator for a batch in training: settings from their ranges, all random numbers from `rows`."""
-        if not self.ranges.keys() - {"sigma"}:
+        if not self.ranges.keys() - {*self.noise_settings}:
             return self.constant(device)
         return self._built(lambda key: self.sample(key, rows, device))
 
     def _built(self, value: Callable[[str], Tensor]) -> LinearOperator:
         """Call `build` with the `value` of each of its settings, the numbers of the operator; see that it makes one."""
-        numbers = sorted(key for key, p in self.parameters.items() if p.kind is not str and key != "sigma")
+        numbers = sorted(
+            key for key, p in self.parameters.items() if p.kind is not str and key not in self.noise_settings
+        )
         op = self.build({key: value(key) for key in numbers})
         require_operator(self, op, "build")
         return op
@@ -311,10 +292,41 @@ class BaseTask:
         drawn: Tensor = low * (high / low) ** u if log else low + (high - low) * u
         return drawn.round() if self.parameters[key].kind is int else drawn
 
+    # The noise
+
+    def noise(self, values: Mapping[str, Tensor], like: Tensor) -> Noise:
+        """Make the noise model for the settings in `noise_settings`, given as tensors: one value per sample, (B,).
+
+        Where nothing is drawn it is one for all, (1,). Must not wait for the device, as `build`. A task with other than
+        Gaussian noise of the level `sigma` defines it::
+
+            class Photons(MotionBlur):
+                sigma, noise_settings = None, ("peak",)
+                peak = Parameter(float, "photons at white", 30.0, low=0, above=True, drawn="log")
+
+                def noise(self, values, like):
+                    return Poisson(2 / values["peak"], check=False)
+
+        Parameters
+        ----------
+        values
+            The settings by name.
+        like
+            The images, (B, C, H, W).
+        """
+        return Gaussian(values["sigma"], check=False)
+
+    def noise_for(self, like: Tensor) -> float | Noise:
+        """Return the noise of measurements of images like `like`, as `firm.restore` takes it: a level, or a model."""
+        if type(self).noise is BaseTask.noise:
+            return self.sigma
+        values = {key: torch.tensor([float(self.__dict__[key])]) for key in self.noise_settings}
+        return self.noise(values, like)
+
     # Measurements
 
     def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[LinearOperator, Tensor]:
-        """Measure images `x` (B, C, H, W): the operator, and y = A x + sigma noise, on the device of `x`.
+        """Measure images `x` (B, C, H, W): the operator, and y = A x with its `noise`, on the device of `x`.
 
         Image i of the batch has the number ``index + i`` in its data set. Its noise (and its mask, if fresh) depend on
         seed and number alone: they are drawn on the CPU, one image at a time, so batches and devices do not matter.
@@ -334,23 +346,26 @@ class BaseTask:
             for i, image in zip(indices, x.cpu(), strict=True):
                 single = self.operator(seed, (i,))
                 require_operator(self, single, "operator")
-                clean = _on_device(single, torch.device("cpu"), x.dtype).A(image[None])
+                single = _on_device(single, torch.device("cpu"), x.dtype)
+                clean, level = single.A(image[None]), self.noise_for(image[None])
                 # complex noise has variance sigma^2 in all, half of it in each part
-                noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
-                measured.append(clean + self.sigma * noise)
+                noise = level.on(single, clean, image[None]) if isinstance(level, Noise) else Gaussian(level)
+                measured.append(noise.draw(clean, generator_for(seed, i, "noise")))
             return _on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
-    def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
-        """Draw operators and noise levels for a batch in training, and measure it.
+    def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor | Noise]:
+        """Draw operators and noise for a batch in training, and measure it.
 
         The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returned are the
-        operator, the measurements, and the noise levels (B,).
+        operator, the measurements, and the noise levels (B,), or the noise model where these do not tell all.
         """
         self._require_color(x)
-        op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
+        op = self.draw_operator(rows, x.device)
+        noise = self.noise({key: self.sample(key, rows, x.device) for key in self.noise_settings}, x)
         clean = op.A(x)
-        noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
-        return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
+        noise = noise.on(op, clean, x)
+        y = noise.draw(clean, rows)
+        return op, y, noise.level(y) if isinstance(noise, Gaussian) and noise.plain else noise
 
     def _require_color(self, x: Tensor) -> None:
         if self.color and x.shape[1] != 3:
@@ -380,6 +395,15 @@ class BaseTask:
         then cut off.
         """
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
+
+    @classmethod
+    def estimated(cls, picture: Tensor, settings: Mapping[str, Any]) -> dict[str, float]:
+        """Estimate the settings of the noise that are not among `settings` from a picture (1, C, h, w) in [-1, 1].
+
+        Returns them by name, and how sure they are, as ``gain_error`` of ``gain``. Tasks whose noise is not of one
+        level define it.
+        """
+        raise NotImplementedError(f"{cls.name} does not estimate its noise")
 
 
 def _on_device(op: LinearOperator, device: torch.device, dtype: torch.dtype | None = None) -> LinearOperator:

@@ -153,7 +153,7 @@ def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
         )
     tasks, most = c.make_tasks(), MOST["size"]
     for task in tasks:
-        drawn, settings = [key for key in task.ranges if key != "sigma"], task.settings()
+        drawn, settings = [key for key in task.ranges if key not in task.noise_settings], task.settings()
         shared = task.takes_mask() and settings["mask"] == "shared"
         _need(
             *((not isinstance(value, int) or value <= most, f"{task.name}: {key} must be at most {most}, got {value}")
@@ -163,7 +163,7 @@ def _check_tasks(c: TrainConfig, objective: type[Objective]) -> None:
     n = len(tasks)  # every part of a batch holds all of them
     fits = c.batch_size // c.accumulation_steps >= n
     _need((fits, f"batch_size / accumulation_steps must be at least the number of tasks, {n}"))
-    if any("sigma" in task.ranges for task in tasks) and not objective.takes_sigma:
+    if any(task.ranges.keys() & {*task.noise_settings} for task in tasks) and not objective.takes_sigma:
         kind, (name, arguments) = objective.network_class, c.network_arguments()
         known = name is not None or "noise_level" in inspect.signature(kind).parameters
         _need(

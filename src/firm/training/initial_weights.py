@@ -62,8 +62,10 @@ def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -
     alike = type(loaded).images == type(net).images or isinstance(net, OneImage) or state
     require(alike, f"init_from: {name} has a {type(loaded).__name__}, which sees other images", ConfigError)
     had, has = (n.config.get("extra", ()) for n in (loaded, net))
-    if "context" in had and "previous" in has and "previous" not in had:
+    if "context" in had and "previous" in has and "previous" not in had:  # a further image can only be the last
         raise ConfigError(f"init_from: {name} sees the context, and cannot be given the previous iterate as well")
+    if "noise" in had and {"previous", "context"} & (set(has) - set(had)):
+        raise ConfigError(f"init_from: {name} sees the noise, and cannot be given the previous iterate or context too")
 
 
 def _grown(weights: Weights, target: Weights) -> Weights:

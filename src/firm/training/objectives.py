@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from firm._model import save_network
 from firm._util.machine import lacks_memory
 from firm.networks import EXTRA, UNet, build
+from firm.noise import Noise
+from firm.noise.grouped import grouped
 from firm.operators import LinearOperator
 from firm.operators.compose import group
 from firm.tasks import BaseTask, Rows
@@ -64,23 +66,23 @@ class Batch:
     tasks: Sequence[BaseTask]
     warm: bool = False
 
-    def measure(self) -> tuple[LinearOperator, Tensor, Tensor]:
+    def measure(self) -> tuple[LinearOperator, Tensor, Tensor | Noise]:
         """Measure the images, in float32.
 
         Returns
         -------
         One operator for all images, which holds those of several tasks side by side; the measurements, (B, ...); and
-        the noise levels, (B,).
+        the noise levels, (B,), or the noise model where a task has noise of another kind.
         """
         drawn = self.measure_each()
-        sigma = torch.cat([sigma for _, _, sigma, _ in drawn])
         if len(drawn) == 1:
-            return drawn[0][0], drawn[0][1], sigma
+            return drawn[0][:3]
         with torch.autocast(self.x_1.device.type, enabled=False):
-            return *group([(op, y) for op, y, _, _ in drawn]), sigma
+            op, y = group([(op, y) for op, y, _, _ in drawn])
+            return op, y, grouped([noise for _, _, noise, _ in drawn], op)
 
-    def measure_each(self) -> list[tuple[LinearOperator, Tensor, Tensor, slice]]:
-        """Draw operator, measurements and noise levels for each task apart, and say which images it measures."""
+    def measure_each(self) -> list[tuple[LinearOperator, Tensor, Tensor | Noise, slice]]:
+        """Draw operator, measurements and noise for each task apart, and say which images it measures."""
         ends = accumulate(r.stop - r.start for r in self.rows)
         places = [slice(end - r.stop + r.start, end) for r, end in zip(self.rows, ends, strict=True)]
         with torch.autocast(self.x_1.device.type, enabled=False):

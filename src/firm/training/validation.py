@@ -61,7 +61,7 @@ def scored(
             truth, x = (visible(v, images.complex) for v in (found.truth, found.x))
             scores.append(psnr(x, truth))
             if not first:
-                given = visible(degraded(found.op, found.y, task.sigma, None), images.complex)
+                given = visible(degraded(found.op, found.y, 0.0, None), images.complex)
                 rows += _labeled(truth, given, x, scores[0], f"{title}: measurement", method.label)
         values.append(round(float(torch.cat(scores).mean()), 4))
         if len(tasks) > 1:
