@@ -68,14 +68,15 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
+def train(seed: int, steps: int, device: torch.device | None = None, problem: Any = toy) -> Firm:
     """Algorithm 1 on the mixture, with the paper's K, beta and rho; returns the averaged weights.
 
-    All random numbers are drawn on the CPU, so they are the same on every device.
+    All random numbers are drawn on the CPU, so they are the same on every device. `problem` has the functions
+    `operator`, `sample_prior` and `measure` of `experiments.toy.problem`.
     """
     torch.manual_seed(seed)  # of the initial weights
     generator = Generator().manual_seed(seed)
-    op = toy.operator().to(device)
+    op = problem.operator().to(device)
     model = Firm(MLP(), Solver()).to(device)
     warm = Firm(model.estimator, Solver(K=0))
     balance = TimeBalance().to(device)
@@ -84,9 +85,9 @@ def train(seed: int, steps: int, device: torch.device | None = None) -> Firm:
     average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.999))
     progress = trange(steps, desc="training", unit="step")
     for step in progress:
-        x_1 = toy.sample_prior(BATCH, generator)
+        x_1 = problem.sample_prior(BATCH, generator)
         x_0 = torch.randn(BATCH, 2, generator=generator)
-        y, t = toy.measure(x_1, generator), stratified_times(BATCH, generator=generator)
+        y, t = problem.measure(x_1, generator), stratified_times(BATCH, generator=generator)
         x_1, x_0, y, t = (v.to(device) for v in (x_1, x_0, y, t))
         loss = velocity_loss(
             warm if step < WARM_START * steps else model, op, x_1, y, x_0, t, weights=balance or "omega"

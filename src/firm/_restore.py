@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed
-from firm.operators.base import LinearOperator, norm
+from firm.operators.base import LinearOperator, is_linear, norm
 from firm.operators.compose import Repeated
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
@@ -105,7 +105,9 @@ def restore(
 
 
 def _check_scale(given: Prepared) -> None:
-    """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
+    """Warn where the norm of A is far from 1, or the noise level above all it can measure; both are for a linear A."""
+    if not is_linear(given.op):
+        return
     sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
 
     def judge(size: float, level: float) -> None:

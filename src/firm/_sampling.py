@@ -14,7 +14,16 @@ from torch import Generator, Tensor, nn
 
 from firm._posterior_mean import PosteriorMean, vector
 from firm._util.checks import is_number, is_whole
-from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, require_tensor, shape
+from firm.operators.base import (
+    LARGEST,
+    LinearOperator,
+    has_closed_form,
+    is_linear,
+    name,
+    projected,
+    require_tensor,
+    shape,
+)
 from firm.operators.testing import dot_test
 
 Integrator = Literal["euler", "midpoint", "heun"]
@@ -84,7 +93,8 @@ def integrate(
 ) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device.
 
-    A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work.
+    A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work. At t = 1 images are
+    brought to what `y` says without any doubt, see `Operator.project`: nothing, under noise.
     """
     if not (is_whole(steps, 1) and integrator in get_args(Integrator)):
         raise ValueError(
@@ -113,9 +123,9 @@ def integrate(
 
     replay = getattr(model, "replay", None)
     if replay is None or callback is not None:
-        return flow(op, y, x, sigma)
+        return projected(op, flow(op, y, x, sigma), y)
     recorded: Tensor = replay(flow, (steps, integrator), op, y, x, sigma)
-    return recorded
+    return projected(op, recorded, y)
 
 
 class Prepared:
@@ -196,7 +206,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
 
     ValueError says what is wrong with an operator without A and A_adjoint, measurements that are no floats, not finite,
     empty, on another device than the model, or of images far beyond [-1, 1], and with a noise level that is none. Where
-    conjugate gradients will solve with A and A_adjoint, `dot_test` is made of them.
+    conjugate gradients will solve with A and A_adjoint, `dot_test` is made of them; where Gauss-Newton steps will,
+    `jacobian_test`.
 
     Parameters
     ----------
@@ -233,7 +244,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: float | Tensor 
             raise ValueError(f"{name(op)}: {images}: {wanted}")
 
     given.check(lambda: (~y.isfinite()).sum()[None], judge_values)
-    given.check(lambda: _scale_numbers(given, AAty), judge_scale)
+    if is_linear(op):
+        given.check(lambda: _scale_numbers(given, AAty), judge_scale)
     if not has_closed_form(op):
         dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
     return given
