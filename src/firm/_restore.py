@@ -26,7 +26,7 @@ AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this s
 class Restoration:
     """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
 
-    image: Tensor  # (B, C, H, W), the first sample
+    image: Tensor  # (B, C, H, W), the first sample; of least misfit where several images have the same measurement
     mean: Tensor  # (B, C, H, W), mean of the samples
     std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
     samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
@@ -75,6 +75,7 @@ def restore(
     many = op if len(Aty) == 1 else Repeated(op, len(Aty))  # that of a single image serves any number of runs
     drawn: list[Tensor] = []
     spread, first = _Spread(), 0
+    chosen = _LeastMisfit(op, y) if getattr(op, "ambiguous", False) else None
     for n in batches(Aty, samples):
         x_0 = torch.cat([noise_like(Aty, generator) for _ in range(n)])
         if first == 0:
@@ -86,6 +87,8 @@ def restore(
         if on_sample is not None:
             given.settle()  # nobody is shown what is not finite
         for i, one in enumerate(x.split(len(Aty)), start=first):
+            if chosen is not None:
+                chosen.add(one)
             if keep:
                 drawn.append(one)
             else:
@@ -98,6 +101,7 @@ def restore(
     stacked = torch.stack(drawn) if keep else Aty.new_empty(0, *Aty.shape)
     several = keep and samples > 1
     image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
+    image = image if chosen is None else chosen.image
     std = stacked.std(0) if several else None if keep else spread.std()
     given.settle()  # on a GPU it waits for all that was queued
     nfe = samples * model.calls(steps, integrator)
@@ -155,6 +159,22 @@ def batches(like: Tensor, samples: int) -> list[int]:
     """
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     return [min(size, samples - first) for first in range(0, samples, size)]
+
+
+class _LeastMisfit:
+    """The sample x of least |A(x) - y|, for each image by itself."""
+
+    def __init__(self, op: LinearOperator, y: Tensor) -> None:
+        self.op, self.y = op, y
+        self.image = self.least = torch.empty(0)
+
+    def add(self, x: Tensor) -> None:
+        """Take in one more sample, (B, C, H, W)."""
+        misfit = (self.op.A(x) - self.y).abs().square().flatten(1).sum(1).reshape(-1, *[1] * (x.ndim - 1))
+        if not len(self.image):
+            self.image, self.least = x, misfit
+        self.image = torch.where(misfit < self.least, x, self.image)
+        self.least = torch.minimum(misfit, self.least)
 
 
 class _Spread:

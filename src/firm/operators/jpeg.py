@@ -94,16 +94,18 @@ class JPEG(NonlinearOperator):
             for (c, table), middle in zip(self._cells(padded), centers, strict=True):
                 inside = torch.minimum(torch.maximum(c, middle - EDGE * table), middle + EDGE * table)
                 moves.append(inside - c)
+            moves[0] = self._seen(moves[0], x)
             x = self._joined(padded + self._image(moves), x)
         return self._upright(x)
 
     def excess(self, x: Tensor, y: Tensor) -> Tensor:
         """Return by how much the coefficient farthest from its cell lies outside, as a share of the cell, (B,)."""
+        x = self._stored(x)
         found = []
-        for (c, table), (given, _) in zip(self._cells(self._padded(self._stored(x))), self._cells(y), strict=True):
-            outside = ((c - self._centers(given, table)).abs() / table - 0.5).clamp(min=0)
-            found.append(outside.flatten(1).amax(1))
-        return torch.stack(found).amax(0)
+        for (c, table), (given, _) in zip(self._cells(self._padded(x)), self._cells(y), strict=True):
+            found.append(((c - self._centers(given, table)).abs() / table - 0.5).clamp(min=0))
+        found[0] = self._seen(found[0], x)
+        return torch.stack([outside.flatten(1).amax(1) for outside in found]).amax(0)
 
     def decoded(self, coefficients: list[Tensor]) -> Tensor:
         """Make a picture, such as `y`, of coefficients: of Y, Cb and Cr, (B, rows, columns, 8, 8) each."""
@@ -140,6 +142,13 @@ class JPEG(NonlinearOperator):
     def _padded(self, x: Tensor) -> Tensor:
         height, width = self._size(x)
         return F.pad(x, (0, width - x.shape[-1], 0, height - x.shape[-2]), mode="replicate")
+
+    @staticmethod
+    def _seen(values: Tensor, x: Tensor) -> Tensor:
+        """Set values of blocks of Y that hold no pixel of `x` to 0: an encoder fills units of several blocks with any."""
+        rows, columns = (-(-n // 8) for n in x.shape[-2:])
+        more = values.shape[2] - columns, values.shape[1] - rows
+        return F.pad(values[:, :rows, :columns], (0, 0, 0, 0, 0, more[0], 0, more[1]))
 
     def _joined(self, padded: Tensor, like: Tensor) -> Tensor:
         """Return the image whose `_padded` is nearest: a pixel that was repeated is the mean of its copies."""

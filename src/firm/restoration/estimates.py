@@ -239,6 +239,8 @@ def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
     -------
     The advice in a sentence, or None where the compression hardly matters.
     """
+    if task == "jpeg":
+        return None
     quality = jpeg_quality(path)
     if (quality is None or quality > GOOD) and not has_blocks(y):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +18,10 @@ from firm._util.custom import custom_code
 from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
+from firm.operators.base import is_linear
 from firm.operators.complex import AsReal
+from firm.operators.jpeg import error_level
+from firm.restoration.compression import cells_of
 from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
@@ -46,6 +49,7 @@ class Problem:
     value_range: Range | None = None  # of the array
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
     noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
+    align: Callable[[Tensor, Tensor], Tensor] | None = None  # of images to the truth, before they are scored
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     notes: tuple[str, ...] = ()  # for the user
 
@@ -107,7 +111,11 @@ class Problem:
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
-            op, y, margin = kind.from_picture(reading.image, values, given)
+            if kind.picture_file == "itself":
+                (op, y), margin = cells_of(path, max_megapixels), 0
+                sigma = float(error_level(op.luma[:, 0, 0])) if sigma is None else sigma
+            else:
+                op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
@@ -192,7 +200,9 @@ class Problem:
             require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
             check_sigma(made.sigma)
             op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
-            problem = replace(_posed(task, made, op, y, reading), truth=truth, value_range=value_range)
+            problem = replace(
+                _posed(task, made, op, y, reading), truth=truth, value_range=value_range, align=made.aligned
+            )
         if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
             margin = (truth.shape[-1] - y.shape[-1]) // 2
             inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))
@@ -223,6 +233,7 @@ class Problem:
         if self.truth is None:
             return {}
         truth = self.truth[:, :1] if self.gray else self.truth
+        x = x if self.align is None else self.align(x, truth)
         x, truth = visible(x, self.complex), visible(truth, self.complex)
         if x.shape[1] == 1:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
@@ -266,7 +277,8 @@ def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Re
     """Make the problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
     with custom_code(task=type(task)):
         adjoint = op.A_adjoint(y)
-    shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
+    seen = not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1]
+    shown = y if seen and is_linear(op) else adjoint  # which of a nonlinear one is made to be looked at
     known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too
     about = {"task": task.name if known else name, "estimated": False, **task.settings()}
     return Problem(

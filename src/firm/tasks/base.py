@@ -186,7 +186,7 @@ class BaseTask:
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
-    picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask" or "kernel"
+    picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask", "kernel"; "itself": its own file
     color: ClassVar[bool] = False  # whether images must have three channels, of which a pixel shows one
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
@@ -337,20 +337,28 @@ class BaseTask:
                 clean = _on_device(single, torch.device("cpu"), x.dtype).A(image[None])
                 # complex noise has variance sigma^2 in all, half of it in each part
                 noise = torch.randn(clean.shape, dtype=clean.dtype, generator=generator_for(seed, i, "noise"))
-                measured.append(clean + self.sigma * noise)
+                measured.append(self.observed(single, image[None], clean, self.sigma * noise))
             return _on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """Draw operators and noise levels for a batch in training, and measure it.
 
-        The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returned are the
-        operator, the measurements, and the noise levels (B,).
+        The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returns the operator, the
+        measurements, and the noise levels (B,).
         """
         self._require_color(x)
         op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
         clean = op.A(x)
         noise = rows.randn(*clean.shape[1:], device=x.device, dtype=clean.dtype)
-        return op, clean + sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise, sigma
+        return op, self.observed(op, x, clean, sigma.reshape(-1, *[1] * (clean.ndim - 1)) * noise), sigma
+
+    def observed(self, op: LinearOperator, x: Tensor, clean: Tensor, noise: Tensor) -> Tensor:
+        """Return the measurements of `x`, of which `clean` is A(x): y = A(x) + noise, unless a task says otherwise."""
+        return clean + noise
+
+    def aligned(self, x: Tensor, truth: Tensor) -> Tensor:
+        """Turn images, before they are scored, to `truth` where the measurement cannot tell; unless a task does, not."""
+        return x
 
     def _require_color(self, x: Tensor) -> None:
         if self.color and x.shape[1] != 3:
@@ -374,10 +382,8 @@ class BaseTask:
         given
             What came with the picture, `picture_file`: a mask (h, w), 1 = seen, or a kernel (h, w).
 
-        Returns
-        -------
-        The operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it and
-        then cut off.
+        Returns the operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it
+        and then cut off.
         """
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
 
