@@ -88,7 +88,7 @@ def test_the_projection_is_the_nearest_image_in_the_cells(subsampling, quality):
     """Against Dykstra-free conditions: it lies in the cells, compresses to the same, and moves along the normals only."""
     x, op = picture(32, 48), operator(quality, subsampling)
     y, z = op.A(x), picture(32, 48, seed=1) + 0.2 * randn(1, 3, 32, 48, dtype=torch.float32)
-    p = data_consistency(op, z, y, 0.01)
+    p = op.project(z, y)
     assert op.excess(z, y) > 0.5
     assert op.excess(p, y) < 1e-4
     torch.testing.assert_close(op.A(p), y, rtol=0, atol=1e-5)
@@ -101,13 +101,32 @@ def test_the_projection_is_the_nearest_image_in_the_cells(subsampling, quality):
     torch.testing.assert_close(op.project(x, y), x, rtol=0, atol=2e-3)  # the truth stays, but for the rim of its cells
 
 
+@pytest.mark.parametrize("rho", [0.01, 1.0, torch.tensor([0.05, 5.0])])
+def test_the_step_is_the_best_number_in_every_cell(rho):
+    """By brute force: the least of (c - middle)^2 + rho (c - c_z)^2 among all c in the cell, for every coefficient."""
+    x, op = torch.cat([picture(16, 16), picture(16, 16, seed=2)]), operator(20, "4:2:0")
+    y, z = op.A(x), x + 0.3 * randn(2, 3, 16, 16, dtype=torch.float32)
+    found = data_consistency(op, z, y, rho)
+    column = torch.as_tensor(rho).expand(2).reshape(2, 1, 1, 1, 1, 1)
+    for (c, table), (of_z, _), (middle, _) in zip(op._cells(found), op._cells(z), op._cells(y), strict=True):
+        middle = (middle / table).round() * table
+        tried = middle[..., None] + torch.linspace(-0.499, 0.499, 999) * table[..., None]
+        value = (tried - middle[..., None]).square() + column * (tried - of_z[..., None]).square()
+        best = tried.gather(-1, value.argmin(-1, keepdim=True))[..., 0]
+        assert ((c - best).abs() / table).max() < 2e-3
+    inputs = [z.double().requires_grad_(), torch.tensor([0.05, 5.0], dtype=torch.float64, requires_grad=True)]
+    op = op.double()
+    step = lambda z, rho: data_consistency(op, z, y.double(), rho)  # noqa: E731
+    assert torch.autograd.gradcheck(step, inputs, fast_mode=True)
+
+
 @pytest.mark.parametrize("size", [(50, 44), (17, 33)])
 @pytest.mark.parametrize("subsampling", SUBSAMPLING)
 def test_sides_that_are_no_whole_blocks(tmp_path, size, subsampling):
     x = picture(*size)
     op, y = cells_of(saved(tmp_path / "a.jpg", x, quality=30, subsampling=subsampling), 1)
     z = x + 0.2 * randn(1, 3, *size, dtype=torch.float32)
-    p = data_consistency(op, z, y, 0.01)
+    p = op.project(z, y)
     assert p.shape == x.shape == op.A_adjoint(y).shape
     assert op.excess(p, y) < 0.05 < op.excess(z, y)
     assert (p - x).norm() < (z - x).norm()

@@ -144,6 +144,7 @@ def test_magnitudes_go_down_to_a_minimum(kind):
     values = []
     for op.iterations in (0, 1, 2, 5, 2000):
         values.append(objective(op, data_consistency(op, z, y, rho), z, y, rho))
+    assert op.A_adjoint(y).dtype == y.dtype
     assert all((b <= a + 1e-12).all() for a, b in zip(values, values[1:], strict=False))
     assert (values[1] < values[0]).all()
     found = data_consistency(op, z, y, rho)

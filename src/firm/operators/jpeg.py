@@ -1,4 +1,4 @@
-"""JPEG: every coefficient of the 8x8 blocks is known up to its quantization cell, and the step projects onto the cells.
+"""JPEG: every coefficient of the 8x8 blocks is known up to its quantization cell, and images are projected onto them.
 
 The transform is that of ITU-T T.81 with the colors of JFIF, as libjpeg's encoder makes it, without its rounding of pixels
 to whole numbers between the colors and the cosines.
@@ -27,7 +27,7 @@ CHROMA = (17, 18, 24, 47, 18, 21, 26, 66, 24, 26, 56, 99, 47, 66, 99, 99)  # its
 SUBSAMPLING = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:2:0": (2, 2)}  # pixels of a sample of color, across and down
 HALF = 0.5  # Y is counted from gray level 128, and 0 in an image is 127.5
 EDGE = 0.499  # of a cell to both sides: not all of it, so that a projected image falls into the same cells when it is compressed again
-SPREAD = 2500.0  # see `error_level`
+SPREAD = 7000.0  # of photographs, see `error_level`
 ROUNDS = 30  # of alternating projections, where blocks reach beyond the picture
 TURNS = {1: (False, ()), 2: (False, (-1,)), 3: (False, (-2, -1)), 4: (False, (-2,)),
          5: (True, ()), 6: (True, (-1,)), 7: (True, (-2, -1)), 8: (True, (-2,))}  # fmt: skip
@@ -38,9 +38,9 @@ class JPEG(NonlinearOperator):
 
     It has whole blocks, so that its sides are those of the image rounded up. Every coefficient of its blocks lies in the
     middle of a cell, of the width of its entry in the table, in which the coefficient of x was before it was rounded.
-    The data-consistency step is the projection onto all cells, exact in the metric of Y, Cb and Cr; rho has no effect,
-    because a cell has no doubt. Where the sides are not whole blocks, the pixels beyond them repeat the last ones, as
-    in the encoder, and projections on both sets alternate.
+    `project`, which ends every restoration, is exact in the metric of Y, Cb and Cr; the data-consistency step also draws
+    towards the middles of the cells. Where the sides are not whole blocks, the pixels beyond them repeat the last ones,
+    as in the encoder, and projections on both sets alternate.
 
     Parameters
     ----------
@@ -80,22 +80,31 @@ class JPEG(NonlinearOperator):
         return self._upright(self._cropped(y))
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
-        """The projection of `z` onto the cells of `y`."""
-        return self.project(z, y)
+        """The exact step for an error that is Gaussian within its cell: (c + rho z) / (1 + rho) in each coefficient,
+
+        with c the middle of its cell and rho = 1/gamma, or the nearest border of the cell. What is finer than the
+        samples of color keeps the value it has in `z`.
+        """  # noqa: D205, D400, D415
+        return self._moved(z, y, gamma)
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
-        """Bring every coefficient of images `x`, (B, 3, H, W), into its cell."""
+        """Bring every coefficient of images `x`, (B, 3, H, W), into its cell: the nearest image in all cells."""
+        return self._moved(x, y, 0.0)
+
+    def _moved(self, x: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
+        """Average the coefficients of `x` with the middles of their cells, weighted by 1 and `gamma`; then project."""
         x = self._stored(x)
         whole = self._size(x) == tuple(x.shape[-2:])
+        gamma = gamma[..., None] if isinstance(gamma, Tensor) and gamma.ndim else gamma  # of blocks
         centers = [self._centers(c, table) for c, table in self._cells(y)]
         for _ in range(1 if whole else ROUNDS):
             padded = self._padded(x)
             moves = []
             for (c, table), middle in zip(self._cells(padded), centers, strict=True):
-                inside = torch.minimum(torch.maximum(c, middle - EDGE * table), middle + EDGE * table)
-                moves.append(inside - c)
+                average = (gamma * middle + c) / (gamma + 1)
+                moves.append(torch.minimum(torch.maximum(average, middle - EDGE * table), middle + EDGE * table) - c)
             moves[0] = self._seen(moves[0], x)
-            x = self._joined(padded + self._image(moves), x)
+            x, gamma = self._joined(padded + self._image(moves), x), 0.0
         return self._upright(x)
 
     def excess(self, x: Tensor, y: Tensor) -> Tensor:

@@ -43,8 +43,8 @@ class Magnitude(NonlinearOperator):
 
     def guess(self, y: Tensor) -> Tensor:
         """Transform back with all phases 0."""
-        back: Tensor = self.op.A_adjoint(y + 0j) + self.black
-        return back
+        back: Tensor = self.op.A_adjoint(y + 0j)
+        return (back.real if back.is_complex() else back) + self.black
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """Go down from z by `iterations` steps that know the phases: with p = B x / |B x| of the last one,
