@@ -21,7 +21,7 @@ from experiments.toy.problem import sample_prior as sample_prior
 from firm import sample
 from firm.operators import Magnitude, Mask
 
-SIGMA, SAMPLES, TABLE_STEPS = toy.SIGMA, 4000, (1, 2, 4, 10, 50)
+SIGMA, SAMPLES, TABLE_STEPS = toy.SIGMA, 20_000, (1, 2, 4, 10, 50)
 
 
 def operator() -> Magnitude:
@@ -56,11 +56,12 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--training", type=int, default=16_000, help="steps of 512")
+    parser.add_argument("--iterations", type=int, default=5, help="K")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("outputs/toy-nonlinear"))
     given = parser.parse_args()
     start = time.monotonic()
-    model = train(given.seed, given.training, problem=sys.modules[__name__])
+    model = train(given.seed, given.training, problem=sys.modules[__name__], K=given.iterations)
     seconds, rows = time.monotonic() - start, []
     for y in (1.5, 1.3):
         measured = torch.tensor([y, 0.0]).expand(SAMPLES, 2)
@@ -73,7 +74,7 @@ def main() -> None:
             })  # fmt: skip
             print(rows[-1], flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
-    about = {"steps": given.training, "batch": 512, "seed": given.seed, "samples": SAMPLES, "seconds": round(seconds)}
+    about = {"K": given.iterations, "steps": given.training, "batch": 512, "seed": given.seed, "samples": SAMPLES, "seconds": round(seconds)}
     (given.out / "nonlinear.json").write_text(json.dumps({"settings": about, "rows": rows}, indent=1) + "\n")
     model.save(given.out / "model.safetensors")
 

@@ -68,8 +68,8 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     )  # fmt: skip
 
 
-def train(seed: int, steps: int, device: torch.device | None = None, problem: Any = toy) -> Firm:
-    """Algorithm 1 on the mixture, with the paper's K, beta and rho; returns the averaged weights.
+def train(seed: int, steps: int, device: torch.device | None = None, problem: Any = toy, K: int = 5) -> Firm:
+    """Algorithm 1 on the mixture, with the paper's beta and rho, and its K; returns the averaged weights.
 
     All random numbers are drawn on the CPU, so they are the same on every device. `problem` has the functions
     `operator`, `sample_prior` and `measure` of `experiments.toy.problem`.
@@ -77,7 +77,7 @@ def train(seed: int, steps: int, device: torch.device | None = None, problem: An
     torch.manual_seed(seed)  # of the initial weights
     generator = Generator().manual_seed(seed)
     op = problem.operator().to(device)
-    model = Firm(MLP(), Solver()).to(device)
+    model = Firm(MLP(), Solver(K)).to(device)
     warm = Firm(model.estimator, Solver(K=0))
     balance = TimeBalance().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=1e-4)
