@@ -74,7 +74,14 @@ def main() -> None:
             })  # fmt: skip
             print(rows[-1], flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
-    about = {"K": given.iterations, "steps": given.training, "batch": 512, "seed": given.seed, "samples": SAMPLES, "seconds": round(seconds)}
+    about = {
+        "K": given.iterations,
+        "steps": given.training,
+        "batch": 512,
+        "seed": given.seed,
+        "samples": SAMPLES,
+        "seconds": round(seconds),
+    }
     (given.out / "nonlinear.json").write_text(json.dumps({"settings": about, "rows": rows}, indent=1) + "\n")
     model.save(given.out / "model.safetensors")
 

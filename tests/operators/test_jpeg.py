@@ -85,7 +85,7 @@ def test_it_compresses_as_pillow_does(tmp_path, subsampling):
 @pytest.mark.parametrize("subsampling", SUBSAMPLING)
 @pytest.mark.parametrize("quality", [10, 50])
 def test_the_projection_is_the_nearest_image_in_the_cells(subsampling, quality):
-    """Against Dykstra-free conditions: it lies in the cells, compresses to the same, and moves along the normals only."""
+    """It lies in the cells, compresses to the same, and no point of the cells lies on the far side of it."""
     x, op = picture(32, 48), operator(quality, subsampling)
     y, z = op.A(x), picture(32, 48, seed=1) + 0.2 * randn(1, 3, 32, 48, dtype=torch.float32)
     p = op.project(z, y)

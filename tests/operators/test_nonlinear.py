@@ -1,6 +1,7 @@
 """Nonlinear operators: the step against a brute-force minimizer, its gradients, and the checks where they enter."""
 
 import copy
+from itertools import pairwise
 
 import pytest
 import torch
@@ -54,7 +55,9 @@ def objective(op, x, z, y, rho):
 def minimized(op, z, y, rho, start=None):
     """The minimum of F near z by torch's L-BFGS: no Jacobians, no Gauss-Newton."""
     x = (z if start is None else start).clone().requires_grad_()
-    optimizer = torch.optim.LBFGS([x], max_iter=500, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe")
+    optimizer = torch.optim.LBFGS(
+        [x], max_iter=500, tolerance_grad=1e-11, tolerance_change=1e-15, line_search_fn="strong_wolfe"
+    )
 
     def closure():
         optimizer.zero_grad()
@@ -73,7 +76,11 @@ def ct():
 
 @pytest.mark.parametrize(
     ("op", "shape"),
-    [(nonlinear(bent, (5,), newton_steps=15), (5,)), (nonlinear(spectrum, (5,), newton_steps=15), (5,)), (ct(), (1, 3, 4))],
+    [
+        (nonlinear(bent, (5,), newton_steps=15), (5,)),
+        (nonlinear(spectrum, (5,), newton_steps=15), (5,)),
+        (ct(), (1, 3, 4)),
+    ],
     ids=["bent", "complex", "transmission"],
 )
 def test_the_step_is_the_minimum_and_its_gradients_are_right(op, shape):
@@ -106,7 +113,9 @@ def test_the_objective_never_rises_where_a_whole_step_would_raise_it():
     assert (objective(op, data_consistency(op, z, y, 0.1), z, y, 0.1) <= before).all()
 
 
-@pytest.mark.parametrize("low_high", [(-0.5, 0.4), (torch.tensor([-0.9, -0.2]).double(), torch.tensor([0.1, 0.6]).double())])
+@pytest.mark.parametrize(
+    "low_high", [(-0.5, 0.4), (torch.tensor([-0.9, -0.2]).double(), torch.tensor([0.1, 0.6]).double())]
+)
 def test_clipping_is_minimized_exactly(low_high):
     op = Clipping(*low_high)
     z, y = 2 * randn(2, 1, 8, 8), op.A(randn(2, 1, 8, 8, seed=1)) + 0.2 * randn(2, 1, 8, 8, seed=2)
@@ -133,7 +142,11 @@ def test_a_saturated_pixel_keeps_what_is_brighter():
 
 def magnitudes():
     phases = random_phases((6, 6), 3, torch.Generator().manual_seed(0)).to(torch.complex128)
-    return {"oversampled": Magnitude(Oversampled(2)), "coded": Magnitude(Coded(phases)), "masked": Magnitude(Mask(rand(6, 6).double()))}
+    return {
+        "oversampled": Magnitude(Oversampled(2)),
+        "coded": Magnitude(Coded(phases)),
+        "masked": Magnitude(Mask(rand(6, 6).double())),
+    }
 
 
 @pytest.mark.parametrize("kind", magnitudes())
@@ -145,7 +158,7 @@ def test_magnitudes_go_down_to_a_minimum(kind):
     for op.iterations in (0, 1, 2, 5, 2000):
         values.append(objective(op, data_consistency(op, z, y, rho), z, y, rho))
     assert op.A_adjoint(y).dtype == y.dtype
-    assert all((b <= a + 1e-12).all() for a, b in zip(values, values[1:], strict=False))
+    assert all((b <= a + 1e-12).all() for a, b in pairwise(values))
     assert (values[1] < values[0]).all()
     found = data_consistency(op, z, y, rho)
     assert relative_error(found, minimized(op, z, y, rho, start=found)) < 1e-5
@@ -212,7 +225,9 @@ def test_among_linear_operators():
     for inner in (clip, curved):
         many = Repeated(inner, 2)
         assert not many.linear
-        torch.testing.assert_close(data_consistency(many, z, inner.A(x), 0.2), data_consistency(inner, z, inner.A(x), 0.2))
+        torch.testing.assert_close(
+            data_consistency(many, z, inner.A(x), 0.2), data_consistency(inner, z, inner.A(x), 0.2)
+        )
     for joined in (lambda: Compose(Mask(rand(8, 8)), clip), lambda: Stack(Identity(), clip, image_shape=(3, 8, 8))):
         with pytest.raises(ValueError, match=r"Clipping\(-0.5, 0.5\) is not linear"):
             joined()

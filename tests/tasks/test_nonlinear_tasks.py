@@ -75,7 +75,9 @@ def test_the_sample_of_least_misfit_is_the_image():
     model = firm.Firm(Half(), firm.Solver(K=1))
     for keep in (True, False):
         seen = []
-        r = firm.restore(model, op, y, 3, samples=4, keep=keep, sigma=0.01, on_sample=lambda i, x, seen=seen: seen.append(x))
+        r = firm.restore(
+            model, op, y, 3, samples=4, keep=keep, sigma=0.01, on_sample=lambda i, x, seen=seen: seen.append(x)
+        )
         misfit = torch.stack([(op.A(s) - y).square().sum((1, 2, 3)) for s in seen])
         assert (misfit.argmin(0) != 0).any()  # else the first would do
         for i, best in enumerate(misfit.argmin(0)):

@@ -9,14 +9,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Generator, Tensor
 
 import firm
 from firm.baselines import hio
 from firm.data import load_images, read_picture
 from firm.metrics import psnr
-from firm.operators import data_consistency
 
 
 def phase(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -66,7 +64,9 @@ def jpeg(given: argparse.Namespace) -> list[dict[str, Any]]:
             row["FIRM"] = score(task, r.image.clamp(-1, 1), x)
             row["outside its cells by"] = float(op.excess(r.image, y))
             denoise = firm.operators.Identity()
-            plain = firm.restore(model, denoise, decoded, given.steps, sigma=task.sigma if given.told is None else given.told).image
+            plain = firm.restore(
+                model, denoise, decoded, given.steps, sigma=task.sigma if given.told is None else given.told
+            ).image
             row["denoised"] = score(task, plain.clamp(-1, 1), x)
             row["denoised, projected"] = score(task, op.project(plain, y).clamp(-1, 1), x)
             rows.append(row)
@@ -102,7 +102,17 @@ def main() -> None:
     means = {key: round(statistics.fmean(row[key] for row in rows), 3) for key in keys}
     print("mean", means)
     if given.out:
-        given.out.write_text(json.dumps({"settings": {k: str(v) for k, v in vars(given).items() if k not in ("data", "out")}, "rows": rows, "mean": means}, indent=1) + "\n")
+        given.out.write_text(
+            json.dumps(
+                {
+                    "settings": {k: str(v) for k, v in vars(given).items() if k not in ("data", "out")},
+                    "rows": rows,
+                    "mean": means,
+                },
+                indent=1,
+            )
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What a JPEG file says exactly: the whole numbers that its coefficients were rounded to, and their tables.
 
-Pillow gives pixels only, clamped and rounded, from which the numbers of strong compression do not follow. So the entropy
-code is read here: Huffman, sequential and progressive, as in ITU-T T.81, Annexes F and G.
+Pillow gives pixels only, clamped and rounded, from which the numbers of strong compression do not follow. So the
+entropy code is read here: Huffman, sequential and progressive, as in ITU-T T.81, Annexes F and G.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from firm.data.picture import MAX_MEGAPIXELS, PictureError, check_size, header, require_contents
 
-ZIGZAG = (0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14, 21,
-          28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61,
-          54, 47, 55, 62, 63)  # fmt: skip
+ZIGZAG = (0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6, 7, 14,
+          21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53,
+          60, 61, 54, 47, 55, 62, 63)  # fmt: skip
 ORIENTATION = 274  # a tag of EXIF
 SIZE_FIRST = {0xC0, 0xC1, 0xC2}  # frames that are read: baseline, extended, progressive
 OTHER_FRAMES = {0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}
@@ -39,7 +39,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """The contents of a JPEG: `planes` are one or three `Component`, of a picture of (height, width) as it is stored."""
+    """The contents of a JPEG: one or three `planes` of a picture of (height, width), as it is stored."""
 
     height: int
     width: int
@@ -197,15 +197,14 @@ class _Reader:
         first, last, approximation = body[1 + 2 * body[0] : 4 + 2 * body[0]]
         bits = _Bits(self.data, at)
         block = _Block(bits, self.codes, first, last, approximation >> 4, approximation & 15, self.progressive)
-        before, done = dict.fromkeys([c.name for c in self.components], 0), 0
-        for units in self._places(chosen):
+        before = dict.fromkeys([c.name for c in self.components], 0)
+        for done, units in enumerate(self._places(chosen)):
             if self.restart and done and done % self.restart == 0:
                 bits.restart()
                 before, block.run = dict.fromkeys(before, 0), 0
             for component, dc, ac, row, column in units:
                 numbers = component.numbers[row, column]
                 before[component.name] = block.read(numbers, dc, ac, before[component.name])
-            done += 1
         return bits.end()
 
     def _places(self, chosen: list[tuple[Component, int, int]]) -> Iterator[list[tuple[Component, int, int, int, int]]]:

@@ -159,7 +159,7 @@ def has_closed_form(op: LinearOperator) -> bool:
 
 
 def projected(op: LinearOperator, x: Tensor, y: Tensor) -> Tensor:
-    """Bring images `x` to what `y` says without any doubt, see `Operator.project`; a user's operator may say nothing."""
+    """Bring images `x` to what `y` says without any doubt, see `Operator.project`, which a user's may not have."""
     project = getattr(op, "project", None)
     return x if project is None else project(x, y)
 

@@ -28,7 +28,9 @@ class Clipping(NonlinearOperator):
         for key, value in (("low", low), ("high", high)):
             limit = torch.as_tensor(value, dtype=torch.get_default_dtype() if isinstance(value, float | int) else None)
             self.register_buffer(key, limit.reshape(-1, 1, 1, 1) if limit.ndim else limit)
-        fits = not check or bool((self.low < self.high).all() and self.low.isfinite().all() and self.high.isfinite().all())
+        fits = not check or bool(
+            (self.low < self.high).all() and self.low.isfinite().all() and self.high.isfinite().all()
+        )
         require(fits, f"Clipping: low must be less than high, and both finite, got {low} and {high}")
 
     def A(self, x: Tensor) -> Tensor:
@@ -42,8 +44,9 @@ class Clipping(NonlinearOperator):
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """The exact minimum, in each pixel the best of three: within the limits, above them, below them.
 
-        Within: (y + rho z) / (1 + rho), at most `high` and at least `low`; rho = 1/gamma. Beyond a limit A(x) stays what
-        it is: z itself, or the limit where z does not lie there. A saturated pixel, y = high, thus keeps any z above.
+        Within: (y + rho z) / (1 + rho), at most `high` and at least `low`; rho = 1/gamma. Beyond a limit A(x) stays
+        what it is: z itself, or the limit where z does not lie there. A saturated pixel, y = high, thus keeps any z
+        above.
         """
         low, high = self.low.to(z.dtype), self.high.to(z.dtype)
         best = self.A((gamma * y + z) / (gamma + 1))

@@ -10,7 +10,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, is_linear, name, projected, shape
+from firm.operators.base import (
+    LinearOperator,
+    Operator,
+    data_consistency,
+    has_closed_form,
+    is_linear,
+    name,
+    projected,
+    shape,
+)
 from firm.operators.blur import Blur
 from firm.operators.mask import Identity, Mask
 from firm.operators.subsample import Downsample, Subsample

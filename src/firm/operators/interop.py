@@ -151,7 +151,7 @@ class DeepinvNonlinear(_OfDeepinv, NonlinearOperator):
         self.image_shape = image_shape
 
     def A(self, x: Tensor) -> Tensor:
-        """Measure images, (B, C, H, W), without noise; twice, where they go from [-1, 1] to [0, 1], see `measurement`."""
+        """Measure images, (B, C, H, W), without noise; times 2 where they go from [-1, 1] to [0, 1]."""
         measured: Tensor = self.physics.A(self.image(self._to_physics(x)))
         return 2 * measured if self.unit_range else measured
 

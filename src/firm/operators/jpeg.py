@@ -1,7 +1,7 @@
 """JPEG: every coefficient of the 8x8 blocks is known up to its quantization cell, and images are projected onto them.
 
-The transform is that of ITU-T T.81 with the colors of JFIF, as libjpeg's encoder makes it, without its rounding of pixels
-to whole numbers between the colors and the cosines.
+The transform is that of ITU-T T.81 with the colors of JFIF, as libjpeg's encoder makes it, without its rounding of
+pixels to whole numbers between the colors and the cosines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LUMA = (16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 
 CHROMA = (17, 18, 24, 47, 18, 21, 26, 66, 24, 26, 56, 99, 47, 66, 99, 99)  # its upper left quarter; the rest is 99
 SUBSAMPLING = {"4:4:4": (1, 1), "4:2:2": (2, 1), "4:2:0": (2, 2)}  # pixels of a sample of color, across and down
 HALF = 0.5  # Y is counted from gray level 128, and 0 in an image is 127.5
-EDGE = 0.499  # of a cell to both sides: not all of it, so that a projected image falls into the same cells when it is compressed again
+EDGE = 0.499  # of a cell to both sides, so that a projected image falls into the same cells when compressed again
 SPREAD = 7000.0  # of photographs, see `error_level`
 ROUNDS = 30  # of alternating projections, where blocks reach beyond the picture
 TURNS = {1: (False, ()), 2: (False, (-1,)), 3: (False, (-2, -1)), 4: (False, (-2,)),
@@ -36,11 +36,11 @@ TURNS = {1: (False, ()), 2: (False, (-1,)), 3: (False, (-2, -1)), 4: (False, (-2
 class JPEG(NonlinearOperator):
     """A(x) is the decompressed picture of x, (B, 3, H, W) in [-1, 1]: color samples repeated, values not clamped.
 
-    It has whole blocks, so that its sides are those of the image rounded up. Every coefficient of its blocks lies in the
-    middle of a cell, of the width of its entry in the table, in which the coefficient of x was before it was rounded.
-    `project`, which ends every restoration, is exact in the metric of Y, Cb and Cr; the data-consistency step also draws
-    towards the middles of the cells. Where the sides are not whole blocks, the pixels beyond them repeat the last ones,
-    as in the encoder, and projections on both sets alternate.
+    It has whole blocks, so that its sides are those of the image rounded up. Every coefficient of its blocks lies in
+    the middle of a cell, of the width of its entry in the table, in which that of x was before it was rounded.
+    `project`, which ends every restoration, is exact in the metric of Y, Cb and Cr; the data-consistency step also
+    draws towards the middles of the cells. Where the sides are not whole blocks, the pixels beyond them repeat the last
+    ones, as in the encoder, and projections on both sets alternate.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class JPEG(NonlinearOperator):
 
         with c the middle of its cell and rho = 1/gamma, or the nearest border of the cell. What is finer than the
         samples of color keeps the value it has in `z`.
-        """  # noqa: D205, D400, D415
+        """
         return self._moved(z, y, gamma)
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class JPEG(NonlinearOperator):
     # Between pixels and blocks
 
     def _cells(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return coefficients (B, rows, columns, 8, 8) of an image of whole blocks and their tables: of Y, Cb and Cr."""
+        """Return coefficients (B, rows, columns, 8, 8) of Y, Cb and Cr of an image of whole blocks, and their tables."""
         across, down = SUBSAMPLING[self.subsampling]
         colors = _mixed(COLORS, 127.5 * x)
         planes = [colors[:, :1] - HALF, *F.avg_pool2d(colors[:, 1:], (down, across)).chunk(2, dim=1)]
@@ -154,7 +154,7 @@ class JPEG(NonlinearOperator):
 
     @staticmethod
     def _seen(values: Tensor, x: Tensor) -> Tensor:
-        """Set values of blocks of Y that hold no pixel of `x` to 0: an encoder fills units of several blocks with any."""
+        """Set values of blocks of Y without a pixel of `x` to 0: an encoder fills units of several blocks."""
         rows, columns = (-(-n // 8) for n in x.shape[-2:])
         more = values.shape[2] - columns, values.shape[1] - rows
         return F.pad(values[:, :rows, :columns], (0, 0, 0, 0, 0, more[0], 0, more[1]))
@@ -202,8 +202,8 @@ def quality_tables(quality: Tensor) -> tuple[Tensor, Tensor]:
 def error_level(luma: Tensor) -> Tensor:
     """Estimate the standard deviation, in images in [-1, 1], of what the tables (B, 8, 8) leave open, (B,).
 
-    A coefficient varies by a twelfth of its squared cell, or by its own variance where that is less: in photographs about
-    `SPREAD` over the squared frequency.
+    A coefficient varies by a twelfth of its squared cell, or by its own variance where that is less: in photographs
+    about `SPREAD` over the squared frequency.
     """
     k = torch.arange(8, device=luma.device, dtype=luma.dtype)
     variance = SPREAD / (k[:, None].square() + k.square()).clamp(min=0.25)

@@ -53,7 +53,7 @@ class Magnitude(NonlinearOperator):
 
         a linear data-consistency step. |B x - y p| is at least the misfit ||B x| - y|, and equal to it at the last x:
         the objective never rises. Negative magnitudes, which noise makes, count as 0.
-        """  # noqa: D205, D400, D415
+        """
         u = start = z - self.black
         y = y.clamp(min=0)
         for _ in range(self.iterations):

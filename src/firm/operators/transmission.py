@@ -16,7 +16,7 @@ class Transmission(NonlinearOperator):
     """A(x) = exp(-scale B (x - black)) with a linear operator B, the lengths along the rays.
 
     Counts of an instrument are divided by those without an object, and the noise too. Where all counts are large,
-    -log(y) / scale is a linear measurement; where few photons arrive its noise is not Gaussian, and this one's nearly is.
+    -log(y) / scale is a linear measurement; where few photons arrive its noise is far from Gaussian.
 
     Parameters
     ----------

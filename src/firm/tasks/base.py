@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
-from firm._util.checks import did_you_mean, generator_for
+from firm._util.checks import did_you_mean, generator_for, require
 from firm._util.custom import custom_code, require_operator
 from firm.operators import LinearOperator, Operator
 from firm.operators.base import require_tensor
@@ -304,8 +304,7 @@ class BaseTask:
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
         """Draw one value per sample of the setting `key`, (B,), from its range; the same number where it has none."""
-        value = self.__dict__[key]
-        low, high = self.ranges.get(key, (value, value))
+        low, high = self.ranges.get(key, (self.__dict__[key],) * 2)
         u = rows.rand(device=device)
         log = self.parameters[key].drawn == "log" and low > 0
         drawn: Tensor = low * (high / low) ** u if log else low + (high - low) * u
@@ -321,12 +320,9 @@ class BaseTask:
         """
         require_tensor(f"{self.name}: x", x)
         (H, W), floats = self.shape, x.is_floating_point() and not x.is_meta
-        for fits, why in (
-            (floats, f"x must be floats with values, got {x.dtype} on {x.device}"),
-            (x.ndim == 4 and x.shape[-2:] == (H, W), f"images of shape {tuple(x.shape)}, expected (B, C, {H}, {W})"),
-        ):
-            if not fits:
-                raise ValueError(f"{self.name}: {why}")
+        require(floats, f"{self.name}: x must be floats with values, got {x.dtype} on {x.device}")
+        sized = x.ndim == 4 and x.shape[-2:] == (H, W)
+        require(sized, f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {H}, {W})")
         self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
@@ -343,8 +339,8 @@ class BaseTask:
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """Draw operators and noise levels for a batch in training, and measure it.
 
-        The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returns the operator, the
-        measurements, and the noise levels (B,).
+        The images `x` (B, C, H, W) are the `rows` of the batch, which draw all random numbers. Returns the operator,
+        the measurements, and the noise levels (B,).
         """
         self._require_color(x)
         op, sigma = self.draw_operator(rows, x.device), self.sample("sigma", rows, x.device)
@@ -357,12 +353,12 @@ class BaseTask:
         return clean + noise
 
     def aligned(self, x: Tensor, truth: Tensor) -> Tensor:
-        """Turn images, before they are scored, to `truth` where the measurement cannot tell; unless a task does, not."""
+        """Turn images to `truth`, before they are scored, where the measurement cannot tell: here, not at all."""
         return x
 
     def _require_color(self, x: Tensor) -> None:
-        if self.color and x.shape[1] != 3:
-            raise ValueError(f"{self.name}: images have three channels, red, green and blue; these have {x.shape[1]}")
+        fits, colors = not self.color or x.shape[1] == 3, "three channels, red, green and blue"
+        require(fits, f"{self.name}: images have {colors}; these have {x.shape[1]}")
 
     # Degraded pictures
 
@@ -382,8 +378,8 @@ class BaseTask:
         given
             What came with the picture, `picture_file`: a mask (h, w), 1 = seen, or a kernel (h, w).
 
-        Returns the operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it
-        and then cut off.
+        Returns the operator, the measurement y (1, C, ...), and how many pixels around the picture are restored too and
+        then cut off.
         """
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
 
