@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import statistics
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from PIL import Image
 from torch import Generator, Tensor
 
 import firm
@@ -35,19 +39,13 @@ def phase(given: argparse.Namespace) -> list[dict[str, Any]]:
         row["FIRM, each restart"] = [score(task, s, x) for s in r.samples]
         row["FIRM misfit"] = float((op.A(r.image) - y).square().mean().sqrt())
         row["HIO misfit"] = float((op.A(by_hio) - y).square().mean().sqrt())
-        if given.after:  # HIO's image as the start of the iterations
-            z = by_hio
-            for _ in range(given.after):
-                z = firm.posterior_mean(model.estimator, op, z, 0.9, y, 5, 0.01, 0.5, output="correction",
-                                        sigma=given.told, extra=("previous", "context", "iteration"))  # fmt: skip
-            row["FIRM after HIO"] = score(task, z, x)
         rows.append(row)
         print(row, flush=True)
     return rows
 
 
 def jpeg(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Restore compressed photographs: the center of each, 256x256 at most."""
+    """Restore compressed photographs, the center of each; beside it the decoded picture, denoised, and then projected."""
     model = firm.fast(firm.load("photo"))
     rows = []
     for path in sorted(given.data.iterdir())[: given.limit]:
@@ -60,18 +58,25 @@ def jpeg(given: argparse.Namespace) -> list[dict[str, Any]]:
             op, y = task.measure(x)
             decoded = y.clamp(-1, 1)
             row: dict[str, Any] = {"picture": path.name, "quality": quality, "decoded": score(task, decoded, x)}
-            r = firm.restore(model, op, y, given.steps, sigma=task.sigma if given.told is None else given.told)
+            row["decoded by Pillow"] = score(task, by_pillow(x, quality), x)
+            told = task.sigma if given.told is None else given.told
+            r = firm.restore(model, op, y, given.steps, sigma=told)
             row["FIRM"] = score(task, r.image.clamp(-1, 1), x)
             row["outside its cells by"] = float(op.excess(r.image, y))
-            denoise = firm.operators.Identity()
-            plain = firm.restore(
-                model, denoise, decoded, given.steps, sigma=task.sigma if given.told is None else given.told
-            ).image
+            plain = firm.restore(model, firm.operators.Identity(), decoded, given.steps, sigma=told).image
             row["denoised"] = score(task, plain.clamp(-1, 1), x)
             row["denoised, projected"] = score(task, op.project(plain, y).clamp(-1, 1), x)
             rows.append(row)
             print(row, flush=True)
     return rows
+
+
+def by_pillow(x: Tensor, quality: int) -> Tensor:
+    """Compress and decompress an image by Pillow, which interpolates colors."""
+    buffer = io.BytesIO()
+    levels = ((x[0].permute(1, 2, 0) + 1) * 127.5).round().byte().numpy()
+    Image.fromarray(levels).save(buffer, "JPEG", quality=quality, subsampling="4:2:0")
+    return torch.from_numpy(np.array(Image.open(buffer))).permute(2, 0, 1)[None].float() / 127.5 - 1
 
 
 def score(task: firm.tasks.BaseTask, x: Tensor, truth: Tensor) -> float:
@@ -90,7 +95,6 @@ def main() -> None:
     parser.add_argument("--hio-steps", type=int, default=500)
     parser.add_argument("--sigma", type=float, default=0.01)
     parser.add_argument("--told", type=float, default=None)
-    parser.add_argument("--after", type=int, default=0)
     parser.add_argument("--size", type=int, default=256)
     parser.add_argument("--quality", type=int, nargs="*", default=[10])
     parser.add_argument("--out", type=Path)
