@@ -45,7 +45,7 @@ def phase(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def jpeg(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Restore compressed photographs, the center of each; beside it the decoded picture, denoised, and then projected."""
+    """Restore compressed photographs, the center of each; beside it the decoded picture, denoised, then projected."""
     model = firm.fast(firm.load("photo"))
     rows = []
     for path in sorted(given.data.iterdir())[: given.limit]:

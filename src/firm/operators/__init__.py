@@ -21,8 +21,8 @@ from firm.operators.jpeg import JPEG as JPEG
 from firm.operators.magnitude import Magnitude as Magnitude
 from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
-from firm.operators.nonlinear import NonlinearOperator as NonlinearOperator
-from firm.operators.nonlinear import nonlinear as nonlinear
+from firm.operators.gauss_newton import NonlinearOperator as NonlinearOperator
+from firm.operators.gauss_newton import nonlinear as nonlinear
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel

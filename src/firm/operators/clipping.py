@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.operators.nonlinear import NonlinearOperator
+from firm.operators.gauss_newton import NonlinearOperator
 
 
 class Clipping(NonlinearOperator):

@@ -24,7 +24,7 @@ from firm.operators.base import (
     per_sample,
     shape,
 )
-from firm.operators.nonlinear import NonlinearOperator
+from firm.operators.gauss_newton import NonlinearOperator
 from firm.operators.testing import dot_test, jacobian_test, prox_test
 
 CLOSED_FORM_RESIDUAL = 2e-5  # of the data-consistency step in float32; deepinv's own CG stops at 1e-4

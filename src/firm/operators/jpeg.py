@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from firm._util.checks import require
 from firm.operators.base import shape
-from firm.operators.nonlinear import NonlinearOperator
+from firm.operators.gauss_newton import NonlinearOperator
 
 COLORS = ((0.299, 0.587, 0.114), (-0.168735892, -0.331264108, 0.5), (0.5, -0.418687589, -0.081312411))  # Y, Cb, Cr
 BACK = torch.linalg.inv(torch.tensor(COLORS, dtype=torch.float64, device="cpu")).tolist()
@@ -123,7 +123,7 @@ class JPEG(NonlinearOperator):
     # Between pixels and blocks
 
     def _cells(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
-        """Return coefficients (B, rows, columns, 8, 8) of Y, Cb and Cr of an image of whole blocks, and their tables."""
+        """Return the coefficients of Y, Cb and Cr, (B, rows, columns, 8, 8), of whole blocks, with their tables."""
         across, down = SUBSAMPLING[self.subsampling]
         colors = _mixed(COLORS, 127.5 * x)
         planes = [colors[:, :1] - HALF, *F.avg_pool2d(colors[:, 1:], (down, across)).chunk(2, dim=1)]

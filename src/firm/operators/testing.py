@@ -93,14 +93,14 @@ def jacobian_test(
     if shape(slope)[:1] != tuple(x_shape)[:1]:
         raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(slope)}: not one measurement per image")
     size = torch.maximum(_norm(exact), _norm(slope)).clamp(min=TINY)
-    error = float((_norm(exact - slope) / size).max())  # NaN where one is
-    if not error <= tol:
+    gap = float((_norm(exact - slope) / size).max())  # NaN where one is
+    if not gap <= tol:
         raise ValueError(
-            f"{name(op)}: the derivative of A along a direction differs from its finite difference by {error:.1e} of "
+            f"{name(op)}: the derivative of A along a direction differs from its finite difference by {gap:.1e} of "
             f"its size for images of shape {tuple(x_shape)}: A must be differentiable, without rounding or detaching"
         )
     dot_test(J, x_shape, dtype=dtype, device=device)
-    return error
+    return gap
 
 
 def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tensor, tol: float) -> None:

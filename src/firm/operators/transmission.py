@@ -9,7 +9,7 @@ from torch import Tensor
 
 from firm._util.checks import require
 from firm.operators.base import LinearOperator, Operator, is_linear, name
-from firm.operators.nonlinear import NonlinearOperator
+from firm.operators.gauss_newton import NonlinearOperator
 
 
 class Transmission(NonlinearOperator):

@@ -107,13 +107,15 @@ class Problem:
                 require(not reading.complex, "complex images have no spectrum of photographs")
                 blur = estimate_blur(reading.image)
             values = {"blur": blur.width}
+        op: LinearOperator
         with _as_problem(f"{path}: "):
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
             if kind.picture_file == "itself":
-                (op, y), margin = cells_of(path, max_megapixels), 0
-                sigma = float(error_level(op.luma[:, 0, 0])) if sigma is None else sigma
+                cells, y = cells_of(path, max_megapixels)
+                sigma = float(error_level(cells.luma[:, 0, 0])) if sigma is None else sigma
+                op, margin = cells, 0
             else:
                 op, y, margin = kind.from_picture(reading.image, values, given)
         if kind.color and (channels != 3 or reading.array):

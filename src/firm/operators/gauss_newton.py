@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 from firm._util.checks import require
 from firm.operators.base import LinearOperator, Operator, _conjugate_gradients, _dot, data_consistency, shape
 
+vjp: Any = torch.func.vjp  # whose types do not tell its two forms apart
 STEP_LENGTHS = (1.0, 0.5, 0.25, 0.1, 0.02)  # of a Gauss-Newton step; 0, staying, is always one more
 
 
@@ -73,8 +74,8 @@ class Jacobian(Operator):
 
     def __init__(self, op: NonlinearOperator, x: Tensor) -> None:
         super().__init__(like=op)
-        Ax, self._pull = torch.func.vjp(op.A, x)
-        self._push = torch.func.vjp(lambda w: self._pull(w)[0], torch.zeros_like(Ax))[1]
+        Ax, self._pull = vjp(op.A, x)
+        self._push = vjp(lambda w: self._pull(w)[0], torch.zeros_like(Ax))[1]
 
     def A(self, x: Tensor) -> Tensor:
         """Map a direction in the images to that in the measurements, J v."""
@@ -94,11 +95,11 @@ class _Curvature(Operator):
         super().__init__(like=op)
 
         def gradient(x: Tensor) -> Tensor:
-            Ax, pull = torch.func.vjp(op.A, x)
+            Ax, pull = vjp(op.A, x)
             slope: Tensor = pull(Ax - y)[0]
             return slope
 
-        self._product = torch.func.vjp(gradient, x)[1]  # the Hessian is its own transpose
+        self._product = vjp(gradient, x)[1]  # the Hessian is its own transpose
 
     def A(self, x: Tensor) -> Tensor:
         return x
@@ -122,7 +123,7 @@ class _GaussNewton(torch.autograd.Function):
         return x
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor, Tensor | None, Tensor, None]:
         x, z, y, rho = ctx.saved_tensors
         with torch.autocast(x.device.type, enabled=False):
