@@ -15,7 +15,7 @@ from firm._posterior_mean import Sigma
 from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
 from firm._util.checks import counted, is_whole, require_seed, warn
 from firm.noise.base import Noise
-from firm.operators.base import LinearOperator, norm
+from firm.operators.base import LinearOperator, is_linear, norm
 from firm.operators.compose import Repeated
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
@@ -27,7 +27,7 @@ AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this s
 class Restoration:
     """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
 
-    image: Tensor  # (B, C, H, W), the first sample
+    image: Tensor  # (B, C, H, W), the first sample; of least misfit where several images have the same measurement
     mean: Tensor  # (B, C, H, W), mean of the samples
     std: Tensor | None  # (B, C, H, W), their standard deviation; None for a single sample
     samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
@@ -76,6 +76,7 @@ def restore(
     many = op if len(Aty) == 1 else Repeated(op, len(Aty))  # that of a single image serves any number of runs
     drawn: list[Tensor] = []
     spread, first = _Spread(), 0
+    chosen = _LeastMisfit(op, y) if getattr(op, "ambiguous", False) else None
     for n in batches(Aty, samples):
         x_0 = torch.cat([noise_like(Aty, generator) for _ in range(n)])
         if first == 0:
@@ -88,6 +89,8 @@ def restore(
         if on_sample is not None:
             given.settle()  # nobody is shown what is not finite
         for i, one in enumerate(x.split(len(Aty)), start=first):
+            if chosen is not None:
+                chosen.add(one)
             if keep:
                 drawn.append(one)
             else:
@@ -100,6 +103,7 @@ def restore(
     stacked = torch.stack(drawn) if keep else Aty.new_empty(0, *Aty.shape)
     several = keep and samples > 1
     image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
+    image = image if chosen is None else chosen.image
     std = stacked.std(0) if several else None if keep else spread.std()
     given.settle()  # on a GPU it waits for the last image
     nfe = samples * model.calls(steps, integrator)
@@ -107,7 +111,9 @@ def restore(
 
 
 def _check_scale(given: Prepared) -> None:
-    """Warn where the norm of A is far from 1, or the noise level above all it can measure."""
+    """Warn where the norm of A is far from 1, or the noise level above all it can measure; both are for a linear A."""
+    if not is_linear(given.op):
+        return
     sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
 
     def judge(size: float, level: float) -> None:
@@ -152,6 +158,22 @@ def batches(like: Tensor, samples: int) -> list[int]:
     """
     size = max(1, AT_ONCE // (len(like) * like[0, 0].numel()))
     return [min(size, samples - first) for first in range(0, samples, size)]
+
+
+class _LeastMisfit:
+    """The sample x of least |A(x) - y|, for each image by itself."""
+
+    def __init__(self, op: LinearOperator, y: Tensor) -> None:
+        self.op, self.y = op, y
+        self.image = self.least = torch.empty(0)
+
+    def add(self, x: Tensor) -> None:
+        """Take in one more sample, (B, C, H, W)."""
+        misfit = (self.op.A(x) - self.y).abs().square().flatten(1).sum(1).reshape(-1, *[1] * (x.ndim - 1))
+        if not len(self.image):
+            self.image, self.least = x, misfit
+        self.image = torch.where(misfit < self.least, x, self.image)
+        self.least = torch.minimum(misfit, self.least)
 
 
 class _Spread:

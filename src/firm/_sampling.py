@@ -15,7 +15,16 @@ from torch import Generator, Tensor, nn
 from firm._posterior_mean import PosteriorMean, Sigma, vector
 from firm._util.checks import is_number, is_whole
 from firm.noise.base import Noise
-from firm.operators.base import LARGEST, LinearOperator, has_closed_form, name, require_tensor, shape
+from firm.operators.base import (
+    LARGEST,
+    LinearOperator,
+    has_closed_form,
+    is_linear,
+    name,
+    projected,
+    require_tensor,
+    shape,
+)
 from firm.operators.testing import dot_test
 
 Integrator = Literal["euler", "midpoint", "heun"]
@@ -86,7 +95,8 @@ def integrate(
 ) -> Tensor:  # fmt: skip
     """Algorithm 2 from the state `x` at t = 0, with input as `prepare` returns it; nothing is read from the device.
 
-    A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work.
+    A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work. At t = 1 images are
+    brought to what `y` says without any doubt, see `Operator.project`: nothing, under noise.
     """
     if not (is_whole(steps, 1) and integrator in get_args(Integrator)):
         raise ValueError(
@@ -115,9 +125,9 @@ def integrate(
 
     replay = getattr(model, "replay", None)
     if replay is None or callback is not None:
-        return flow(op, y, x, sigma)
+        return projected(op, flow(op, y, x, sigma), y)
     recorded: Tensor = replay(flow, (steps, integrator), op, y, x, sigma)
-    return recorded
+    return projected(op, recorded, y)
 
 
 class Prepared:
@@ -208,7 +218,7 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
     ValueError says what is wrong with an operator without A and A_adjoint, measurements that are no floats, not finite,
     empty, on another device than the model, or of images far beyond [-1, 1], with a noise level that is none, or with a
     noise model that does not fit them. Where conjugate gradients will solve with A and A_adjoint, `dot_test` is made of
-    them.
+    them; where Gauss-Newton steps will, `jacobian_test`.
 
     Parameters
     ----------
@@ -247,7 +257,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
             raise ValueError(f"{name(op)}: {images}: {wanted}")
 
     given.check(lambda: (~y.isfinite()).sum()[None], judge_values)
-    given.check(lambda: _scale_numbers(given, AAty), judge_scale)
+    if is_linear(op):
+        given.check(lambda: _scale_numbers(given, AAty), judge_scale)
     if not has_closed_form(op):
         dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
     return given

@@ -5,7 +5,7 @@ import torch
 from helpers import Shrink, rand, relative_error
 
 import firm
-from firm.operators import Blur, Identity, data_consistency, from_deepinv, from_functions
+from firm.operators import Blur, Identity, as_deepinv, data_consistency, from_deepinv, from_functions, nonlinear
 
 dinv = pytest.importorskip("deepinv")
 P = dinv.physics
@@ -150,9 +150,11 @@ def test_later_changes_and_types_do_not_reach_the_operator():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match="Haze is not a linear physics"):
+    with pytest.raises(ValueError, match=r"Haze is not linear: pass image_shape=\(C, H, W\)"):
         from_deepinv(P.Haze())
-    with pytest.raises(ValueError, match="Identity is not a linear physics"):
+    with pytest.raises(ValueError, match=r"its A does not take one tensor|cannot be differentiated"):
+        from_deepinv(P.Haze(), image_shape=(3, 8, 8))
+    with pytest.raises(ValueError, match="Identity is not a physics"):
         from_deepinv(Identity())
     with pytest.raises(ValueError, match="measures a list of tensors"):
         from_deepinv(P.stack(P.Denoising(), P.Denoising()))
@@ -166,3 +168,35 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"pass image_shape=\(C, H, W\)"):
         from_deepinv(five)
     assert not from_deepinv(five, image_shape=(5, 8, 8)).closed_form
+
+
+def test_a_physics_that_is_not_linear():
+    """Its step against the function itself, made an operator without deepinv."""
+    physics = P.Physics(A=lambda x: torch.tanh(2 * x), noise_model=P.GaussianNoise(0.05))
+    op = from_deepinv(physics, image_shape=(1, 6, 6))
+    x01, z = rand(2, 1, 6, 6), 2 * rand(2, 1, 6, 6, seed=1) - 1
+    y = op.measurement(physics.A(x01))
+    torch.testing.assert_close(op.A(2 * x01 - 1), y)
+    torch.testing.assert_close(op.image(2 * x01 - 1), x01)
+    assert op.sigma == pytest.approx(0.1)
+    assert not op.linear
+    by_hand = nonlinear(lambda x: 2 * torch.tanh(x + 1), (1, 6, 6))
+    torch.testing.assert_close(data_consistency(op, z, y, 0.1), data_consistency(by_hand, z, y, 0.1))
+    torch.testing.assert_close(op.A_adjoint(y), by_hand.A_adjoint(y))
+    model = firm.Firm(Shrink(), firm.Solver(K=2))
+    assert firm.restore(model, op, y, sigma=op.sigma).image.shape == x01.shape
+    with pytest.raises(ValueError, match="is not linear"):
+        as_deepinv(op)
+
+
+@pytest.mark.filterwarnings("ignore:Complex modules")  # deepinv makes one of its matrix
+def test_deepinvs_phase_retrieval():
+    physics = P.RandomPhaseRetrieval(m=160, img_size=(1, 4, 4), rng=rng())
+    op = from_deepinv(physics, complex=True)
+    assert op.image_shape == (2, 4, 4)
+    x = rand(2, 2, 4, 4)
+    y = op.A(x)
+    torch.testing.assert_close(y, physics.A(torch.complex(x[:, :1], x[:, 1:])))
+    z = x + 0.1 * torch.randn(2, 2, 4, 4, generator=rng())
+    step = data_consistency(op, z, y, 1e-4)
+    assert (op.A(step) - y).norm() < 0.05 * (op.A(z) - y).norm()

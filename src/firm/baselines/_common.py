@@ -10,19 +10,20 @@ from torch import Generator, Tensor
 from firm._sampling import Generators, noise_like, prepare
 from firm._util.checks import require
 from firm.networks import denoise
-from firm.operators.base import LinearOperator
+from firm.operators.base import LinearOperator, is_linear, name
 
 Prior = Callable[[Tensor, Tensor], Tensor]  # v(x, t) of a flow from noise (t = 0) to images (t = 1); t is (B,)
 Denoiser = Callable[[Tensor, Tensor], Tensor]  # D(x, sigma), the estimate of clean images from x; sigma is (B,)
 Progress = Callable[[int, int, Tensor], None]  # (steps done, steps in all, the current images)
 
 
-def begin(net: object, op: LinearOperator, y: Tensor, sigma: float) -> Tensor:
+def begin(net: object, op: LinearOperator, y: Tensor, sigma: float, solves: bool = False) -> Tensor:
     """Check what every baseline is given, before any work: `prepare`, and that the images fit the network.
 
-    They have to fit a network's ``config["channels"]`` and its ``stride``, if it has them. Returns A'y, which has the
-    shape of the images, (B, C, H, W).
+    They have to fit a network's ``config["channels"]`` and its ``stride``, if it has them. An operator that is not
+    linear is for methods that only solve with it, `solves`. Returns A'y, in the shape of the images, (B, C, H, W).
     """
+    require(solves or is_linear(op), f"this method is for linear operators, and {name(op)} is none")
     given = prepare(net, op, y, sigma)
     given.settle()
     shape, channels = given.Aty.shape, (getattr(net, "config", None) or {}).get("channels")
@@ -54,9 +55,9 @@ def as_denoiser(prior: Prior) -> Denoiser:
     def denoiser(x: Tensor, sigma: Tensor) -> Tensor:
         return denoise(prior, x, sigma)
 
-    for name in ("config", "stride"):  # so that images of a wrong size or kind are refused before any work
-        if hasattr(prior, name):
-            setattr(denoiser, name, getattr(prior, name))
+    for key in ("config", "stride"):  # so that images of a wrong size or kind are refused before any work
+        if hasattr(prior, key):
+            setattr(denoiser, key, getattr(prior, key))
     return denoiser
 
 

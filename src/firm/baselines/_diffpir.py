@@ -51,7 +51,7 @@ def diffpir(
     """
     sensible = steps >= 1 and weight > 0 and 0 <= zeta <= 1
     require(sensible, f"diffpir: needs steps >= 1, weight > 0, zeta in [0, 1], got {steps}, {weight}, {zeta}")
-    begin(denoiser, op, y, sigma)
+    begin(denoiser, op, y, sigma, solves=True)
     require(sigma > 0, "diffpir: sigma, the noise level of y, must be positive")
     a = _noise_levels(steps).to(y.device)
     x = first_guess(op, y)

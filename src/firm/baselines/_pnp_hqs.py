@@ -43,7 +43,7 @@ def pnp_hqs(
     """
     positive = steps >= 1 and weight > 0 and first > 0
     require(positive, f"pnp_hqs: steps, weight and first must be positive, got {steps}, {weight} and {first}")
-    begin(denoiser, op, y, sigma)
+    begin(denoiser, op, y, sigma, solves=True)
     last = max(sigma, FLOOR)
     rho = weight * last**2
 

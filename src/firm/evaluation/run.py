@@ -276,7 +276,8 @@ def score_images(
     -------
     For each image "psnr" in dB, and "ssim" and "lpips" where they are defined, see `firm.metrics.scores`.
     """
-    x = visible(restored.x[piece], evaluation.images.complex)
+    x = task.aligned(restored.x[piece], restored.truth[piece])
+    x = visible(x, evaluation.images.complex)
     truth = visible(restored.truth[piece], evaluation.images.complex)
     strided = task.name == "super-resolution" and task.settings().get("filter") == "stride"
     if strided and method.run is degraded and evaluation.convention == "tables" and not evaluation.images.complex:

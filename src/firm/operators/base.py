@@ -2,7 +2,8 @@
 
 An operator is anything with ``A(x)`` and ``A_adjoint(y)``. If it also has ``prox_l2(z, y, gamma)`` the step uses that
 closed form; if not, conjugate gradients ("General linear operators", Appendix B.4). The names and ``gamma = 1/rho``
-are deepinv's, so its linear physics fit.
+are deepinv's, so its linear physics fit. One whose attribute ``linear`` is false has an ``A`` that is not linear and
+its own ``prox_l2``, see `firm.operators.nonlinear`.
 """
 
 from __future__ import annotations
@@ -49,6 +50,7 @@ class Operator(nn.Module, ABC):
         An operator inside this one, whose ``cg_tol`` and ``cg_iterations`` hold for this one too.
     """
 
+    linear: bool = True  # of a nonlinear operator `A_adjoint` makes an image to start from, see `NonlinearOperator`
     cg_tol: float | None = None
     cg_iterations: int = MAX_ITERATIONS
     _computed: Mapping[str, tuple[Tensor, Hashable, Tensor]] = MappingProxyType({})  # see `computed_once`
@@ -86,6 +88,10 @@ class Operator(nn.Module, ABC):
     def known_norm(self, like: Tensor) -> Tensor | None:
         """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
         return None
+
+    def project(self, x: Tensor, y: Tensor) -> Tensor:
+        """Bring images to what `y` says of them without any doubt; under noise that is nothing, and they stay."""
+        return x
 
     def computed_once(self, what: str, size: Hashable, source: Tensor, compute: Callable[[], Tensor]) -> Tensor:
         """Return ``compute()``, which depends on the buffer `source` and on `size` alone, and is made when first asked.
@@ -130,7 +136,8 @@ def data_consistency(
     With a noise model the solution is argmin_x -level^2 log p(y | A x) + rho/2 |x - z|^2, where level is its
     root mean square standard deviation: for Gaussian noise of one level, that of the equation above.
 
-    The only place in FIRM that solves with an operator: with its closed form, or by conjugate gradients. Computes in
+    The only place in FIRM that solves with an operator: with its closed form, or by conjugate gradients; where A is not
+    linear, argmin 1/2 |A(x) - y|^2 + rho/2 |x - z|^2 is what its ``prox_l2`` finds. Computes in
     float32 or better, also inside autocast, and is differentiable, twice, in z, y and rho. The input is trusted, and
     nothing is read back from the device: `firm.prepare` looks at shapes and values, `dot_test` at a user's adjoint.
 
@@ -156,7 +163,7 @@ def data_consistency(
         rho = per_sample(rho, z)
         if noise is not None:
             x: Tensor = noise.on(op, y, z).data_consistency(op, z, y, rho)
-        elif has_closed_form(op):
+        elif has_closed_form(op) or not is_linear(op):
             closed: Any = op
             x = closed.prox_l2(z, y, 1 / rho)
         else:
@@ -169,6 +176,17 @@ def data_consistency(
 def has_closed_form(op: LinearOperator) -> bool:
     """Tell whether an operator, ours or a user's, brings a closed form of the data-consistency step."""
     return bool(getattr(op, "closed_form", hasattr(op, "prox_l2")))
+
+
+def projected(op: LinearOperator, x: Tensor, y: Tensor) -> Tensor:
+    """Bring images `x` to what `y` says without any doubt, see `Operator.project`, which a user's may not have."""
+    project = getattr(op, "project", None)
+    return x if project is None else project(x, y)
+
+
+def is_linear(op: object) -> bool:
+    """Tell whether A is linear: of everything that does not say otherwise."""
+    return bool(getattr(op, "linear", True))
 
 
 def synchronizes(op: LinearOperator) -> bool:
@@ -270,7 +288,7 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
                 f"{name(op)}: A'A is not positive for images of shape {shape(b)}; A_adjoint is not the adjoint of A, "
                 "or A returns NaN (see firm.operators.dot_test)"
             )
-        active = active & (pMp != 0)  # it underflows where iterations go on long past convergence
+        active = active & ~(pMp <= 0)  # it underflows long past convergence; a NaN stays one
         alpha = torch.where(active, rr / pMp, 0)
         x, r = x + alpha * p, r - alpha * Mp
         rr, rr_before = _dot(r, r), rr

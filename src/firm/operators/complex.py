@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, Operator, has_closed_form, name, shape
+from firm.operators.base import LinearOperator, Operator, has_closed_form, is_linear, name, shape
 
 
 def as_real(op: LinearOperator) -> Operator:
@@ -37,6 +37,7 @@ class AsReal(Operator):
     def __init__(self, op: LinearOperator) -> None:
         super().__init__(like=op)
         self.op: Any = op
+        self.linear = is_linear(op)
 
     def A(self, x: Tensor) -> Tensor:
         """Measure the complex image."""
@@ -54,7 +55,7 @@ class AsReal(Operator):
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """The wrapped operator's closed form, or conjugate gradients."""
-        if not self.closed_form:
+        if self.linear and not self.closed_form:
             return super().prox_l2(z, y, gamma)
         return to_real(self.op.prox_l2(to_complex(z), y, gamma))
 

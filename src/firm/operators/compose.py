@@ -10,7 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, diagonal, has_closed_form, name, shape
+from firm.operators.base import (
+    LinearOperator,
+    Operator,
+    data_consistency,
+    diagonal,
+    has_closed_form,
+    is_linear,
+    name,
+    projected,
+    shape,
+)
 from firm.operators.blur import Blur
 from firm.operators.mask import Identity, Mask
 from firm.operators.subsample import Downsample, Subsample
@@ -24,6 +34,13 @@ class _Joined(Operator):
         require(ops, f"{type(self).__name__}: give at least one operator")
         self.ops = list(ops)
         self.registered = nn.ModuleList(op for op in ops if isinstance(op, nn.Module))  # others keep their device
+        self.linear = all(map(is_linear, ops))
+
+
+def _require_linear(kind: str, ops: Sequence[LinearOperator]) -> None:
+    wrong = [name(op) for op in ops if not is_linear(op)]
+    instead = "make one function of all parts, and firm.operators.nonlinear(function) an operator of it"
+    require(not wrong, f"{kind}: {', '.join(wrong)} is not linear; {instead}")
 
 
 class Compose(_Joined):
@@ -35,6 +52,7 @@ class Compose(_Joined):
     """
 
     def __init__(self, *ops: LinearOperator) -> None:
+        _require_linear("Compose", ops)
         merged = list(ops[-1:])
         for op in reversed(ops[:-1]):
             product = _product(op, merged[0])
@@ -87,6 +105,7 @@ class Stack(_Joined):
     """
 
     def __init__(self, *ops: LinearOperator, image_shape: tuple[int, ...]) -> None:
+        _require_linear("Stack", ops)
         super().__init__(ops)
         self.image_shape = tuple(image_shape)
         self._like: list[Tensor] = []  # what each part measures of an image; known once a measurement is taken apart
@@ -169,6 +188,11 @@ class _Grouped(_Joined):
         groups = zip(self.ops, self._split(z), self.unpack(y), gammas, strict=True)
         return torch.cat([_prox(*group) for group in groups])
 
+    def project(self, x: Tensor, y: Tensor) -> Tensor:
+        """Bring each group to what its measurements say without any doubt."""
+        groups = zip(self.ops, self._split(x), self.unpack(y), strict=True)
+        return torch.cat([projected(*group) for group in groups])
+
     def pack(self, measurements: Sequence[Tensor]) -> Tensor:
         """Join the measurements of the groups, (B_i, ...), into one tensor (B, M)."""
         return torch.cat([F.pad(y, (0, self.length - y.shape[1])) for y in map(_flatten, measurements)])
@@ -189,6 +213,7 @@ class Repeated(Operator):
         super().__init__(like=op)
         self.op: Any = op
         self.batch = batch
+        self.linear = is_linear(op)
 
     def A(self, x: Tensor) -> Tensor:
         """Measure every run of images."""
@@ -200,12 +225,12 @@ class Repeated(Operator):
 
     @property
     def closed_form(self) -> bool:
-        """True where the operator of one run has one; if not, conjugate gradients solve all runs together."""
+        """True where the operator of one run has one; if not, conjugate gradients solve all linear runs together."""
         return has_closed_form(self.op)
 
     def prox_l2(self, z: Tensor, y: Tensor, gamma: float | Tensor) -> Tensor:
         """The closed form of every run, or conjugate gradients."""
-        if not self.closed_form:
+        if self.linear and not self.closed_form:
             return super().prox_l2(z, y, gamma)
         runs = len(z) // self.batch
         gammas = gamma.split(self.batch) if isinstance(gamma, Tensor) and gamma.ndim else [gamma] * runs
@@ -219,6 +244,11 @@ class Repeated(Operator):
         if not found or found[0].ndim < y.ndim or len(found[0]) == 1:
             return found[0] if found else None
         return torch.cat(found)
+
+    def project(self, x: Tensor, y: Tensor) -> Tensor:
+        """Bring every run to what the measurements say without any doubt."""
+        parts = zip(x.split(self.batch), y.split(self.batch), strict=True)
+        return torch.cat([projected(self.op, x_i, y_i) for x_i, y_i in parts])
 
     def __repr__(self) -> str:
         return name(self.op)  # messages are about the user's operator

@@ -1,4 +1,4 @@
-"""DeepInverse (`deepinv`) both ways: its linear physics as operators, and our operators as its own.
+"""DeepInverse (`deepinv`) both ways: its physics as operators, and our linear operators as its own.
 
 deepinv is an extra (``pip install deepinv``) and is imported only when one of these functions is called.
 See docs/deepinv.md.
@@ -7,15 +7,25 @@ See docs/deepinv.md.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, data_consistency, has_closed_form, per_sample, shape
-from firm.operators.testing import dot_test, prox_test
+from firm.operators.base import (
+    LinearOperator,
+    Operator,
+    data_consistency,
+    has_closed_form,
+    is_linear,
+    name,
+    per_sample,
+    shape,
+)
+from firm.operators.gauss_newton import NonlinearOperator
+from firm.operators.testing import dot_test, jacobian_test, prox_test
 
 CLOSED_FORM_RESIDUAL = 2e-5  # of the data-consistency step in float32; deepinv's own CG stops at 1e-4
 ADJOINT_ERROR = 1e-4  # transforms in float32 stay below 1e-5; deepinv's adjoint of a tomograph misses by more
@@ -24,21 +34,22 @@ ADJOINT_ERROR = 1e-4  # transforms in float32 stay below 1e-5; deepinv's adjoint
 def from_deepinv(
     physics: Any, *, unit_range: bool | None = None, image_shape: tuple[int, ...] | None = None,
     complex: bool = False,
-) -> DeepinvOperator:  # fmt: skip
-    """Make a deepinv linear physics an operator, with the maps between its images in [0, 1] and FIRM's in [-1, 1].
+) -> DeepinvOperator | DeepinvNonlinear:  # fmt: skip
+    """Make a deepinv physics an operator, with the maps between its images in [0, 1] and FIRM's in [-1, 1].
 
     Works on a copy, so that what later happens to the physics (``update``, ``A(x, mask=m)``) does not reach the
     operator. Before it is returned it is checked: linear, a true adjoint, and a closed form that solves; where the
-    physics has none, or one that fails, conjugate gradients solve instead.
+    physics has none, or one that fails, conjugate gradients solve instead. A physics that is not linear has to be
+    differentiable, and Gauss-Newton steps solve, see `firm.operators.NonlinearOperator`.
 
     Parameters
     ----------
     physics
-        A ``deepinv.physics.LinearPhysics``, on any device.
+        A ``deepinv.physics.Physics``, on any device.
     unit_range
         Whether its images are in [0, 1]. None: yes, but not for MRI and `complex`, which are centered on 0.
     image_shape
-        Shape (C, H, W) of an image, for a physics that does not name it and takes not every size.
+        Shape (C, H, W) of an image, for a physics that does not name it and takes not every size, or is not linear.
     complex
         Whether it takes complex images (B, C, H, W). FIRM's are then (B, 2C, H, W): real parts first, then imaginary.
 
@@ -48,11 +59,49 @@ def from_deepinv(
     >>> r = firm.restore(model, op, op.measurement(y), sigma=op.sigma)  # doctest: +SKIP
     >>> x = op.image(r.image)  # in [0, 1]  # doctest: +SKIP
     """
+    if _takes_one_image(physics) and not _is_linear_physics(physics):
+        return _nonlinear_operator(physics, unit_range, image_shape, complex)
     return checked_operator(physics, unit_range, image_shape, complex)
 
 
-class DeepinvOperator(Operator):
-    """A physics of deepinv as an operator; computes in float32 whatever it is given, and moves between devices only.
+class _OfDeepinv(Operator):
+    """What operators made of a physics share; they compute in float32 whatever they are given."""
+
+    def __init__(self, physics: Any, unit_range: bool, complex: bool) -> None:
+        super().__init__()
+        self.physics = physics
+        self.unit_range, self.complex = unit_range, complex
+
+    def image(self, x: Tensor) -> Tensor:
+        """Map FIRM's images to deepinv's; [0, 1] where ``unit_range``. Not clamped."""
+        return (x + 1) / 2 if self.unit_range else x
+
+    @property
+    def sigma(self) -> float | Tensor | None:
+        """Noise level of `measurement`, a float or (B,); None where the physics has no Gaussian noise model."""
+        import deepinv
+
+        noise = self.physics.noise_model
+        if not isinstance(noise, deepinv.physics.GaussianNoise):
+            return None
+        sigma: Tensor = noise.sigma.flatten() * (2 if self.unit_range else 1)
+        return float(sigma) if sigma.numel() == 1 else sigma
+
+    def _to_physics(self, x: Tensor) -> Tensor:
+        x = x.float()
+        return torch.complex(*x.chunk(2, dim=1)) if self.complex else x
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        """Move, but never change the type: ``.to(float64)`` makes the complex buffers of deepinv real."""
+        self.physics.to(fn(torch.zeros((), device=_device(self.physics))).device)
+        return self
+
+    def __repr__(self) -> str:
+        return f"from_deepinv({type(self.physics).__name__})"
+
+
+class DeepinvOperator(_OfDeepinv):
+    """A linear physics of deepinv as an operator, which moves between devices only.
 
     ``closed_form`` says whether ``prox_l2`` is the physics' own formula or our conjugate gradients.
     """
@@ -61,9 +110,8 @@ class DeepinvOperator(Operator):
     cg_tol: float | None = 1e-6
 
     def __init__(self, physics: Any, unit_range: bool, complex: bool, closed_form: bool = False) -> None:
-        super().__init__()
-        self.physics = physics
-        self.unit_range, self.complex, self.closed_form = unit_range, complex, closed_form
+        super().__init__(physics, unit_range, complex)
+        self.closed_form = closed_form
 
     def A(self, x: Tensor) -> Tensor:
         """Measure images, (B, C, H, W), without noise."""
@@ -88,38 +136,33 @@ class DeepinvOperator(Operator):
         """Map deepinv's measurements to FIRM's: images go from x to 2 x - 1, so y becomes 2 y - A(1)."""
         return 2 * y - self.A(torch.ones_like(self.A_adjoint(y))) if self.unit_range else y
 
-    def image(self, x: Tensor) -> Tensor:
-        """Map FIRM's images to deepinv's; [0, 1] where ``unit_range``. Not clamped."""
-        return (x + 1) / 2 if self.unit_range else x
-
-    @property
-    def sigma(self) -> float | Tensor | None:
-        """Noise level of `measurement`, a float or (B,); None where the physics has no Gaussian noise model."""
-        import deepinv
-
-        noise = self.physics.noise_model
-        if not isinstance(noise, deepinv.physics.GaussianNoise):
-            return None
-        sigma: Tensor = noise.sigma.flatten() * (2 if self.unit_range else 1)
-        return float(sigma) if sigma.numel() == 1 else sigma
-
-    def _to_physics(self, x: Tensor) -> Tensor:
-        x = x.float()
-        return torch.complex(*x.chunk(2, dim=1)) if self.complex else x
-
     def _from_physics(self, x: Tensor) -> Tensor:
         kind = "complex" if x.is_complex() else "real"
         fits = x.is_complex() == self.complex
         require(fits, f"{self} takes {kind} images: pass from_deepinv(..., complex={x.is_complex()})")
         return torch.cat([x.real, x.imag], dim=1) if self.complex else x
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> DeepinvOperator:
-        """Move, but never change the type: ``.to(float64)`` makes the complex buffers of deepinv real."""
-        self.physics.to(fn(torch.zeros((), device=_device(self.physics))).device)
-        return self
 
-    def __repr__(self) -> str:
-        return f"from_deepinv({type(self.physics).__name__})"
+class DeepinvNonlinear(_OfDeepinv, NonlinearOperator):
+    """A physics of deepinv that is not linear; its ``A`` is differentiated by autograd, its adjoint not used."""
+
+    def __init__(self, physics: Any, unit_range: bool, complex: bool, image_shape: tuple[int, ...]) -> None:
+        super().__init__(physics, unit_range, complex)
+        self.image_shape = image_shape
+
+    def A(self, x: Tensor) -> Tensor:
+        """Measure images, (B, C, H, W), without noise; times 2 where they go from [-1, 1] to [0, 1]."""
+        measured: Tensor = self.physics.A(self.image(self._to_physics(x)))
+        return 2 * measured if self.unit_range else measured
+
+    def guess(self, y: Tensor) -> Tensor:
+        """Return J(0)'(y - A(0)): the first step of a gradient descent."""
+        zero = torch.zeros(len(y), *self.image_shape, device=y.device)
+        return self.linearized(zero).A_adjoint(_single(y) - self.A(zero))
+
+    def measurement(self, y: Tensor) -> Tensor:
+        """Map deepinv's measurements to FIRM's: twice, where images go from x to 2 x - 1, which keeps the slope."""
+        return 2 * y if self.unit_range else y
 
 
 def as_deepinv(op: LinearOperator, sigma: float | Tensor = 0.0, img_size: tuple[int, ...] | None = None) -> Any:
@@ -134,6 +177,7 @@ def as_deepinv(op: LinearOperator, sigma: float | Tensor = 0.0, img_size: tuple[
     img_size
         (C, H, W) of the images, for the parts of deepinv that ask for it.
     """
+    require(is_linear(op), f"{name(op)} is not linear, and a deepinv.physics.LinearPhysics is")
     size = img_size if img_size is not None else getattr(op, "image_shape", None)
     return _physics_class()(op, sigma, size)
 
@@ -159,14 +203,10 @@ def checked_operator(
     y: Tensor | None = None,
 ) -> DeepinvOperator:  # fmt: skip
     """The operator of a copy of `physics` or, with a measurement `y` of it, of the live one; see `from_deepinv`."""
-    kind, classes = type(physics).__name__, deepinv_package().physics
-    linear = isinstance(physics, classes.LinearPhysics) and getattr(physics, "linear", True)
-    require(linear, f"{kind} is not a linear physics (deepinv.physics.LinearPhysics): FIRM solves with A and A'")
-    single = not isinstance(physics, classes.StackedPhysics)
-    require(single, f"{kind} measures a list of tensors, FIRM's operators measure one: take one of its parts")
-    centered = complex or isinstance(physics, classes.mri.MRIMixin)
-    possible = not (centered and unit_range)
-    require(possible, f"{kind}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
+    kind = type(physics).__name__
+    linear = _takes_one_image(physics) and _is_linear_physics(physics)
+    require(linear, f"{kind} is not a linear physics (deepinv.physics.LinearPhysics): from_deepinv makes an operator")
+    centered = _is_centered(physics, unit_range, complex)
     if y is None:
         physics = physics.clone()
     else:
@@ -175,6 +215,44 @@ def checked_operator(
     x_shape = (_batch(physics), *(image_shape or _find_image_shape(op)))
     dot_test(op, x_shape, device=_device(physics), tol=ADJOINT_ERROR)
     op.closed_form = _solves(op, x_shape)
+    return op
+
+
+def _takes_one_image(physics: Any) -> bool:
+    """Refuse what is no physics, or measures several tensors."""
+    kind, classes = type(physics).__name__, deepinv_package().physics
+    require(isinstance(physics, classes.Physics), f"{kind} is not a physics (deepinv.physics.Physics)")
+    single = not isinstance(physics, classes.StackedPhysics)
+    require(single, f"{kind} measures a list of tensors, FIRM's operators measure one: take one of its parts")
+    return single
+
+
+def _is_linear_physics(physics: Any) -> bool:
+    return isinstance(physics, deepinv_package().physics.LinearPhysics) and bool(getattr(physics, "linear", True))
+
+
+def _is_centered(physics: Any, unit_range: bool | None, complex: bool) -> bool:
+    centered = complex or isinstance(physics, deepinv_package().physics.mri.MRIMixin)
+    possible = not (centered and unit_range)
+    require(possible, f"{type(physics).__name__}: real and imaginary parts are not in [0, 1]; pass unit_range=False")
+    return centered
+
+
+def _nonlinear_operator(
+    physics: Any, unit_range: bool | None, image_shape: tuple[int, ...] | None, complex: bool
+) -> DeepinvNonlinear:
+    """The operator of a copy of a physics that is not linear, after `jacobian_test`; see `from_deepinv`."""
+    kind, named = type(physics).__name__, getattr(physics, "img_size", None)
+    if image_shape is None and isinstance(named, Sequence) and len(named) == 3:
+        image_shape = ((2 if complex else 1) * named[0], *named[1:])
+    require(image_shape is not None, f"{kind} is not linear: pass image_shape=(C, H, W), the shape of its images")
+    assert image_shape is not None
+    centered = _is_centered(physics, unit_range, complex)
+    op = DeepinvNonlinear(physics.clone(), not centered if unit_range is None else unit_range, complex, image_shape)
+    try:
+        jacobian_test(op, (_batch(physics), *image_shape), device=_device(physics))
+    except (TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{op}: its A does not take one tensor of images {image_shape}: {error}") from error
     return op
 
 

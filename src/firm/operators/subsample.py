@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, dimensions, shape
+from firm.operators.base import LinearOperator, Operator, dimensions, is_linear, shape
 from firm.operators.blur import checked_kernel, filtered, transfer
 from firm.operators.patterns import resize_kernel
 
@@ -148,7 +148,7 @@ def first_guess(op: LinearOperator, y: Tensor) -> Tensor:
     a stride and s j + (s - 1) / 2 for a filter that averages s pixels, is found from what A makes of a ramp.
     """
     x = op.A_adjoint(y)
-    small = y.ndim == 4 and not y.is_complex() and y.shape[1] == x.shape[1]
+    small = is_linear(op) and y.ndim == 4 and not y.is_complex() and y.shape[1] == x.shape[1]
     if not small or y.shape[2] >= x.shape[2] or y.shape[3] >= x.shape[3]:
         return x
     (H, W), (h, w) = x.shape[2:], y.shape[2:]

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, data_consistency, has_closed_form, name, norm, per_sample, shape
+from firm._util.checks import require
+from firm.operators.base import (
+    LinearOperator,
+    data_consistency,
+    has_closed_form,
+    is_linear,
+    name,
+    norm,
+    per_sample,
+    shape,
+)
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
 
@@ -26,8 +37,10 @@ def dot_test(
     The first two compare numbers as large as they can be, so that a wrong scale, sign or kernel is as plain in a large
     image as in a small one; with independent a and y both sides of the third are near 0 there. The default `tol` is
     1e-3 in float32 and 1e-9 in float64, which lets rounding and single-precision transforms pass. Costs four
-    applications of A and two of A'.
+    applications of A and two of A'. An operator that says that it is not linear has `jacobian_test` instead.
     """
+    if not is_linear(op):
+        return jacobian_test(op, x_shape, dtype=dtype, device=device, seed=seed)
     tol = tol if tol is not None else _tolerance(dtype)
     a = _randn(x_shape, dtype, device, seed)
     Aa = op.A(a)
@@ -55,6 +68,39 @@ def dot_test(
             f"for x of shape {tuple(x_shape)} and y of shape {shape(y)}"
         )
     return error
+
+
+def jacobian_test(
+    op: Any, x_shape: tuple[int, ...], *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+    tol: float = 0.1, seed: int = 0,
+) -> float:  # fmt: skip
+    """Check the Jacobian J of a nonlinear operator at a random image x; return the relative error of J v.
+
+    J v is compared with (A(x + h v) - A(x - h v)) / 2h, in every sample, and J' with J as in `dot_test`. Kinks of A, as
+    of the absolute value, pass the default `tol`; an A that rounds, or detaches its result, does not: ValueError. An
+    operator with a closed form needs no Jacobian, and has 0.
+    """
+    if has_closed_form(op):
+        return 0.0
+    x, v = (_randn(x_shape, dtype, device, s) for s in (seed, seed + 1))
+    x = x.clamp(-1, 1)
+    h = 1e-5 if dtype == torch.float64 else 2e-3
+    try:
+        J = op.linearized(x)
+        exact, slope = J.A(v), (op.A(x + h * v) - op.A(x - h * v)) / (2 * h)
+    except RuntimeError as error:
+        raise ValueError(f"{name(op)}: A cannot be differentiated by torch.func.vjp: {error}") from error
+    if shape(slope)[:1] != tuple(x_shape)[:1]:
+        raise ValueError(f"{name(op)}: A maps {tuple(x_shape)} to {shape(slope)}: not one measurement per image")
+    size = torch.maximum(_norm(exact), _norm(slope)).clamp(min=TINY)
+    gap = float((_norm(exact - slope) / size).max())  # NaN where one is
+    if not gap <= tol:
+        raise ValueError(
+            f"{name(op)}: the derivative of A along a direction differs from its finite difference by {gap:.1e} of "
+            f"its size for images of shape {tuple(x_shape)}: A must be differentiable, without rounding or detaching"
+        )
+    dot_test(J, x_shape, dtype=dtype, device=device)
+    return gap
 
 
 def _test_linear(op: LinearOperator, a: Tensor, Aa: Tensor, b: Tensor, Ab: Tensor, tol: float) -> None:
@@ -86,6 +132,7 @@ def prox_test(
     Raises ValueError above `tol` (1e-3 in float32, 1e-9 in float64). The error of x is at most |A'A| / rho + 1 times
     the residual.
     """
+    require(is_linear(op), f"{name(op)} is not linear: prox_test is for the normal equations of linear operators")
     z = _randn(x_shape, dtype, device, seed)
     y = op.A(_randn(x_shape, dtype, device, seed + 1))
     x = data_consistency(op, z, y, rho)
@@ -119,6 +166,7 @@ def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations
     iterations
         Power iterations of A'A on fixed noise, for operators that do not know their norm.
     """
+    require(is_linear(op), f"{name(op)} is not linear, and has no norm")
     return float(norm(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
 
 

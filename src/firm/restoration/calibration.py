@@ -28,6 +28,7 @@ from firm._util.terminal import progress_bar
 from firm.acceleration._fast import Precision, fast
 from firm.data.images import Images
 from firm.operators import LinearOperator
+from firm.operators.base import is_linear
 from firm.tasks import BaseTask, picture_tasks
 
 LEVEL = 0.9
@@ -252,7 +253,10 @@ def missing(op: LinearOperator, like: Tensor) -> Tensor:
     """Mark the pixels that no measurement depends on, in the shape of images `like` (B, C, H, W): True where A'A 1 = 0.
 
     This is for operators that see a constant image: not for differences, or Fourier lines without the zero frequency.
+    Of one that is not linear none is marked.
     """
+    if not is_linear(op):
+        return torch.zeros_like(like, dtype=torch.bool)
     return op.A_adjoint(op.A(torch.ones_like(like))).abs() < 1e-6
 
 

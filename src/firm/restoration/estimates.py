@@ -174,6 +174,8 @@ def jpeg_note(path: Path, y: Tensor, task: str) -> str | None:
     -------
     The advice in a sentence, or None where there is none: an estimate of the noise sees blocks as noise.
     """
+    if task == "jpeg":
+        return None
     quality = jpeg_quality(path)
     if task not in _ADVICE or ((quality is None or quality > GOOD) and not has_blocks(y)):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +21,10 @@ from firm.data.picture import Range
 from firm.metrics import scores, visible
 from firm.noise import Gaussian, Noise
 from firm.operators import Blur, LinearOperator
+from firm.operators.base import is_linear
 from firm.operators.complex import AsReal
+from firm.operators.jpeg import error_level
+from firm.restoration.compression import cells_of
 from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
 from firm.restoration.grain import estimate_grain
 from firm.restoration.look import NothingToDoError as NothingToDoError
@@ -53,6 +56,7 @@ class Problem:
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
     noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
     origin: Origin = field(default_factory=Origin)  # the file's format, profile, EXIF data
+    align: Callable[[Tensor, Tensor], Tensor] | None = None  # of images to the truth, before they are scored
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     noise: Noise | None = None  # its model, where it is not Gaussian of one level
     notes: tuple[str, ...] = ()  # for the user
@@ -135,19 +139,25 @@ class Problem:
             values = {"blur": blur.width}
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
+        op: LinearOperator
         with _as_problem(f"{path}: "):
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
             level = 0.0 if found is None else found
-            if found is None and "sigma" in kind.parameters:
+            if found is None and "sigma" in kind.parameters and kind.picture_file != "itself":
                 level = strength * _estimated_noise(reading, seen, kind.color)
-            if region is not None:
+            if region is not None and kind.picture_file != "itself":
                 middle = _middle(reading.image, region)
                 opaque = None if reading.alpha is None else reading.alpha[middle]
                 reading = replace(reading, image=reading.image[middle], alpha=opaque)
                 seen, given = (None, given) if seen is None else (seen[middle], seen[middle])
-            op, y, margin = kind.from_picture(reading.image, values, given)
+            if kind.picture_file == "itself":
+                cells, y = cells_of(path, max_megapixels)
+                level = float(error_level(cells.luma[:, 0, 0])) if sigma is None else sigma
+                op, margin = cells, 0
+            else:
+                op, y, margin = kind.from_picture(reading.image, values, given)
         noise, estimated = None, sigma is None
         if "sigma" not in kind.parameters:
             level, noise, estimated = _modeled_noise(path, kind, values, op, y, reading.gray)
@@ -232,7 +242,9 @@ class Problem:
             require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
             check_sigma(made.sigma)  # None, where the task has a noise model
             op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
-            problem = replace(_posed(task, made, op, y, reading), truth=truth, value_range=value_range)
+            problem = replace(
+                _posed(task, made, op, y, reading), truth=truth, value_range=value_range, align=made.aligned
+            )
         if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
             margin = (truth.shape[-1] - y.shape[-1]) // 2
             inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))
@@ -265,6 +277,7 @@ class Problem:
         if self.truth is None:
             return {}
         truth = self.truth[:, :1] if self.gray else self.truth
+        x = x if self.align is None else self.align(x, truth)
         x, truth = visible(x, self.complex), visible(truth, self.complex)
         if x.shape[1] == 1:
             x, truth = (v.expand(-1, 3, -1, -1) for v in (x, truth))
@@ -334,7 +347,8 @@ def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Re
     """Make the problem of a measurement `y` (B, ...) with the operator of the task that the user calls `name`."""
     with custom_code(task=type(task)):
         adjoint = op.A_adjoint(y)
-    shown = y if not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1] else adjoint
+    seen = not y.is_complex() and y.ndim == 4 and y.shape[1] == adjoint.shape[1]
+    shown = y if seen and is_linear(op) else adjoint  # which of a nonlinear one is made to be looked at
     known = built_in().get(task.name) is type(task)  # the library's own may be named as package.module:Class, too
     about = {"task": task.name if known else name, "estimated": False, **task.settings()}
     told = task.noise_for(adjoint)

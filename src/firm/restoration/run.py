@@ -169,6 +169,9 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*notes, *advice(job.model, problem, options=True)],
     }  # fmt: skip
+    excess = getattr(problem.op, "excess", None)
+    if excess is not None:  # of the coefficients of a JPEG
+        row["outside its cells by"] = round(float(excess(result.image, problem.y).max()), 4)
     std = result.std
     if job.calibration is not None and std is not None:
         row["std multiplied by"] = job.calibration.scale

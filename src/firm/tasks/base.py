@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, overload
 import torch
 from torch import Tensor
 
-from firm._util.checks import did_you_mean, generator_for
+from firm._util.checks import did_you_mean, generator_for, require
 from firm._util.custom import custom_code, require_operator
 from firm.noise import Gaussian, Noise
 from firm.noise.base import Rows as Rows
@@ -163,7 +163,7 @@ class BaseTask:
     name: ClassVar[str] = ""  # in tables and cards; the class's name, in lower case with hyphens, where not set
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
-    picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask" or "kernel"
+    picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask", "kernel"; "itself": its own file
     color: ClassVar[bool] = False  # whether images must have three channels, of which a pixel shows one
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
@@ -285,8 +285,7 @@ class BaseTask:
 
     def sample(self, key: str, rows: Rows, device: torch.device) -> Tensor:
         """Draw one value per sample of the setting `key`, (B,), from its range; the same number where it has none."""
-        value = self.__dict__[key]
-        low, high = self.ranges.get(key, (value, value))
+        low, high = self.ranges.get(key, (self.__dict__[key],) * 2)
         u = rows.rand(device=device)
         log = self.parameters[key].drawn == "log" and low > 0
         drawn: Tensor = low * (high / low) ** u if log else low + (high - low) * u
@@ -333,12 +332,9 @@ class BaseTask:
         """
         require_tensor(f"{self.name}: x", x)
         (H, W), floats = self.shape, x.is_floating_point() and not x.is_meta
-        for fits, why in (
-            (floats, f"x must be floats with values, got {x.dtype} on {x.device}"),
-            (x.ndim == 4 and x.shape[-2:] == (H, W), f"images of shape {tuple(x.shape)}, expected (B, C, {H}, {W})"),
-        ):
-            if not fits:
-                raise ValueError(f"{self.name}: {why}")
+        require(floats, f"{self.name}: x must be floats with values, got {x.dtype} on {x.device}")
+        sized = x.ndim == 4 and x.shape[-2:] == (H, W)
+        require(sized, f"{self.name}: images of shape {tuple(x.shape)}, expected (B, C, {H}, {W})")
         self._require_color(x)
         indices = tuple(range(index, index + len(x)))
         measured = []
@@ -350,7 +346,8 @@ class BaseTask:
                 clean, level = single.A(image[None]), self.noise_for(image[None])
                 # complex noise has variance sigma^2 in all, half of it in each part
                 noise = level.on(single, clean, image[None]) if isinstance(level, Noise) else Gaussian(level)
-                measured.append(noise.draw(clean, generator_for(seed, i, "noise")))
+                y = noise.draw(clean, generator_for(seed, i, "noise"))
+                measured.append(self.observed(single, image[None], clean, y))
             return _on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor | Noise]:
@@ -364,12 +361,20 @@ class BaseTask:
         noise = self.noise({key: self.sample(key, rows, x.device) for key in self.noise_settings}, x)
         clean = op.A(x)
         noise = noise.on(op, clean, x)
-        y = noise.draw(clean, rows)
+        y = self.observed(op, x, clean, noise.draw(clean, rows))
         return op, y, noise.level(y) if isinstance(noise, Gaussian) and noise.plain else noise
 
+    def observed(self, op: LinearOperator, x: Tensor, clean: Tensor, y: Tensor) -> Tensor:
+        """Return the measurements of `x`, of which `clean` is A(x): y = A(x) + noise, unless a task says otherwise."""
+        return y
+
+    def aligned(self, x: Tensor, truth: Tensor) -> Tensor:
+        """Turn images to `truth`, before they are scored, where the measurement cannot tell: here, not at all."""
+        return x
+
     def _require_color(self, x: Tensor) -> None:
-        if self.color and x.shape[1] != 3:
-            raise ValueError(f"{self.name}: images have three channels, red, green and blue; these have {x.shape[1]}")
+        fits, colors = not self.color or x.shape[1] == 3, "three channels, red, green and blue"
+        require(fits, f"{self.name}: images have {colors}; these have {x.shape[1]}")
 
     # Degraded pictures
 
@@ -389,9 +394,7 @@ class BaseTask:
         given
             What came with the picture, `picture_file`: a mask (h, w), 1 = seen, or a kernel (h, w).
 
-        Returns
-        -------
-        The operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it and
+        Returns the operator, the measurement y (1, C, ...), and how many pixels around the picture are restored too and
         then cut off.
         """
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
