@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
+from firm.blind import estimate_kernel, looks_moved
 from firm.data.picture import MAX_MEGAPIXELS, Range
 from firm.metrics import scores, visible
 from firm.operators import Blur, LinearOperator
@@ -26,6 +27,7 @@ from firm.restoration.reading import Reading, check_sigma, picture_settings, rea
 from firm.tasks import BaseTask, built_in, task_class
 
 GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
+MOVED = "the picture looks motion-blurred: --kernel auto, which estimates that, may help"
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,15 @@ class Problem:
     alpha: Tensor | None = None  # (h, w), bytes, of a picture with transparency
     noise_factor: float = 1.0  # `sigma` by that of the picture: a gray one gets more noise for a model of color
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
+    kernel: Tensor | None = None  # (h, w), where it was estimated
     notes: tuple[str, ...] = ()  # for the user
 
     @classmethod
     def from_file(
         cls, path: Path, task: str, *, sigma: float | None = None, mask: Path | None = None,
-        keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3, value_range: Range | None = None,
-        max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None, **settings: Any,
+        keep_known: bool | None = None, kernel: Path | Literal["auto"] | None = None, channels: int = 3,
+        value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
+        **settings: Any,
     ) -> Problem:  # fmt: skip
         """Read a degraded picture or array, to restore it as it is.
 
@@ -75,7 +79,7 @@ class Problem:
             If None, they are left where there is no noise, a level of at most 0.002, which is the rounding to 8 bits.
         kernel
             For deblurring: the point spread function, a small gray picture or an array (h, w). Its center is the pixel
-            (h // 2, w // 2). It is divided by its sum.
+            (h // 2, w // 2). It is divided by its sum. "auto": it is estimated (`firm.blind.estimate_kernel`).
         channels
             That the model takes.
         value_range
@@ -92,16 +96,24 @@ class Problem:
         """
         kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         reading = read(path, channels, value_range, max_megapixels, key)
-        seen, given, blur = None, None, None
+        seen, given, blur, found = None, None, None, None
         notes: list[str | None] = [*reading.notes]
-        if kernel is not None:
+        if kernel == "auto":
+            with _as_problem(f"{path}: ", "; give the blur with --blur or --kernel FILE"):
+                require(not reading.complex, "complex images have no spectrum of photographs")
+                found = estimate_kernel(reading.image)
+            given, notes = found.kernel, [*notes, f"{path.name}: the blur was estimated: {found}"]
+        elif kernel is not None:
             given, note = read_kernel(kernel, max_megapixels)
             notes = [note, *notes]
         elif kind.picture_file == "kernel" and not values:
             needs = f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; "
             with _as_problem(needs):
                 require(not reading.complex, "complex images have no spectrum of photographs")
-                blur = estimate_blur(reading.image)
+                moved = MOVED if looks_moved(reading.image) else None
+                with _as_problem("", f"; {moved}" if moved else ""):
+                    blur = estimate_blur(reading.image)
+            notes.append(moved)
             values = {"blur": blur.width}
         with _as_problem(f"{path}: "):
             if mask is not None:
@@ -111,6 +123,8 @@ class Problem:
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         level = _estimated_noise(path, reading, seen, kind.color) if sigma is None else sigma
+        if sigma is None and found is not None:
+            level = max(ROUNDING, min(level, found.noise))  # fine texture, which the blur leaves across it, is no noise
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
         shown, known = reading.image, None
@@ -121,12 +135,15 @@ class Problem:
                 known = torch.where(seen.bool(), reading.image[:, :1] if reading.gray else reading.image, math.nan)
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
+        if found is not None:
+            about |= {"kernel_kind": found.kind, **found.settings, "confidence": found.confidence}
         about |= {"estimated": sigma is None, "sigma": level}
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
         problem = cls(
             op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
             complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
+            kernel=None if found is None else found.kernel,
             notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)

@@ -42,7 +42,7 @@ class ProblemError(ValueError):
 
 def picture_settings(
     task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool | None = None,
-    kernel: Path | None = None, **settings: Any,
+    kernel: Path | str | None = None, **settings: Any,
 ) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 
