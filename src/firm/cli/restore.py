@@ -225,7 +225,8 @@ def restore(
                     return Problem.from_measurement(path, str(task), degradation, sides, channels, max_megapixels, key)
                 return Problem.from_file(
                     path, str(task), sigma=level, mask=mask_of(path), keep_known=keep_known,
-                    kernel="auto" if auto else psf, channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key, **options,
+                    kernel="auto" if auto else psf, channels=channels, value_range=ranged,
+                    max_megapixels=max_megapixels, key=key, **options,
                 )  # fmt: skip
 
             about = {  # all that tells these results from others

@@ -208,8 +208,11 @@ class Problem:
             factor = made.settings().get("factor", 1)
             require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
             check_sigma(made.sigma)
-            op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
-            problem = replace(_posed(task, made, op, y, reading), truth=truth, value_range=value_range)
+            true_op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
+            op = made.told(true_op, y)
+            guessed = op.kernel[0, 0] if op is not true_op and isinstance(op, Blur) else None
+            posed = _posed(task, made, op, y, reading)
+            problem = replace(posed, truth=truth, value_range=value_range, kernel=guessed)
         if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
             margin = (truth.shape[-1] - y.shape[-1]) // 2
             inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))

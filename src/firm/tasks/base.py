@@ -230,9 +230,8 @@ class BaseTask:
             if key not in cls.parameters:
                 hint = did_you_mean(key, cls.parameters) or f"; it has {', '.join(cls.parameters)}"
                 raise ValueError(f"the task {cls.name} has no setting {key!r}{hint}")
-            parameter = cls.parameters[key]
-            check = parameter.checked_range if isinstance(value, list | tuple) else parameter.checked
-            found[key] = check(cls.name, value)
+            p = cls.parameters[key]
+            found[key] = (p.checked_range if isinstance(value, list | tuple) else p.checked)(cls.name, value)
         return found
 
     @classmethod
@@ -340,6 +339,10 @@ class BaseTask:
                 measured.append(clean + self.sigma * noise)
             return _on_device(self.operator(seed, indices), x.device, x.dtype), torch.cat(measured).to(x.device)
 
+    def told(self, op: LinearOperator, y: Tensor) -> LinearOperator:
+        """Return the operator that restoring a measurement (B, ...) works with: `op`, or an estimate of it."""
+        return op
+
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor]:
         """Draw operators and noise levels for a batch in training, and measure it.
 
@@ -376,8 +379,7 @@ class BaseTask:
 
         Returns
         -------
-        The operator, the measurement y (1, C, ...), and how many pixels around the picture are restored with it and
-        then cut off.
+        The operator, the measurement y (1, C, ...), and how many pixels around the picture are restored and cut off.
         """
         raise NotImplementedError(f"{cls.name} does not take degraded pictures")
 

@@ -1,4 +1,4 @@
-"""Deblurring with an unknown kernel: the task blurs, forgets how, and estimates the kernel from what it measured."""
+"""Deblurring with an unknown kernel: who restores is told an estimate from the measurement, not the kernel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from firm._util.checks import generator_for
 from firm.blind import estimate_kernel
-from firm.operators import Blur, LinearOperator, gaussian_kernel, motion_kernels
+from firm.operators import Blur, LinearOperator, motion_kernels
 from firm.tasks.base import BaseTask, Parameter, Rows
 from firm.tasks.deblurring import valid_blur
 
@@ -19,10 +19,10 @@ STEPS, INERTIA = 64, 0.85  # of a shaking hand
 
 
 class BlindDeblurring(BaseTask):
-    """A blur drawn at random, of a photograph with unknown surroundings. Restoring gets an estimate of the kernel.
+    """A blur drawn at random, of a photograph with unknown surroundings. Who restores has to estimate it.
 
-    Gaussians of 0.8 to 2.5 pixels, straight motions of 5 to 15, and the path of a shaking hand, a random walk with
-    inertia, of up to 25x25. Training draws kernels and knows them: its models then take any kernel.
+    Gaussians of 0.8 to 2.5 pixels, straight motions of 5 to 15, and the paths of shaking hands, random walks with
+    inertia, within 25x25. Training draws kernels and knows them: its models then take any kernel.
     """
 
     name = "blind-deblurring"
@@ -30,9 +30,7 @@ class BlindDeblurring(BaseTask):
         str, "of the kernels: gaussian, motion, shake, or random for all three", "random",
         choices=(*FAMILIES, "random"), option="",
     )  # fmt: skip
-    sigma = Parameter(
-        float, "noise level, for pixels in [-1, 1] (2/255 of that in 0..255)", 0.01, low=0, drawn="log"
-    )
+    sigma = Parameter(float, "noise level, for pixels in [-1, 1] (2/255 of that in 0..255)", 0.01, low=0, drawn="log")
 
     def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Blur:
         """Return the true blurs of these images."""
@@ -45,14 +43,10 @@ class BlindDeblurring(BaseTask):
         """Draw a kernel for every sample."""
         return valid_blur(self._kernels(rows.rand(4, device=device), rows.randn(STEPS, 2, device=device)))
 
-    def measure(self, x: Tensor, seed: int = 42, index: int = 0) -> tuple[LinearOperator, Tensor]:
-        """Measure images `x` (B, C, H, W): the *estimated* operator, and y = A x + sigma noise with the true one.
-
-        ValueError where the kernel of an image cannot be told.
-        """
-        _, y = super().measure(x, seed, index)
+    def told(self, op: LinearOperator, y: Tensor) -> Blur:
+        """Forget the operator, and estimate the kernel of each measurement; ValueError where it cannot be told."""
         kernels = [_in_square(estimate_kernel(image[None]).kernel) for image in y]
-        return valid_blur(torch.stack(kernels)[:, None].to(y)), y
+        return valid_blur(torch.stack(kernels)[:, None].to(y))
 
     def _kernels(self, uniform: Tensor, steps: Tensor) -> Tensor:
         """Make kernels (B, 1, 25, 25) of numbers in [0, 1], (B, 4), and standard normal ones, (B, STEPS, 2)."""
