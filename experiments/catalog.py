@@ -95,8 +95,8 @@ STUDIES = (
           True),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait.study", 0.2, 0.1, (),
           ("model", "N", "samples", "seed")),
-    Study("blind-deblurring", "beyond", "unknown blur: estimated kernel against the known one", "blind_deblurring.study",
-          0.9, 15, (), ("pictures", "model", "N", "limit", "precision")),
+    Study("blind-deblurring", "beyond", "unknown blur, estimated kernels", "blind_deblurring.study", 0.9, 3, (),
+          ("pictures", "model", "N", "limit", "precision")),
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Unknown blur: photographs are blurred by drawn kernels, and restored with the estimated kernel and with the true one."""
+"""Unknown blur: photographs are blurred by drawn kernels, and restored with the estimated kernel and the true one."""
 
 import math
 import time
@@ -52,6 +52,11 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
         case(model, images[i], i, family, sigma, N, settings.device)
         for i, family, sigma in progress_bar(cases, unit="case")
     ]
+    return report(settings, name, rows, len(images), N)
+
+
+def report(settings: Settings, name: str, rows: list[Row], count: int, N: int) -> dict[str, Any]:
+    """Condense the cases of `count` images into the table, the rank correlations, and how the confidence fits."""
     lines = [
         Line(f"{family}, noise {sigma:g}", summary([r for r in rows if (r["family"], r["sigma"]) == (family, sigma)]))
         for family in FAMILIES for sigma in NOISES
@@ -69,13 +74,13 @@ def study(settings: Settings, name: str) -> dict[str, Any]:
     ]  # fmt: skip
     notes = [
         f"Gaussian and motion: median loss {median(straight):.2f} dB (asked: at most 1.5)",
-        f"rank correlation of the confidence with minus the loss: {ranks['all']:.2f} (asked: at least 0.5); Gaussian and "
-        f"motion alone {ranks['gaussian and motion']:.2f}, shake alone {ranks['shake']:.2f}",
+        f"rank correlation of the confidence with minus the loss: {ranks['all']:.2f} (asked: at least 0.5); Gaussian "
+        f"and motion alone {ranks['gaussian and motion']:.2f}, shake alone {ranks['shake']:.2f}",
         "PSNR in dB after the best shift, to an eighth of a pixel; the noise that restoring is told is the estimate",
     ]
     return shared.record(
-        settings, name, images=len(images), model=settings.model or "photo", notes=notes,
-        tables=[Table(f"{len(images)} photographs, N = {N}", COLUMNS, lines)],
+        settings, name, images=count, model=settings.model or "photo", notes=notes,
+        tables=[Table(f"{count} photographs, N = {N}", COLUMNS, lines)],
         numbers={"N": N, "ranks": ranks, "calibration": calibrated, "median loss, gaussian and motion":
                  median(straight), "cases": rows},
     )  # fmt: skip
