@@ -5,6 +5,9 @@ import torch
 
 import firm
 from blind_helpers import alike, leaves
+from firm.data.images import Images
+from firm.evaluation import Evaluation
+from firm.evaluation.run import measure_chunk
 from firm.tasks import Rows
 from firm.tasks.blind_deblurring import FAMILIES, shake_kernels
 
@@ -50,11 +53,7 @@ def test_who_restores_is_told_an_estimate_of_each_image():
     assert firm.Task("denoising", 140).told(op, y) is op
 
 
-def test_evaluation_tells_the_estimate(monkeypatch):
-    from firm.data.images import Images
-    from firm.evaluation import Evaluation
-    from firm.evaluation.run import measure_chunk
-
+def test_evaluation_tells_the_estimate():
     x, task = leaves(140, 300), firm.Task("blind-deblurring", 140, family="gaussian")
     measured = measure_chunk(Evaluation(Images(x, ["leaves"]), [task], "tables", 5), task, range(1))
     true = task.operator(5, (0,)).kernel

@@ -12,7 +12,6 @@ of a motion, the fall of a Gaussian. Phases are not used: for free forms they ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -44,6 +43,7 @@ class Spectrum:
     def __init__(self, gray: Tensor) -> None:
         power, self.fy, self.fx, modes = _blocks(gray.double())
         self.noise = _floor(power, modes)  # a variance, per pixel
+        self.clear = math.log(self.noise * (1 + 6 / math.sqrt(modes)))  # noise alone seldom has so much power
         self.f = torch.hypot(self.fx, self.fy)
         self.log_power = power.log() + 1 / (2 * modes)  # the logarithm of a mean of exponentials lies below
         self.weight = INDEPENDENT / len(power) / (SCATTER**2 + 1 / modes)
@@ -53,8 +53,8 @@ class Spectrum:
 
     @property
     def detail(self) -> float:
-        """The share of the frequencies whose power is above three times the noise."""
-        return float((self.log_power > math.log(3 * self.noise)).float().mean())
+        """The share of the frequencies whose power is clearly above the noise."""
+        return float((self.log_power > self.clear).float().mean())
 
     def score(self, log_transfer: Tensor, iterations: int = 5) -> Tensor:
         """Find how well blurs explain the spectrum: the log-likelihood (M,), up to a constant, of each of M.
@@ -172,5 +172,4 @@ def _floor(power: Tensor, modes: float) -> float:
     quantile.
     """
     ninth = 1 / (9 * modes)
-    quantile: Callable[[Tensor], Tensor] = lambda values: values.quantile(QUIETEST)  # noqa: E731
-    return max(float(quantile(power)) / max(1 - ninth + DEVIATION * math.sqrt(ninth), 0.1) ** 3, 1e-7)
+    return max(float(power.quantile(QUIETEST)) / max(1 - ninth + DEVIATION * math.sqrt(ninth), 0.1) ** 3, 1e-7)
