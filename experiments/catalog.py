@@ -97,6 +97,8 @@ STUDIES = (
           True),
     Study("portrait", "beyond", "five tasks on a picture that may be shown", "portrait.study", 0.2, 0.1, (),
           ("model", "N", "samples", "seed")),
+    Study("blind-deblurring", "beyond", "unknown blur, estimated kernels", "blind_deblurring.study", 0.9, 3, (),
+          ("pictures", "model", "N", "limit", "precision")),
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ ROOT = Path(firm.__file__).parent
 ORDER = [
     {"_util"},
     {"operators", "noise"},
+    {"blind"},
     {"networks"},
     {"_posterior_mean", "_sampling", "_flow", "_model", "_model_file", "_restore"},
     {"acceleration"},

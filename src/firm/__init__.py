@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from firm import acceleration as acceleration
     from firm import baselines as baselines
     from firm import bench as bench
+    from firm import blind as blind
     from firm import data as data
     from firm import evaluation as evaluation
     from firm import metrics as metrics

@@ -22,7 +22,8 @@ CPU = torch.device("cpu")
 
 NEW = '''
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Parameter
+from firm.tasks.base import BaseTask
+from firm.tasks.parameter import Parameter
 
 
 class Fading(BaseTask):
@@ -80,7 +81,14 @@ def test_a_file_in_the_folder_is_a_task_everywhere(tmp_path):
 def test_the_tasks_of_the_papers_tables_come_first_and_in_its_order():
     five = ["denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting"]
     assert tables() == five
-    assert list(built_in()) == [*five, "demosaicing", "fourier", "motion-deblurring", "stroke-inpainting"]
+    assert list(built_in()) == [
+        *five,
+        "blind-deblurring",
+        "demosaicing",
+        "fourier",
+        "motion-deblurring",
+        "stroke-inpainting",
+    ]
 
 
 def test_names_are_classes_or_suggestions():

@@ -40,6 +40,7 @@ OPTIONS: dict[str, tuple[Any, Any]] = {  # of all commands: type, help and check
     "N": (Annotated[int, typer.Option("--steps", min=1, help="Euler steps N.")], 2),
     "samples": (Annotated[int, typer.Option(min=2, help="Posterior samples of a measurement.")], 8),
     "S": (Annotated[int | None, typer.Option("--samples", min=2, help="Posterior samples of a measurement.")], None),
+    "pictures": (Annotated[Path | None, typer.Option(help="Folder of photographs, instead of the bundled two.")], None),
     "page": (Annotated[Path | None, typer.Option(help="The page (default: OUT/report.html).")], None),
     "free_only": (Annotated[bool, typer.Option("--free-only", help="Leave out the data sets' pictures.")], False),
 }  # fmt: skip

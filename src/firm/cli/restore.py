@@ -74,9 +74,9 @@ def restore(
         help="inpainting: leave all pixels outside the mask exactly as they are, or remove their noise too. "
         "They are left where there is no noise (--sigma 0, or an estimate of 0.002).",
     )] = None,
-    kernel: Annotated[Path | None, typer.Option(rich_help_panel=PICTURE, help=(
+    kernel: Annotated[str | None, typer.Option(metavar="FILE|auto", rich_help_panel=PICTURE, help=(
         "deblurring: the blur itself, instead of --blur: a small gray picture, or an array, of what became of a point "
-        "of light in its middle."
+        "of light in its middle. auto: estimated, be it a Gaussian, a motion or of any form; NAME_kernel.png shows it."
     ))] = None,
     size: Annotated[str | None, typer.Option(metavar="N|WIDTHxHEIGHT", rich_help_panel=PICTURE, help=(
         "A custom task: the image's size, where it does not follow from the measurement."
@@ -157,6 +157,8 @@ def restore(
     from firm.restoration.run import Job, restore_files
     from firm.tasks import task_class
 
+    auto = kernel == "auto"
+    psf = None if kernel is None or auto else Path(kernel)
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
     scales = calibration not in (None, Path("none"))  # in a file, which has to fit
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
@@ -181,7 +183,7 @@ def restore(
          "which it was fitted: leave --integrator out"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
-        (kernel is not None and not kernel.exists(), f"--kernel {kernel}: no such file"),
+        (psf is not None and not psf.exists(), f"--kernel {kernel}: no such file"),
     ):  # fmt: skip
         if wrong:
             raise typer.BadParameter(why)
@@ -191,14 +193,14 @@ def restore(
         options = {key: value for key, value in settings.items() if value is not None}
         degradation = {**({} if level is None else {"sigma": level}), **options, **(parse(custom) if custom else {})}
         if task is not None and named is None:
-            picture_settings(task, level, mask, keep_known, kernel, **options)
+            picture_settings(task, level, mask, keep_known, psf or kernel, **options)
         elif named is not None:
             check_sigma(task_class(named).checked(degradation).get("sigma"))
 
         # The pictures, and the mask and the kernel that come with them.
-        files, root, notes = find_pictures(pictures, out, mask, kernel)
-        if kernel is not None:
-            read_kernel(kernel, max_megapixels)  # which is the same for all
+        files, root, notes = find_pictures(pictures, out, mask, psf)
+        if psf is not None:
+            read_kernel(psf, max_megapixels)  # which is the same for all
         arrays = {file for file in files if file.suffix.lower() in ARRAY_EXTENSIONS}
         if key is not None and not arrays:
             raise ValueError("--key is for files that hold several arrays, and these are pictures: leave it out")
@@ -210,7 +212,7 @@ def restore(
 
         inputs: dict[Path, list[Path]] = {}  # the files that a picture's results depend on
         for path in files:
-            inputs[path] = [path] if kernel is None else [path, kernel]
+            inputs[path] = [path] if psf is None else [path, psf]
             with suppress(ProblemError):  # no mask for this picture: told when its turn comes
                 inputs[path] += [] if mask is None else [mask_of(path) or mask]
 
@@ -237,8 +239,8 @@ def restore(
                     return Problem.from_measurement(path, str(task), degradation, sides, channels, max_megapixels, key)
                 return Problem.from_file(
                     path, task, sigma=level, strength=strength, mask=mask_of(path), keep_known=keep_known,
-                    kernel=kernel, channels=channels, value_range=ranged, max_megapixels=max_megapixels, key=key,
-                    region=REGION if preview else None, **options,
+                    kernel="auto" if auto else psf, channels=channels, value_range=ranged,
+                    max_megapixels=max_megapixels, key=key, region=REGION if preview else None, **options,
                 )  # fmt: skip
 
             about = {  # all that tells these results from others
@@ -247,7 +249,7 @@ def restore(
                 "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
-                "tile": tile, "overlap": overlap, "precision": precision,
+                "tile": tile, "overlap": overlap, "precision": precision, **({"kernel": kernel} if auto else {}),
             }  # fmt: skip
             job = Job(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,

@@ -225,7 +225,8 @@ def chunks(evaluation: Evaluation, indices: Sequence[int], batch_size: int) -> I
 def measure_chunk(evaluation: Evaluation, task: BaseTask, chunk: range) -> Measured:
     """Measure the images `chunk`, on the evaluation's device."""
     truth = evaluation.images.batch(chunk).to(evaluation.device)
-    return Measured(truth, *task.measure(truth, evaluation.seed, chunk.start))
+    op, y = task.measure(truth, evaluation.seed, chunk.start)
+    return Measured(truth, task.told(op, y), y)
 
 
 def restore_chunk(

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from firm._util.checks import generator_for, require
 from firm._util.custom import custom_code
+from firm.blind import estimate_kernel, looks_moved
 from firm.data.opening import MAX_MEGAPIXELS
 from firm.data.origin import Origin
 from firm.data.picture import Range
@@ -25,16 +24,17 @@ from firm.operators.base import is_linear
 from firm.operators.complex import AsReal
 from firm.operators.jpeg import error_level
 from firm.restoration.compression import cells_of
-from firm.restoration.estimates import ROUNDING, estimate_blur, estimate_noise, jpeg_note, smoothest_noise
-from firm.restoration.grain import estimate_grain
+from firm.restoration.estimates import ROUNDING, estimate_blur, jpeg_note
+from firm.restoration.levels import estimated_noise, modeled_noise
 from firm.restoration.look import NothingToDoError as NothingToDoError
 from firm.restoration.look import look
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
-from firm.restoration.reading import Reading, check_sigma, picture_settings, read, read_kernel, read_mask
+from firm.restoration.reading import Reading, as_problem, check_sigma, picture_settings, read, read_kernel, read_mask
 from firm.tasks import BaseTask, built_in, task_class
 
 GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
+MOVED = "the picture looks motion-blurred: --kernel auto, which estimates that, may help"
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Problem:
     align: Callable[[Tensor, Tensor], Tensor] | None = None  # of images to the truth, before they are scored
     known: Tensor | None = None  # (1, C, H, W), NaN in the holes: pixels that the result must have exactly
     noise: Noise | None = None  # its model, where it is not Gaussian of one level
+    kernel: Tensor | None = None  # (h, w), where it was estimated
     notes: tuple[str, ...] = ()  # for the user
 
     @property
@@ -69,9 +70,9 @@ class Problem:
     @classmethod
     def from_file(
         cls, path: Path, task: str | None = None, *, sigma: float | None = None, strength: float = 1.0,
-        mask: Path | None = None, keep_known: bool | None = None, kernel: Path | None = None, channels: int = 3,
-        value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS, key: str | None = None,
-        region: int | None = None, **settings: Any,
+        mask: Path | None = None, keep_known: bool | None = None, kernel: Path | Literal["auto"] | None = None,
+        channels: int = 3, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS,
+        key: str | None = None, region: int | None = None, **settings: Any,
     ) -> Problem:  # fmt: skip
         """Read a degraded picture or array, to restore it as it is.
 
@@ -97,7 +98,7 @@ class Problem:
             If None, they are left where there is no noise, a level of at most 0.002, which is the rounding to 8 bits.
         kernel
             For deblurring: the point spread function, a small gray picture or an array (h, w). Its center is the pixel
-            (h // 2, w // 2). It is divided by its sum.
+            (h // 2, w // 2). It is divided by its sum. "auto": it is estimated (`firm.blind.estimate_kernel`).
         channels
             That the model takes.
         value_range
@@ -120,33 +121,43 @@ class Problem:
         found = sigma
         if task is None:
             require(not reading.array, f"{path}: an array; say what is wrong with it (a task)", ProblemError)
-            with _as_problem(f"{path}: ", ": say what is wrong with it (--task)"):
+            with as_problem(f"{path}: ", ": say what is wrong with it (--task)"):
                 seen_in_it = look(path, reading.image)
             if not seen_in_it.task:
                 raise NothingToDoError(str(seen_in_it))
             task, found = seen_in_it.task, strength * seen_in_it.sigma if sigma is None else sigma
             notes.append(str(seen_in_it))
         kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
-        seen, given, blur = None, None, None
-        if kernel is not None:
+        seen, given, blur, psf = None, None, None, None
+        if kernel == "auto":
+            with as_problem(f"{path}: ", "; give the blur with --blur or --kernel FILE"):
+                require(not reading.complex, "complex images have no spectrum of photographs")
+                psf = estimate_kernel(reading.image)
+            given, notes = psf.kernel, [*notes, f"{path.name}: the blur was estimated: {psf}"]
+        elif kernel is not None:
             given, note = read_kernel(kernel, max_megapixels)
             notes = [note, *notes]
         elif kind.picture_file == "kernel" and not values:
             needs = f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; "
-            with _as_problem(needs):
+            with as_problem(needs):
                 require(not reading.complex, "complex images have no spectrum of photographs")
-                blur = estimate_blur(reading.image)
+                moved = MOVED if looks_moved(reading.image) else None
+                with as_problem("", f"; {moved}" if moved else ""):
+                    blur = estimate_blur(reading.image)
+            notes.append(moved)
             values = {"blur": blur.width}
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
         op: LinearOperator
-        with _as_problem(f"{path}: "):
+        with as_problem(f"{path}: "):
             if mask is not None:
                 seen, note = read_mask(mask, reading.image, max_megapixels)
                 given, notes = seen, [*notes, note]
             level = 0.0 if found is None else found
             if found is None and "sigma" in kind.parameters and kind.picture_file != "itself":
-                level = strength * _estimated_noise(reading, seen, kind.color)
+                level = strength * estimated_noise(reading, seen, kind.color)
+                if psf is not None:  # fine texture, which the blur leaves across it, is no noise
+                    level = max(ROUNDING, min(level, psf.noise))
             if region is not None and kind.picture_file != "itself":
                 middle = _middle(reading.image, region)
                 opaque = None if reading.alpha is None else reading.alpha[middle]
@@ -160,7 +171,7 @@ class Problem:
                 op, y, margin = kind.from_picture(reading.image, values, given)
         noise, estimated = None, sigma is None
         if "sigma" not in kind.parameters:
-            level, noise, estimated = _modeled_noise(path, kind, values, op, y, reading.gray)
+            level, noise, estimated = modeled_noise(path, kind, values, op, y, reading.gray)
         keep = level <= ROUNDING if keep_known is None else keep_known
         about = {"task": task, **values}
         shown, known = reading.image, None
@@ -172,12 +183,15 @@ class Problem:
         about |= {} if blur is None else {"blur_error": blur.error}
         about |= {} if kernel is None else {"kernel": str(kernel)}
         about |= {"estimated": estimated, "sigma": level} | values
+        if psf is not None:
+            about |= {"kernel_kind": psf.kind, **psf.settings, "confidence": psf.confidence}
         if not reading.array:
             notes.append(jpeg_note(path, reading.image, task))
         problem = cls(
             op, y, level, visible(shown, True) if reading.complex else shown, about, margin=margin,
             complex=reading.complex, array=reading.array, value_range=value_range, alpha=reading.alpha, known=known,
-            noise=noise, origin=reading.origin, notes=tuple(note for note in notes if note is not None),
+            kernel=None if psf is None else psf.kernel, noise=noise, origin=reading.origin,
+            notes=tuple(note for note in notes if note is not None),
         )  # fmt: skip
         return problem if kind.color else _fitted(problem, reading, channels)
 
@@ -232,7 +246,7 @@ class Problem:
         """
         reading = read(path, channels, value_range, max_megapixels, key)
         truth = reading.image
-        with _as_problem(f"{path}: "):
+        with as_problem(f"{path}: "):
             kind = task_class(task)
             require(not kind.color or channels == 3, f"{kind.name} takes a model for color")
             with custom_code(task=kind):
@@ -241,10 +255,13 @@ class Problem:
             factor = made.settings().get("factor", 1)
             require(factor <= max(made.shape), f"a factor of {factor} is larger than the picture's sides")
             check_sigma(made.sigma)  # None, where the task has a noise model
-            op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
+            true_op, y = made.measure(truth[:, :1] if reading.gray and not kind.color else truth, seed)
+            op = made.told(true_op, y)
+            guessed = op.kernel[0, 0] if op is not true_op and isinstance(op, Blur) else None
             problem = replace(
-                _posed(task, made, op, y, reading), truth=truth, value_range=value_range, align=made.aligned
-            )
+                _posed(task, made, op, y, reading), truth=truth, value_range=value_range, kernel=guessed,
+                align=made.aligned,
+            )  # fmt: skip
         if isinstance(op, Blur) and op.boundary == "valid":  # cut off what a photograph would not show either
             margin = (truth.shape[-1] - y.shape[-1]) // 2
             inside = (..., slice(margin, -margin or None), slice(margin, -margin or None))
@@ -293,15 +310,6 @@ class Problem:
         return x if self.known is None or kept is None else torch.where(self.known.isnan(), x, kept)
 
 
-@contextmanager
-def _as_problem(before: str, after: str = "") -> Iterator[None]:
-    """Make a ProblemError of any ValueError, with words before and after its own, such as the name of the picture."""
-    try:
-        yield
-    except ValueError as error:
-        raise ProblemError(f"{before}{error}{after}") from error
-
-
 # What is estimated, and how a picture fits a model
 
 
@@ -309,38 +317,6 @@ def _middle(image: Tensor, side: int) -> tuple[Any, ...]:
     """The place of a square in the middle of an image (..., H, W), where mosaics and enlargements may begin."""
     corners = (max(0, (n - side) // 2) // 12 * 12 for n in image.shape[-2:])
     return (..., *(slice(first, first + side) for first in corners))
-
-
-def _estimated_noise(reading: Reading, seen: Tensor | None, mosaic: bool) -> float:
-    """Estimate the noise at the pixels that were seen (H, W), and not transparent; in a mosaic, for each color."""
-    if reading.alpha is not None:
-        opaque = (reading.alpha > 0).float()
-        seen = opaque if seen is None else opaque * seen
-    with _as_problem("", ": give its level with --sigma"):
-        if mosaic:
-            height, width = (n - n % 2 for n in reading.image.shape[-2:])
-            return smoothest_noise(F.pixel_unshuffle(reading.image[:, :1, :height, :width], 2))
-        whole = seen is None and not reading.array
-        return estimate_grain(reading.image).sigma if whole else estimate_noise(reading.image, seen)
-
-
-def _modeled_noise(
-    path: Path, kind: type[BaseTask], values: dict[str, Any], op: LinearOperator, y: Tensor, gray: bool
-) -> tuple[float, Noise, bool]:
-    """Make the noise model of a picture, and its average level; `values` gets the settings that had to be estimated.
-
-    Whether there were some is the last that is returned.
-    """
-    y = y[:, :1] if gray else y
-    with _as_problem(f"{path}: ", f": give {' and '.join(f'--{key}' for key in kind.noise_settings[:2])}"):
-        found = kind.estimated(y, values)
-        estimated = bool(found)
-        values |= {key: round(value, 6) for key, value in found.items() if key not in values}
-        settings = {key: values[key] for key in kind.parameters if key in values}
-        made = kind((int(y.shape[-2]), int(y.shape[-1])), **settings)
-    noise = made.noise_for(y)
-    assert isinstance(noise, Noise)
-    return float(noise.on(op, y, y).level(y).mean()), noise, estimated
 
 
 def _posed(name: str, task: BaseTask, op: LinearOperator, y: Tensor, reading: Reading) -> Problem:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +31,21 @@ class ProblemError(ValueError):
     """Settings that do not make a restoration problem; the message says what is missing or wrong."""
 
 
+@contextmanager
+def as_problem(before: str, after: str = "") -> Iterator[None]:
+    """Make a ProblemError of any ValueError, with words before and after its own, such as the name of the picture."""
+    try:
+        yield
+    except ValueError as error:
+        raise ProblemError(f"{before}{error}{after}") from error
+
+
 # What is said of the pictures
 
 
 def picture_settings(
     task: str, sigma: float | None = None, mask: Path | None = None, keep_known: bool | None = None,
-    kernel: Path | None = None, **settings: Any,
+    kernel: Path | str | None = None, **settings: Any,
 ) -> tuple[type[BaseTask], dict[str, Any]]:  # fmt: skip
     """Check what is said of degraded pictures, as for `Problem.from_file`, before one of them is read.
 

@@ -258,6 +258,8 @@ class _Results:
             elif job.kind == "npy":  # (H, W, C) in [0, 1], as the pictures
                 write_array(self._at("std", ".npy"), std.permute(1, 2, 0), value_range=(0.0, 1.0), deviation=True)
             row["largest std"] = round(write_heat_map(self._at("std", ".png"), std), 5)  # its brightest color
+        if problem.kernel is not None:  # which `--kernel FILE` reads again
+            write_picture(self._at("kernel", ".png"), _seen_kernel(problem.kernel), "png16")
         if job.compare:
             self._compare(image, mean, std, row)
 
@@ -275,6 +277,8 @@ class _Results:
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
             panels += [(f"mean of {job.samples}{psnr}", seen(mean)), (deviation, std.mean(0))]
+        if problem.kernel is not None:
+            panels.insert(1, ("its blur, estimated", _seen_kernel(problem.kernel)))
         if problem.truth is not None:
             panels.insert(0, ("truth", seen(problem.truth[0])))
         write_side_by_side(path, [panels], problem.origin)
@@ -290,3 +294,8 @@ class _Results:
         path = self.job.out / f"{self.name}_{what}{ending}"
         self.written.append(str(path))
         return path
+
+
+def _seen_kernel(kernel: Tensor) -> Tensor:
+    """Return a kernel (h, w) as a gray picture (1, h, w) in [-1, 1], its largest value white."""
+    return (2 * kernel / kernel.max() - 1)[None]

@@ -11,8 +11,8 @@ from firm._util.checks import did_you_mean
 from firm._util.checks import generator_for as generator_for
 from firm._util.custom import is_custom, load_class
 from firm.tasks.base import BaseTask as BaseTask
-from firm.tasks.base import Parameter as Parameter
 from firm.tasks.base import Rows as Rows
+from firm.tasks.parameter import Parameter as Parameter
 
 
 @cache

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from firm._util.checks import require
 from firm.operators import Clipping, LinearOperator
-from firm.tasks.base import BaseTask, Parameter
+from firm.tasks.base import BaseTask
+from firm.tasks.parameter import Parameter
 
 
 class Clipped(BaseTask):

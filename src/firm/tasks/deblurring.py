@@ -12,7 +12,8 @@ from torch.nn import functional as F
 
 from firm._util.checks import require
 from firm.operators import Blur, LinearOperator, gaussian_kernel, motion_kernel, motion_kernels
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Rows
+from firm.tasks.parameter import Parameter
 
 ITERATIONS = 10  # more change restored images by less than 0.1 dB (experiments/motion_blur)
 LONGEST = 101  # pixels, of a picture's motion

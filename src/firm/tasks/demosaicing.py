@@ -10,7 +10,8 @@ from torch import Tensor
 
 from firm._util.checks import generator_for, require
 from firm.operators import LinearOperator, Mask
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Rows
+from firm.tasks.parameter import Parameter
 
 BAYER = ("rggb", "bggr", "grbg", "gbrg")  # the colors of the first two rows of two pixels
 

@@ -8,7 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Parameter
+from firm.tasks.base import BaseTask
+from firm.tasks.parameter import Parameter
 
 
 class Denoising(BaseTask):

@@ -7,8 +7,9 @@ from torch import Generator, Tensor
 
 from firm.operators import Fourier, LinearOperator, Operator, as_real, cartesian_mask
 from firm.operators.patterns import CENTER
-from firm.tasks.base import BaseTask, Parameter, Rows, Shape
+from firm.tasks.base import BaseTask, Rows
 from firm.tasks.inpainting import MASK, masks
+from firm.tasks.parameter import Parameter, Shape
 
 
 def _paper_lines(shape: Shape) -> int:

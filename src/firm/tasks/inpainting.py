@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 from firm._util.checks import generator_for
 from firm.operators import LinearOperator, Mask, box_mask, random_mask, stroke_mask
 from firm.operators.patterns import draw_strokes
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Rows
+from firm.tasks.parameter import Parameter
 
 PROTOCOL_SEED = 42  # of the mask that all images share
 

@@ -11,7 +11,8 @@ from torch import Tensor
 from firm.noise import Noise
 from firm.operators import JPEG, LinearOperator
 from firm.operators.jpeg import SUBSAMPLING, error_level, quality_tables
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Rows
+from firm.tasks.parameter import Parameter
 
 
 class Compressed(BaseTask):

@@ -6,7 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from firm.operators import Coded, LinearOperator, Magnitude, Oversampled, random_phases
-from firm.tasks.base import BaseTask, Parameter, Rows
+from firm.tasks.base import BaseTask, Rows
+from firm.tasks.parameter import Parameter
 
 PLATES_SEED = 42  # of the phase plates, which all images share
 

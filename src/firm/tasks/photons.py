@@ -11,8 +11,9 @@ from torch import Tensor
 from firm.noise import Noise, Poisson, PoissonGaussian
 from firm.noise.estimates import fit_photons
 from firm.operators import Identity
-from firm.tasks.base import BaseTask, Parameter
+from firm.tasks.base import BaseTask
 from firm.tasks.inpainting import RandomInpainting
+from firm.tasks.parameter import Parameter
 
 PEAK = Parameter(
     float, "photons counted at white, on average", 30.0, low=0, above=True, high=1e6, drawn="log", picture={}

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from firm.operators import Downsample, Operator, Subsample
-from firm.tasks.base import BaseTask, Parameter
+from firm.tasks.base import BaseTask
+from firm.tasks.parameter import Parameter
 
 FILTERS = ("stride", "bicubic", "box")
 MARGIN = 8  # pixels of a small picture's mirror image that are put around it
