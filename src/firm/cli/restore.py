@@ -29,6 +29,7 @@ from firm.cli.options import (
     completion,
     model_names,
     sentence,
+    user_errors,
     whole_number,
     with_task_options,
 )
@@ -36,8 +37,10 @@ from firm.data.array_file import ARRAY_EXTENSIONS
 from firm.restoration.calibration import in_words
 from firm.restoration.earlier import Row
 from firm.restoration.output import Format
+from firm.scale.urls import is_url, place
 from firm.tasks import built_in, picture_tasks
 
+HUGE = "Large jobs (docs/scale.md)"
 TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
@@ -109,7 +112,8 @@ def restore(
         help="Seed of the starting noise, and of simulated measurements.", callback=SEED
     )] = 0,
     out: Annotated[Path, typer.Option(
-        "--out", "-o", help="Folder for the results; a run that was stopped goes on there."
+        "--out", "-o", help="Folder for the results; a run that was stopped goes on there. NAME.zarr restores one array "
+        "block by block, which need not fit into memory."
     )] = Path("outputs/restore"),
     force: Annotated[bool, typer.Option(
         "--force", help="Replace results of an earlier run that are in the way."
@@ -121,12 +125,24 @@ def restore(
         "--compare/--no-compare", help="Write NAME_compare.png, before and after side by side."
     )] = True,
     max_megapixels: MaxMegapixels = 64,
-    tile: Annotated[int, typer.Option(help="Largest side of the tiles that go through the network.")] = 256,
+    tile: Annotated[int | None, typer.Option(help=(
+        "Largest side of the tiles that go through the network (default: 256; for --out NAME.zarr 128)."
+    ))] = None,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
+    block: Annotated[int, typer.Option(**COUNT, rich_help_panel=HUGE, help="Side of the blocks, in pixels.")] = 1024,
+    axes: Annotated[str | None, typer.Option(rich_help_panel=HUGE, help=(
+        "A letter for each axis of the array, such as tczyx or yxc (default: as the file says, or guessed)."
+    ))] = None,
+    workers: Annotated[str | None, typer.Option(rich_help_panel=HUGE, metavar="N|ADDRESS", help=(
+        "Threads, or the address of a Dask scheduler (default: 2 threads; on a GPU one)."
+    ))] = None,
     precision: Annotated[Precision, typer.Option(
         help="Of the network; auto is bf16 where the machine has it."
     )] = "auto",
     device: Device = None,
+    ray: Annotated[int | None, typer.Option(**COUNT, rich_help_panel=HUGE, help=(
+        "Share the pictures among so many actors of Ray."
+    ))] = None,
     **settings: Any,
 ) -> None:
     # fmt: on
@@ -145,9 +161,27 @@ def restore(
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
-    from firm.restoration.run import Job, restore_files
+    from firm.restoration.run import Job, one_by_one, restore_files
     from firm.tasks import task_class
 
+    given = dict(locals())
+    if out.suffix == ".zarr":
+        from firm.cli.huge import restore_huge
+
+        alone = {
+            "--simulate": simulate, "--keep-known": keep_known, "--size": size, "--set": custom, "--samples": samples > 1,
+            "--calibration": calibration, "--integrator": integrator != "euler", "--format": kind != "png",
+            "--network": network,
+        }  # fmt: skip
+        return restore_huge(
+            pictures, out, alone, model=model, task=task, sigma=sigma, mask=mask, kernel=kernel, axes=axes, key=key,
+            value_range=value_range, quality=quality, steps=steps, iterations=iterations, seed=seed, block=block,
+            tile=tile or 128, overlap=overlap, precision=precision, workers=workers, device=device, force=force,
+            **settings,
+        )  # fmt: skip
+    if any(is_url(path) for path in (*pictures, out, mask, kernel) if path is not None):
+        return _restore_urls(**given)
+    tile = tile or 256
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
     named = task if measured else simulate  # whose class makes the operator; of real pictures their files do
     for wrong, why in (
@@ -167,6 +201,8 @@ def restore(
         (calibration is not None and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
         (calibration not in (None, Path("none")) and integrator != "euler", "--calibration holds for Euler steps, with "
          "which it was fitted: leave --integrator out"),
+        (axes is not None or workers is not None or block != 1024, "--block, --axes and --workers are for arrays larger "
+         "than memory: --out NAME.zarr"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
         (kernel is not None and not kernel.exists(), f"--kernel {kernel}: no such file"),
@@ -237,7 +273,12 @@ def restore(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
                 integrator, compare,
             )  # fmt: skip
-            rows = restore_files(job, files, root, r)
+            engine = one_by_one
+            if ray is not None:
+                from firm.scale.ray import on_ray
+
+                engine = on_ray(ray)
+            rows = restore_files(job, files, root, r, engine=engine)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(sentence(error)) from error
     if r.rank:
@@ -247,6 +288,18 @@ def restore(
     _print_results(rows, out, notes)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
+
+
+def _restore_urls(**given: Any) -> None:
+    """Restore what URLs stand for: copied to this machine, and the results copied back."""
+    from firm.scale.urls import staged
+
+    settings = given.pop("settings")
+    with user_errors(), staged(given["pictures"], given["out"], given["mask"], given["kernel"]) as (files, out, others):
+        mask, kernel = others
+        restore(**{**given, "pictures": files, "out": out, "mask": mask, "kernel": kernel}, **settings)
+    if out != given["out"]:
+        typer.echo(f"copied to {place(given['out'])}")
 
 
 def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:
