@@ -14,6 +14,8 @@ from firm.scale.urls import is_url, place
 
 pytestmark = pytest.mark.filterwarnings("default")  # of Ray, and of what it stands on
 COUNT = 10
+os.environ["RAY_worker_niceness"] = "0"  # its 15 would have the actors wait for whatever else this machine does
+os.environ["RAY_AUTH_MODE"] = "disabled"
 
 
 @pytest.fixture(scope="module")

@@ -150,6 +150,7 @@ def restore(
 
     Under torchrun, the pictures are shared among the processes.
     """
+    given = dict(locals())  # all options
     from firm._model import channels_of
     from firm._util.checks import image_size, noise_level
     from firm._util.checks import settings as parse
@@ -164,7 +165,6 @@ def restore(
     from firm.restoration.run import Job, one_by_one, restore_files
     from firm.tasks import task_class
 
-    given = dict(locals())
     if out.suffix == ".zarr":
         from firm.cli.huge import restore_huge
 

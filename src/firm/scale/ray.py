@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from firm._util.checks import is_whole, require
+from firm._util.custom import USERS
 from firm.restoration.earlier import Row
 from firm.restoration.run import Engine, Job, attempt
 from firm.scale.extras import extra
@@ -58,6 +60,9 @@ def on_ray(actors: int) -> Engine:
             return
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False)
+        pickling = extra("ray.cloudpickle", WHAT, "ray")
+        for module in [m for name, m in sys.modules.items() if name.startswith(USERS)]:
+            pickling.register_pickle_by_value(module)  # the actors could not import them
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         context.print_on_execution_start = False
@@ -68,8 +73,8 @@ def on_ray(actors: int) -> Engine:
         )
         plain = replace(job, model=job.model.to("cpu"), bars=False)
         rows = items.map_batches(
-            Restorer, fn_constructor_args=(plain, device.type, os.getcwd()), batch_size=None, concurrency=actors,
-            num_cpus=1, num_gpus=1 if device.type == "cuda" else 0, max_restarts=-1, max_task_retries=-1,
+            Restorer, fn_constructor_args=(plain, device.type, os.getcwd()), batch_size=None, num_cpus=1,
+            num_gpus=1 if device.type == "cuda" else 0, compute=data.ActorPoolStrategy(size=actors),
         )  # fmt: skip
         for found in rows.iter_rows():
             yield found["name"], json.loads(found["row"])
