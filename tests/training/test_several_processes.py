@@ -11,8 +11,10 @@ import torch
 
 from firm._util.machine import ranks
 from firm.training.loop import train
+from firm.training.sharded import local
 from firm.training.trainer import Trainer
 from helpers import same, weights
+from firm.training.feed import load_sets
 from firm.training.log import read_log
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks the processes, which costs no second import")
@@ -36,19 +38,25 @@ def _member(rank, world, port, config, stop_at, found):
 
 
 def together(world, config, stop_at=0):
-    """Train in forked processes that join by gloo; returns whether the run has finished."""
+    """Train in several processes; returns whether the run has finished."""
+    return dict(start(world, _member, config, stop_at))[0]
+
+
+def start(world, target, *args):
+    """Run a function in forked processes that join by gloo, with arguments; returns what they found."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("fork")
     found = context.Queue()
-    members = [context.Process(target=_member, args=(i, world, port, config, stop_at, found)) for i in range(world)]
+    members = [context.Process(target=target, args=(i, world, port, *args, found)) for i in range(world)]
     for member in members:
         member.start()
+    results = [found.get(timeout=600) for _ in members]
     for member in members:
-        member.join(240)
+        member.join(60)
     assert [member.exitcode for member in members] == [0] * world
-    return dict(found.get() for _ in members)[0]
+    return results
 
 
 def losses(run):
@@ -81,3 +89,40 @@ def test_a_run_goes_on_with_another_number_of_processes(make, tmp_path):
     assert not together(1, kept, stop_at=9)
     assert together(1, kept)
     assert same(weights(tmp_path / "alone"), weights(tmp_path / "kept"))  # to the bit, where their number stays
+
+
+def test_split_weights_train_as_whole_ones(make, tmp_path):
+    """FSDP2: the losses of one process, and a model and checkpoints that are whole: it goes on without splitting."""
+    settings = ("epochs=2", "val_images=2", "val_steps=[1]", "log_every=1", "validate_every=20")
+    together(1, make(*settings, out="alone"))
+    split = make(*settings, "shard=true", out="split")
+    assert not together(2, split, stop_at=9)
+    assert not together(1, split, stop_at=12)
+    assert together(2, split)
+    alone, shared = (losses(tmp_path / name) for name in ("alone", "split"))
+    assert len(shared) == 20
+    assert shared == pytest.approx(alone, rel=1e-6)
+    one, two = (weights(tmp_path / name) for name in ("alone", "split"))
+    assert max(float((one[key] - two[key]).abs().max()) for key in one) < 1e-5
+
+
+def _shares(rank, world, port, config, images, found):
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(world), "LOCAL_RANK": str(rank), "MASTER_ADDR": "localhost"}
+    os.environ["MASTER_PORT"] = str(port)
+    torch.set_num_threads(1)
+    with ranks("cpu") as r:
+        trainer = Trainer(config, r, images)
+        trainer.advance()
+        held = [local(v) for o in trainer.optimizers for state in o.state.values() for v in state.values() if v.ndim]
+        held += [local(p) for net in (trainer.net, trainer.average) for p in net.parameters()]
+        found.put(sum(v.numel() for v in held))
+        trainer.state()
+
+
+def test_each_process_holds_its_share(make, make_trainer):
+    config = make("shard=true")
+    trainer = make_trainer()
+    held = start(2, _shares, config, load_sets(config, False)[0])
+    total = 4 * sum(p.numel() for p in trainer.net.parameters())  # weights, their average, two moments
+    assert sum(held) == total
+    assert max(held) < 0.6 * total
