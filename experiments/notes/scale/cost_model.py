@@ -96,7 +96,8 @@ def tables() -> None:
             alone, whole = (step(run, batch, 1, links)[1] for batch in (128, 1024))
             print(
                 f"| {n} | {bytes_sent / 1e6:.0f} MB | {1e3 * exchange(4 * run.parameters, n, links):.1f} ms | "
-                f"{alone / weak:.2f} | {alone / split:.2f} | {whole / strong:.0f} | {4 * run.drawn(128 * n) / 2**30:.1f} GB |"
+                f"{alone / weak:.2f} | {alone / split:.2f} | {whole / strong:.0f} | "
+                f"{4 * run.drawn(128 * n) / 2**30:.1f} GB |"
             )
         print(f"a batch of 1,024 stops gaining at about {1024 / (run.floor * run.images):.0f} GPUs")
 

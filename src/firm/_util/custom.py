@@ -24,7 +24,6 @@ from firm._util.checks import require
 from firm._util.files import is_full
 from firm._util.machine import lacks_memory
 
-
 USERS = "firm_user_"  # what the names of modules begin with that are files of the user
 
 

@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 
 from firm._util.checks import counted, in_both_units
 from firm._util.terminal import printable
-from firm.cli.options import user_errors
+from firm.cli.options import Precision, user_errors
 
 
 @user_errors()
 def restore_huge(
     arrays: Sequence[Path], out: Path, others: Mapping[str, Any], *, sigma: str | None, value_range: str | None,
-    precision: str, workers: str | None, device: str | None, task: str | None, **how: Any,
+    precision: Precision, workers: str | None, device: str | None, task: str | None, **how: Any,
 ) -> None:  # fmt: skip
     """Restore one array by `firm.scale.restore_array`, and say what was done.
 

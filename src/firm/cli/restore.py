@@ -112,8 +112,8 @@ def restore(
         help="Seed of the starting noise, and of simulated measurements.", callback=SEED
     )] = 0,
     out: Annotated[Path, typer.Option(
-        "--out", "-o", help="Folder for the results; a run that was stopped goes on there. NAME.zarr restores one array "
-        "block by block, which need not fit into memory."
+        "--out", "-o", help="Folder for the results; a run that was stopped goes on there. NAME.zarr restores one "
+        "array block by block, which need not fit into memory."
     )] = Path("outputs/restore"),
     force: Annotated[bool, typer.Option(
         "--force", help="Replace results of an earlier run that are in the way."
@@ -162,16 +162,16 @@ def restore(
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
-    from firm.restoration.run import Job, one_by_one, restore_files
+    from firm.restoration.run import Engine, Job, one_by_one, restore_files
     from firm.tasks import task_class
 
     if out.suffix == ".zarr":
         from firm.cli.huge import restore_huge
 
         alone = {
-            "--simulate": simulate, "--keep-known": keep_known, "--size": size, "--set": custom, "--samples": samples > 1,
-            "--calibration": calibration, "--integrator": integrator != "euler", "--format": kind != "png",
-            "--network": network,
+            "--simulate": simulate, "--keep-known": keep_known, "--size": size, "--set": custom,
+            "--samples": samples > 1, "--calibration": calibration, "--integrator": integrator != "euler",
+            "--format": kind != "png", "--network": network, "--ray": ray,
         }  # fmt: skip
         return restore_huge(
             pictures, out, alone, model=model, task=task, sigma=sigma, mask=mask, kernel=kernel, axes=axes, key=key,
@@ -201,8 +201,8 @@ def restore(
         (calibration is not None and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
         (calibration not in (None, Path("none")) and integrator != "euler", "--calibration holds for Euler steps, with "
          "which it was fitted: leave --integrator out"),
-        (axes is not None or workers is not None or block != 1024, "--block, --axes and --workers are for arrays larger "
-         "than memory: --out NAME.zarr"),
+        (axes is not None or workers is not None or block != 1024, "--block, --axes and --workers are for arrays "
+         "larger than memory: --out NAME.zarr"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
         (kernel is not None and not kernel.exists(), f"--kernel {kernel}: no such file"),
@@ -273,7 +273,7 @@ def restore(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
                 integrator, compare,
             )  # fmt: skip
-            engine = one_by_one
+            engine: Engine = one_by_one
             if ray is not None:
                 from firm.scale.ray import on_ray
 

@@ -14,16 +14,20 @@ from torch.optim import Optimizer
 from torch.utils._pytree import tree_map
 
 from firm._util.machine import Ranks
+from firm.networks.estimator import Conditioning
 
 
 def split_network(net: nn.Module, ranks: Ranks) -> None:
-    """Split a network among all processes, block by block: the modules that are compiled alone, then what is left."""
+    """Split a network among all processes, block by block: the modules that are compiled alone, then what is left.
+
+    `Conditioning` returns views, which FSDP2 does not follow: its weights are split with what is left.
+    """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(ranks.device.type, (ranks.world,))
     for module in list(net.modules()):
-        if getattr(module, "compiled_alone", False):
+        if getattr(module, "compiled_alone", False) and not isinstance(module, Conditioning):
             fully_shard(module, mesh=mesh)
     fully_shard(net, mesh=mesh)
 
