@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from helpers import call, says, tells, tiny_model
 
 import firm
 from firm.operators import Identity, Mask, gaussian_kernel
@@ -231,3 +232,19 @@ def test_the_noise_is_estimated_from_windows(tmp_path, near):
     report = restore_array(tmp_path / "y.npy", tmp_path / "x.zarr", near, block=512,
                            **dict(HOW, sigma=None, steps=1, tile=256, overlap=0))  # fmt: skip
     assert abs(report["sigma"] - SIGMA) < 0.01
+
+
+def test_the_command_line(source, tmp_path):
+    model = tiny_model(tmp_path / "tiny.safetensors", [{"name": "denoising"}])
+    out = tmp_path / "x.zarr"
+    words = ["restore", source, "--task", "denoising", "--steps", 1, "--model", model, "--out", out, "--device", "cpu"]
+    done = call(*words, "--sigma", "25/255", "--tile", 32, "--overlap", 8, "--block", 128)
+    assert done.exit_code == 0, done.output
+    assert says(done.output, "1 block of 1 restored by denoising")
+    assert restored(out).shape == (3, H, W)
+    again = call(*words, "--sigma", "25/255", "--tile", 32, "--overlap", 8, "--block", 128)
+    assert says(again.output, "0 blocks of 1 restored")
+    tells("--samples is for pictures", *words, "--samples", 3)
+    tells("another seed", *words, "--sigma", "25/255", "--tile", 32, "--overlap", 8,
+          "--seed", 5)  # fmt: skip
+    tells("for arrays larger than memory", *words[:-4], "--out", tmp_path / "folder", "--block", 64)

@@ -55,13 +55,26 @@ def split_like(tensors: dict[str, Tensor], now: dict[str, Tensor]) -> dict[str, 
 
 
 def split_moments(saved: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]:
-    """Split the state of an optimizer as its parameters are."""
+    """Split the state of an optimizer as its parameters are; how it computes stays its own affair."""
     params = [p for group in optimizer.param_groups for p in group["params"]]
     state = {
-        index: {key: _split(v, params[index]) if isinstance(v, Tensor) and v.ndim else v for key, v in moments.items()}
+        index: {key: _moment(v, params[index]) for key, v in moments.items()}
         for index, moments in saved["state"].items()
     }
-    return {**saved, "state": state}
+    own = [{key: group[key] for key in ("fused", "foreach") if key in group} for group in optimizer.param_groups]
+    groups = [{**group, **kept} for group, kept in zip(saved["param_groups"], own, strict=True)]
+    return {"state": state, "param_groups": groups}
+
+
+def _moment(value: Any, param: Tensor) -> Any:
+    """Split a moment as its parameter is, in the same layout of memory: a fused kernel goes through both as they lie."""
+    if not isinstance(value, Tensor) or value.shape != param.shape:
+        return value
+    if _is_split(param):
+        return _split(value, param)
+    return (
+        value if value.stride() == param.stride() else torch.empty_like(param.detach(), dtype=value.dtype).copy_(value)
+    )
 
 
 def _split(value: Tensor, like: Tensor) -> Tensor:
