@@ -24,6 +24,7 @@ ORDER = [
     {"metrics"},
     {"training", "restoration", "evaluation", "baselines"},
     {"bench"},
+    {"scale"},
     {"cli", "demo"},
     {"__init__", "__main__"},
 ]
@@ -58,9 +59,10 @@ print(time.perf_counter() - start)
 assert {"Firm", "load", "operators"} <= set(dir(firm))
 assert "torch" not in sys.modules, "import firm or dir(firm) loads torch"
 firm.Firm
-import torch, firm.metrics, firm.operators.interop  # which work beside any torchvision, for they do without
+import torch, firm.metrics, firm.operators.interop, firm.scale  # which work beside any torchvision, for they do without
 firm.metrics.ssim(torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32))
 heavy = ("torchvision", "matplotlib", "deepinv", "gradio", "torchmetrics", "typer", "rich")
+heavy += ("dask", "zarr", "ray", "fsspec")
 print(" ".join(m for m in heavy if m in sys.modules))
 """
 FIRST = """

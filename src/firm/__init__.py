@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from firm import noise as noise
     from firm import operators as operators
     from firm import restoration as restoration
+    from firm import scale as scale
     from firm import tasks as tasks
     from firm import training as training
     from firm._flow import interpolate as interpolate

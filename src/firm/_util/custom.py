@@ -24,6 +24,8 @@ from firm._util.checks import require
 from firm._util.files import is_full
 from firm._util.machine import lacks_memory
 
+USERS = "firm_user_"  # what the names of modules begin with that are files of the user
+
 
 class CustomCodeError(ValueError):
     """The user's own code has failed; the message says where, and how."""
@@ -156,7 +158,7 @@ def _load(name: str, what: str, kind: str, fits: Callable[[Any], bool]) -> Any:
 
 def _run_file(path: Path) -> ModuleType:
     """Return the module of a file, which is run once."""
-    name = f"firm_user_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"  # files may share a name
+    name = f"{USERS}{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"  # files may share a name
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 
+Grid = tuple[int, list[int]]  # the side of tiles, and where each of them begins
+
 
 def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
     """Return the model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
@@ -44,8 +46,15 @@ class Tiled(nn.Module):
 
     def count(self, height: int, width: int) -> int:
         """Count the tiles of an image of this size."""
-        padded = (n + -n % self.stride for n in (height, width))
-        return math.prod(len(_places(n, self.tile, self.overlap, self.stride)[1]) for n in padded)
+        return math.prod(len(places) for _, places in self.grid(height, width))
+
+    def grid(self, height: int, width: int) -> tuple[Grid, Grid]:
+        """Return the side of the tiles and where they begin, down and across an image of this size.
+
+        A side that the stride does not divide counts as padded.
+        """
+        down, across = (_places(n + -n % self.stride, self.tile, self.overlap, self.stride) for n in (height, width))
+        return down, across
 
     def underlying(self) -> nn.Module:
         """Return the network to save: tiles are a way to call it."""
@@ -56,7 +65,7 @@ class Tiled(nn.Module):
         H, W = x.shape[-2:]
         images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
         joined = _pad(torch.cat(images, dim=1), self.stride)
-        (height, rows), (width, columns) = (_places(n, self.tile, self.overlap, self.stride) for n in joined.shape[-2:])
+        (height, rows), (width, columns) = self.grid(H, W)
         window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
         total = torch.zeros_like(joined[:, : x.shape[1]])
         weight = torch.zeros_like(total[:1, :1])
@@ -80,7 +89,7 @@ def _pad(x: Tensor, stride: int) -> Tensor:
     return F.pad(x, (0, right, 0, down), mode="reflect" if down < H and right < W else "replicate")
 
 
-def _places(length: int, tile: int, overlap: int, stride: int) -> tuple[int, list[int]]:
+def _places(length: int, tile: int, overlap: int, stride: int) -> Grid:
     """The side of the fewest tiles that cover `length`, and where they begin.
 
     They have at most `tile` pixels, and hardly more than it takes: else a picture slightly larger than a tile would be

@@ -29,6 +29,7 @@ from firm.cli.options import (
     completion,
     model_names,
     sentence,
+    user_errors,
     whole_number,
     with_task_options,
 )
@@ -36,8 +37,10 @@ from firm.data.array_file import ARRAY_EXTENSIONS
 from firm.restoration.calibration import in_words
 from firm.restoration.earlier import Row
 from firm.restoration.output import Format
+from firm.scale.urls import is_url, place
 from firm.tasks import built_in, picture_tasks
 
+HUGE = "Large jobs (docs/scale.md)"
 TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
 REGION = 384  # pixels: the side of a preview
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
@@ -114,7 +117,8 @@ def restore(
         help="Seed of the starting noise, and of simulated measurements.", callback=SEED
     )] = 0,
     out: Annotated[Path, typer.Option(
-        "--out", "-o", help="Folder for the results; a run that was stopped goes on there."
+        "--out", "-o", help="Folder for the results; a run that was stopped goes on there. NAME.zarr restores one "
+        "array block by block, which need not fit into memory."
     )] = Path("outputs/restore"),
     force: Annotated[bool, typer.Option(
         "--force", help="Replace results of an earlier run that are in the way."
@@ -130,12 +134,24 @@ def restore(
         "--compare/--no-compare", help="Write NAME_compare.png, before and after side by side."
     )] = True,
     max_megapixels: MaxMegapixels = 64,
-    tile: Annotated[int, typer.Option(help="Largest side of the tiles that go through the network.")] = 256,
+    tile: Annotated[int | None, typer.Option(help=(
+        "Largest side of the tiles that go through the network (default: 256; for --out NAME.zarr 128)."
+    ))] = None,
     overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
+    block: Annotated[int, typer.Option(**COUNT, rich_help_panel=HUGE, help="Side of the blocks, in pixels.")] = 1024,
+    axes: Annotated[str | None, typer.Option(rich_help_panel=HUGE, help=(
+        "A letter for each axis of the array, such as tczyx or yxc (default: as the file says, or guessed)."
+    ))] = None,
+    workers: Annotated[str | None, typer.Option(rich_help_panel=HUGE, metavar="N|ADDRESS", help=(
+        "Threads, or the address of a Dask scheduler (default: 2 threads; on a GPU one)."
+    ))] = None,
     precision: Annotated[Precision, typer.Option(
         help="Of the network; auto is bf16 where the machine has it."
     )] = "auto",
     device: Device = None,
+    ray: Annotated[int | None, typer.Option(**COUNT, rich_help_panel=HUGE, help=(
+        "Share the pictures among so many actors of Ray."
+    ))] = None,
     **settings: Any,
 ) -> None:
     # fmt: on
@@ -143,6 +159,7 @@ def restore(
 
     Under torchrun, the pictures are shared among the processes.
     """
+    given = dict(locals())  # all options
     from firm._model import channels_of
     from firm._util.checks import image_size, noise_level
     from firm._util.checks import settings as parse
@@ -154,9 +171,28 @@ def restore(
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
-    from firm.restoration.run import Job, restore_files
+    from firm.restoration.run import Engine, Job, one_by_one, restore_files, try_out
     from firm.tasks import task_class
 
+    if out.suffix == ".zarr":
+        from firm.cli.huge import restore_huge
+
+        alone = {
+            "--simulate": simulate, "--keep-known": keep_known, "--size": size, "--set": custom,
+            "--samples": samples > 1, "--calibration": calibration, "--integrator": integrator != "euler",
+            "--format": kind != "same", "--strength": strength != 1, "--preview": preview,
+            "--kernel auto": kernel == "auto", "--network": network, "--ray": ray,
+        }  # fmt: skip
+        return restore_huge(
+            pictures, out, alone, model=model, task=task, sigma=sigma, mask=mask, axes=axes, key=key,
+            kernel=None if kernel is None else Path(kernel),
+            value_range=value_range, quality=quality, steps=steps, iterations=iterations, seed=seed, block=block,
+            tile=tile or 128, overlap=overlap, precision=precision, workers=workers, device=device, force=force,
+            **settings,
+        )  # fmt: skip
+    if any(is_url(path) for path in (*pictures, out, mask, kernel) if path is not None):
+        return _restore_urls(**given)
+    tile = tile or 256
     auto = kernel == "auto"
     psf = None if kernel is None or auto else Path(kernel)
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
@@ -181,6 +217,8 @@ def restore(
         (scales and samples < 2, "--calibration is for standard deviations: give --samples 2 or more"),
         (scales and integrator != "euler", "--calibration holds for Euler steps, with "
          "which it was fitted: leave --integrator out"),
+        (axes is not None or workers is not None or block != 1024, "--block, --axes and --workers are for arrays "
+         "larger than memory: --out NAME.zarr"),
         (out.exists() and not out.is_dir(), f"--out {out} is a file; results need a folder"),
         (mask is not None and not mask.exists(), f"--mask {mask}: no such file or folder"),
         (psf is not None and not psf.exists(), f"--kernel {kernel}: no such file"),
@@ -256,9 +294,15 @@ def restore(
                 integrator, compare,
             )  # fmt: skip
             if preview:
-                _preview(job, files, r.device)
+                for path in files:
+                    print(printable(try_out(job, path, r.device)))
                 return
-            rows = restore_files(job, files, root, r)
+            engine: Engine = one_by_one
+            if ray is not None:
+                from firm.scale.ray import on_ray
+
+                engine = on_ray(ray)
+            rows = restore_files(job, files, root, r, engine=engine)
     except (ValueError, OSError) as error:
         raise typer.BadParameter(sentence(error)) from error
     if r.rank:
@@ -270,21 +314,18 @@ def restore(
         raise typer.Exit(1)
 
 
-def _preview(job: Any, files: Sequence[Path], device: Any) -> None:
-    """Restore the middle of each picture; say where to look, and how long the whole will take."""
-    from firm.data.opening import header
-    from firm.restoration.problem import NothingToDoError
-    from firm.restoration.run import preview
+def _restore_urls(**given: Any) -> None:
+    """Restore what URLs stand for: copied to this machine, and the results copied back."""
+    from firm.scale.urls import staged
 
-    for path in files:
-        try:
-            out, seconds = preview(job, path, device)
-        except NothingToDoError as nothing:
-            print(printable(f"{path.name}: {nothing}"))
-            continue
-        with header(path) as picture:
-            share = max(1.0, picture.width * picture.height / REGION**2)
-        print(printable(f"see {out}; the whole picture takes about {max(1.0, share * seconds):.0f} s"))
+    settings = given.pop("settings")
+    psf = given["kernel"] if given["kernel"] in (None, "auto") else Path(given["kernel"])
+    file = None if psf == "auto" else psf
+    with user_errors(), staged(given["pictures"], given["out"], given["mask"], file) as (files, out, others):
+        mask, kernel = others[0], psf if others[1] is None else str(others[1])
+        restore(**{**given, "pictures": files, "out": out, "mask": mask, "kernel": kernel}, **settings)
+    if out != given["out"]:
+        typer.echo(f"copied to {place(given['out'])}")
 
 
 def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:

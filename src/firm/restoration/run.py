@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from firm._util.terminal import progress_bar
 from firm.acceleration._fast import network_class
 from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
-from firm.data.opening import PictureError
+from firm.data.opening import PictureError, header
 from firm.metrics import visible
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale
@@ -65,7 +65,19 @@ class Job:
     bars: bool = False  # show the time left on one picture
 
 
-def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True) -> list[Row]:
+# Restores pictures, by the names of their results: from a job, and where it computes, to rows as they finish.
+Engine = Callable[[Job, Sequence[tuple[str, Path]], torch.device], Iterable[tuple[str, Row]]]
+
+
+def one_by_one(job: Job, left: Sequence[tuple[str, Path]], device: torch.device) -> Iterator[tuple[str, Row]]:
+    """Restore pictures one after the other, in this process."""
+    for name, path in left:
+        yield name, attempt(job, path, name, device)
+
+
+def restore_files(
+    job: Job, files: Sequence[Path], root: Path, ranks: Ranks, progress: bool = True, engine: Engine = one_by_one
+) -> list[Row]:
     """Restore files, shared among the processes of a run, which holds the folder of the results meanwhile.
 
     A picture that cannot be restored has a row with an "error", and the others go on. One that an earlier run of the
@@ -82,6 +94,8 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
         This process among those of the run; each restores its share of the files.
     progress
         Show progress bars, on the main process.
+    engine
+        What restores this process's share, such as `firm.scale.ray.on_ray`.
 
     Returns
     -------
@@ -104,8 +118,9 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
         mine = left[ranks.rank :: ranks.world]
         results = dict(before.done)
         with Report(before, ranks.rank) as report:
-            for name, path in progress_bar(mine, unit="picture", shown=job.bars and len(mine) > 1):
-                results[name] = {"picture": str(path), "name": name, **_attempt(job, path, name, ranks.device)}
+            done = engine(job, mine, ranks.device)
+            for name, row in progress_bar(done, total=len(mine), unit="picture", shown=job.bars and len(mine) > 1):
+                results[name] = {"picture": str(places[name]), "name": name, **row}
                 report.add(results[name])
         if shared:
             gathered: list[dict[str, Row]] = [{} for _ in range(ranks.world)]
@@ -115,22 +130,25 @@ def restore_files(job: Job, files: Sequence[Path], root: Path, ranks: Ranks, pro
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
 
 
-def preview(job: Job, path: Path, device: torch.device) -> tuple[Path, float]:
+def try_out(job: Job, path: Path, device: torch.device) -> str:
     """Restore what `job.problem` makes of a picture, a region of it, and write NAME_preview.png: before and after.
 
-    Returns
-    -------
-    The file, and how many seconds restoring took.
+    Returns a sentence: where to look, and how long the whole will take; or that it needs nothing.
     """
-    problem = job.problem(path).to(device)
-    result = restore(job.model, problem.op, problem.y, job.steps, 1, job.seed, sigma=problem.sigma, keep=False)
+    try:
+        problem = job.problem(path).to(device)
+    except NothingToDoError as nothing:
+        return f"{path.name}: {nothing}"
+    r = restore(job.model, problem.op, problem.y, job.steps, 1, job.seed, sigma=problem.told, keep=False)
     out = job.out / f"{path.stem}_preview.png"
-    panels = [("before", problem.shown[0]), ("after", problem.finish(result.image)[0])]
+    panels = [("before", problem.shown[0]), ("after", problem.finish(r.image)[0])]
     write_side_by_side(out, [panels], problem.origin)
-    return out, result.seconds
+    with header(path) as picture:
+        whole = r.seconds * picture.width * picture.height / problem.shown[0, 0].numel()
+    return f"see {out}; the whole picture takes about {max(1.0, whole):.0f} s"
 
 
-def _attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
+def attempt(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, or say why not: whatever it is, the others are not to blame."""
     try:
         return _restore_file(job, path, name, device)

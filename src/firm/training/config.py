@@ -133,6 +133,7 @@ class TrainConfig:
     compile_workers: int = 6  # processes that compile the blocks before training starts; 0 = compile as they come
     cuda_graph: bool = True  # replay forward and backward pass as one graph (one GPU only)
     fused: bool = True  # AdamW as one kernel
+    shard: bool = False  # split weights and optimizer among several processes (FSDP2), for networks that do not fit
     recompute: Literal["nothing", "pointwise", "calls"] = "nothing"
     accumulation_steps: int = 1
     deterministic: bool = False  # bit-identical repeats on a GPU, slower

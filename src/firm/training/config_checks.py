@@ -83,6 +83,8 @@ def _check_values(c: TrainConfig) -> None:
         (warm <= c.epochs, f"warm_start_epochs ({warm}) is more than epochs ({c.epochs})"),
         (c.batch_size % parts == 0, f"batch_size ({c.batch_size}) must be a multiple of accumulation_steps ({parts})"),
         (c.val_steps and min(c.val_steps) >= 1, f"val_steps must hold numbers of at least 1, got {c.val_steps}"),
+        (not c.shard or c.optimizer == "adamw",
+         "shard=true needs optimizer=adamw: Muon works on whole matrices"),
         (not c.deterministic or not c.compile, "deterministic=true needs compile=false"),
         (c.recompute != "pointwise" or c.compile,
          "recompute=pointwise is for compiled blocks: set compile=true, or recompute=calls, which works without"),

@@ -186,6 +186,7 @@ class _Writer:
         self.trainer, self.folder, self.held_out = trainer, folder, held_out
         self.problems: list[TrainingError] = []
         self.log: Log | None = None  # of the main process
+        trainer.gather()
         if trainer.ranks.main:
             with self._kept():
                 folder.write(trainer.progress >= 1)
@@ -200,11 +201,13 @@ class _Writer:
                 self.log.write(row)
 
     def save(self) -> None:
-        """Write a checkpoint, and the model that belongs to it."""
-        if self.log is not None:
+        """Write a checkpoint, and the model that belongs to it; all processes come here, for weights may be split."""
+        self.trainer.gather()
+        state = self.trainer.state() if self.log is not None or self.trainer.sharded else None
+        if self.log is not None and state is not None:
             with self._kept():
                 self.trainer.check_finite()  # or what is kept would be pushed out
-                self.folder.checkpoints.save(self.trainer.state())
+                self.folder.checkpoints.save(state)
                 self.trainer.save(self.folder.model)
 
     def lacks_scores(self) -> bool:
@@ -214,6 +217,7 @@ class _Writer:
     def validate(self) -> dict[str, Any]:
         """Validate, and keep the model if it is the best so far; return the scores. A failure costs no training."""
         scores: dict[str, Any] = {}
+        self.trainer.gather()
         if self.log is not None and len(self.held_out):
             with self._kept():
                 scores = self._scores()

@@ -38,7 +38,7 @@ CODE = "code.json"  # only where a run trains with custom code
 FREE = (  # settings that may differ when a run goes on
     "max_minutes", "out", "keep_checkpoints", "checkpoint_every", "checkpoint_minutes", "validate_every", "log_every",
     "epochs", "val_steps", "compile", "compile_workers", "cuda_graph", "recompute", "accumulation_steps", "cache",
-    "data", "val_data",
+    "data", "val_data", "shard",
 )  # fmt: skip
 FORMAT = 1
 _MARK = b"firm sha256 "

@@ -238,7 +238,8 @@ class Gradients:
     def __init__(self, loss: StepLoss, params: list[nn.Parameter], rank: int = 0) -> None:
         self.loss, self.params, self.rank = loss, params, rank
         self.wrapped: nn.Module = loss
-        if loss.parts > loss.config.accumulation_steps:  # there are several processes
+        several = loss.parts > loss.config.accumulation_steps
+        if several and not loss.config.shard:  # else every block of the network sums its own
             known = inspect.signature(DistributedDataParallel.__init__).parameters
             option = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before 2.13
             quiet: dict[str, Any] = {option: False}  # buffers are equal on all, and need no messages

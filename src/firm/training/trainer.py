@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import math
 from contextlib import AbstractContextManager, suppress
@@ -28,6 +29,7 @@ from firm.training.initial_weights import initial_weights
 from firm.training.objectives import TrainingError
 from firm.training.optimizer import Muon, make_optimizers
 from firm.training.run_folder import check_state
+from firm.training.sharded import gathered, local, split_like, split_moments, split_network, whole
 from firm.training.step import Gradients, GraphedGradients, StepLoss
 
 MOST_SKIPPED = 10  # steps in a row whose gradient is not finite, before giving up
@@ -60,11 +62,17 @@ class Trainer:
         if config.init_from:
             self.net.load_state_dict(initial_weights(config.init_from, self.net, config.objective))
         self.average = copy.deepcopy(self.net).to(ranks.device).requires_grad_(False).eval()
-        _prepare(self.net, config, ranks.device)
+        self.sharded = config.shard and ranks.world > 1
+        self.saved = copy.deepcopy(self.average) if self.sharded and ranks.main else self.average  # see `gather`
+        _prepare(self.net, config, ranks.device, self.sharded)
+        if self.sharded:
+            for net in (self.net, self.average):
+                split_network(net, ranks)
         self.params = list(self.net.parameters())
         self.feed = Feed(config, images, ranks)
         self.loss = StepLoss(config, self.objective, self.net, self.feed, ranks.world).to(ranks.device)
-        self.optimizers = make_optimizers(config, self.net)
+        self.fused = config.fused and not self.sharded
+        self.optimizers = make_optimizers(dataclasses.replace(config, fused=self.fused), self.net)
         slow = [task.name for task in self.loss.tasks if _check_operator(task, config.channels, ranks.device)]
         graph = config.cuda_graph and ranks.device.type == "cuda" and self.loss.parts == 1
         self.gradients = (
@@ -119,7 +127,7 @@ class Trainer:
         torch.manual_seed(generator_for(c.seed, self.step, "step").initial_seed())
         read = None if self.feed.resident is not None else self.feed.ahead(self.step, self.loss.counts)
         loss = self.gradients(self.times(), self._before(c.warm_start_epochs), read)
-        norm = nn.utils.clip_grad_norm_(self.params, c.clip_grad_norm)
+        norm = whole(nn.utils.clip_grad_norm_(self.params, c.clip_grad_norm))
         self._update(norm)
         self._average()
         self.step += 1
@@ -139,7 +147,7 @@ class Trainer:
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = self.lr()
-            if self.config.fused or isinstance(optimizer, Muon):
+            if self.fused or isinstance(optimizer, Muon):
                 optimizer.found_inf = bad  # type: ignore[attr-defined]  # the step is skipped where this is 1
                 optimizer.step()
             elif not bad.item():
@@ -150,7 +158,7 @@ class Trainer:
         """Bring the averaged network nearer to the trained one; it is a copy until the average begins."""
         for target, source in zip(self.average.buffers(), self.net.buffers(), strict=True):
             target.copy_(source)  # running means, as of batch normalization, are averages already
-        targets, sources = list[Tensor](self.average.parameters()), list[Tensor](self.params)
+        targets, sources = ([local(p) for p in params] for params in (self.average.parameters(), self.params))
         if self._before(self.config.ema_from_epoch):
             torch._foreach_copy_(targets, sources)
         else:
@@ -163,7 +171,7 @@ class Trainer:
                 f"the gradient was not finite in {int(self.skipped)} steps in a row, last at step {self.step}: "
                 "lower the lr, switch bf16 off, or start again from an earlier checkpoint"
             )
-        weights: list[Tensor] = [*self.params, *self.average.parameters()]
+        weights: list[Tensor] = [local(p) for p in (*self.params, *self.average.parameters())]
         if not torch.stack(torch._foreach_norm(weights)).isfinite().all():
             raise TrainingError(
                 f"the weights are not finite at step {self.step}: nothing more is saved. Lower the lr; "
@@ -195,14 +203,21 @@ class Trainer:
             "machine": describe_machine(),
         }  # fmt: skip
 
+    def gather(self) -> None:
+        """Bring what is saved and validated up to date, where weights are split; all processes must ask together."""
+        if self.sharded:
+            state = gathered(self.average.state_dict())
+            if self.ranks.main:
+                self.saved.load_state_dict(state)
+
     def save(self, path: Path) -> None:
         """Write the model with the averaged weights, as it is validated."""
         with self.custom_code():
-            self.objective.save(self.average, self.card(), path)
+            self.objective.save(self.saved, self.card(), path)
 
     def is_saved(self, path: Path) -> bool:
         """Tell whether the model in a file is that of this step, to the bit."""
-        now = self.average.state_dict()
+        now = self.saved.state_dict()
         # what cannot be read is not there, damaged, or written in a way of its own
         with suppress(Exception), safetensors.safe_open(path, framework="pt") as file:
             saved = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (not a dict)
@@ -216,7 +231,7 @@ class Trainer:
     def validate(self, images: Images, picture: Path | None) -> dict[str, float]:
         """Score the averaged weights on held-out images, as the objective does; and draw its picture."""
         with self.custom_code():
-            return self.objective.validate(self.average, images, picture)
+            return self.objective.validate(self.saved, images, picture)
 
     def custom_code(self) -> AbstractContextManager[None]:
         """Let errors of custom objectives, networks and operators name the user's file and line."""
@@ -224,7 +239,14 @@ class Trainer:
         return custom_code(objective=type(self.objective), network=type(self.net), task=tasks)
 
     def state(self) -> dict[str, Any]:
-        """Collect everything needed to go on from here; the random numbers follow from seed and step."""
+        """Collect everything needed to go on from here; the random numbers follow from seed and step.
+
+        It is whole, also where weights are split: all processes must then ask together.
+        """
+        state: dict[str, Any] = gathered(self._state())
+        return state
+
+    def _state(self) -> dict[str, Any]:
         return {
             "network": self.config.network_about(),
             "step": self.step,
@@ -238,19 +260,24 @@ class Trainer:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over a checkpoint; ValueError, and nothing changed, if it does not fit this run."""
-        check_state(state, self.state(), self.optimizers)
+        check_state(state, self._state(), self.optimizers)
         self.step, self.elapsed, self.best = state["step"], state["elapsed"], state["best"]
-        self.net.load_state_dict(state["net"])
-        self.average.load_state_dict(state["average"])
+        for net, key in ((self.net, "net"), (self.average, "average")):
+            net.load_state_dict(split_like(state[key], net.state_dict()))
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            optimizer.load_state_dict(split_moments(saved, optimizer))
         if self.loss.balance is not None:
             self.loss.balance.load_state_dict(state["balance"])
 
 
-def _prepare(net: nn.Module, config: TrainConfig, device: torch.device) -> None:
-    """Move the network to the device, in the memory layout and with the compiled blocks that the configuration asks."""
+def _prepare(net: nn.Module, config: TrainConfig, device: torch.device, sharded: bool) -> None:
+    """Move the network to the device, in the memory layout and with the compiled blocks that the configuration asks.
+
+    Weights that will be split stay in rows, and blocks as they are.
+    """
     net.to(device)
+    if sharded:
+        return
     if config.channels_last:
         net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if device.type == "cuda":
