@@ -135,7 +135,7 @@ def test_an_uploaded_picture_is_restored_and_can_be_taken_away(visit):
     assert v.thumbnails("gallery") == 3
     for name in ("mean", "heat-map"):
         v.tab.locator(f"#{name} img").wait_for()
-    restored = Image.open(io.BytesIO(v.download("png8")))
+    restored = Image.open(io.BytesIO(v.download("same")))
     assert (restored.size, restored.mode) == ((128, 128), "RGB")
     truth = np.asarray(Image.open(portrait_file()).convert("RGB"), dtype=float)
     assert np.sqrt(np.mean((np.asarray(restored, dtype=float) - truth) ** 2)) < 10  # the noise was 25
@@ -267,4 +267,4 @@ def test_everything_fits_is_labeled_and_can_be_read(visit, width, colors):
     v.restore()
     v.tab.wait_for_timeout(1000)
     assert [v.tab.evaluate(found) for found in (OVERFLOW, UNLABELED, PALE)] == [[], [], []]
-    assert all(v.tab.locator(f"#{name}").is_visible() for name in ("restore", "png8", "settings", "command", "slider"))
+    assert all(v.tab.locator(f"#{name}").is_visible() for name in ("restore", "same", "settings", "command", "slider"))

@@ -127,7 +127,7 @@ def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
     line = request.command(outcome.settings["tile"], outcome.files.get("mask"), str(request.picture))
     done = call(*shlex.split(line)[1:], "--out", tmp_path / "line", "--precision", "float32")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["png8"]).read_bytes()
+    assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["same"]).read_bytes()
 
 
 def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):

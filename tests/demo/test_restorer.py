@@ -27,7 +27,7 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     files = outcome.files
     assert all(Path(path).is_file() for path in (*files.values(), *outcome.samples))
     assert len(outcome.samples) == 3
-    assert read_picture(files["png8"]).shape == (3, 40, 48)
+    assert read_picture(files["same"]).shape == (3, 40, 48)
     assert Path(files["png16"]).read_bytes()[24] == 16  # bits, in the header of a PNG
     about = json.loads(Path(files["settings"]).read_text())
     assert about == outcome.settings
@@ -37,7 +37,7 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     assert "12 network calls" in outcome.summary()
     outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)  # no truth, one sample
     assert (outcome.settings["scores"], outcome.samples) == ({}, [])
-    assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
+    assert set(outcome.files) == {"before", "after", "same", "png16", "settings"}
     assert "Note: the model was not trained for deblurring." in outcome.summary()
 
 
@@ -70,7 +70,7 @@ def test_a_quality_reaches_the_solver_as_a_pair(ask, presets, tmp_path, changes,
     states, iterates = presets.trajectory(request, Progress(), tmp_path, 1)
     assert (len(states), len(iterates)) == (pair[0] + 1, 2 * pair[1])
     shown = read_picture(states[-1][0])
-    assert torch.equal(shown, read_picture(outcome.files["png8"]))
+    assert torch.equal(shown, read_picture(outcome.files["same"]))
 
 
 def test_iterations_that_nobody_taught_are_noted(ask, presets, tmp_path):
@@ -108,11 +108,11 @@ def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restor
     clear.putalpha(Image.linear_gradient("L").resize(clear.size))
     clear.save(tmp_path / "clear.png")
     outcome = restorer.restore(ask(picture=tmp_path / "gray.png", clean=True, noise=20.0), Progress(), tmp_path)
-    with Image.open(outcome.files["png8"]) as picture:
+    with Image.open(outcome.files["same"]) as picture:
         assert picture.mode == "L"
     assert "psnr" in outcome.settings["scores"]
     outcome = restorer.restore(ask(picture=tmp_path / "clear.png", noise=20.0), Progress(), tmp_path)
-    with Image.open(outcome.files["png8"]) as picture:
+    with Image.open(outcome.files["same"]) as picture:
         assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
 
 
@@ -177,7 +177,7 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
     ]  # fmt: skip
     assert [caption for _, caption in iterates] == ["x, k = 1", "z, k = 1", "x, k = 2", "z, k = 2"]
     outcome = restorer.restore(request, Progress(), tmp_path)
-    assert torch.equal(read_picture(states[-1][0]), read_picture(outcome.files["png8"]))
+    assert torch.equal(read_picture(states[-1][0]), read_picture(outcome.files["same"]))
     assert not torch.equal(read_picture(iterates[0][0]), read_picture(iterates[1][0]))
     assert len({path for path, _ in states + iterates}) == 8
     with pytest.raises(RequestError, match="at most 10 steps"):
