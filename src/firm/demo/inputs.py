@@ -159,7 +159,8 @@ def build_inputs(
     gr.on(changed, set_usual_noise, chosen, noise, queue=False, **quiet)
     gr.on([*changed, picture.change], lay_canvas, [*chosen, picture], painting, **reading)
     emptied = several.upload(lambda: None, None, picture, queue=False, **quiet)
-    gr.on([picture.change, emptied.then], describe, [picture, several], [about, several], **reading)
+    picture.change(describe, [picture, several], [about, several], **reading)
+    emptied.then(describe, [picture, several], [about, several], **reading)
     sure.change(lambda sure: HOW_SURE if sure else 1, sure, samples, queue=False, **quiet)
     dataset.click(take_example, dataset, [picture, *chosen], queue=False, **quiet)
     inputs = {

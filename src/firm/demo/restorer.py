@@ -298,7 +298,8 @@ class Restorer:
                 except CanceledError:
                     raise
                 except Exception as error:
-                    notes.append(request.explain(error))
+                    said = request.explain(error)
+                    notes.append(said if said.startswith(request.name) else f"{request.name}: {said}")
         return Several(pictures, str(archive) if pictures else None, notes)
 
     def _preview(self, region: _Prepared, request: Request, progress: Progress, folder: Path) -> Preview:

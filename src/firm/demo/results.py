@@ -16,7 +16,7 @@ _DOWNLOADABLE: dict[str, Any] = {"buttons": ["fullscreen", "download"]}
 
 LOUPE = """<figure><div data-side="0"></div><figcaption>before</figcaption></figure>
 <figure><div data-side="1"></div><figcaption>after</figcaption></figure>
-<p>Each point of the picture under your pointer, as large as it is: <b></b></p>"""
+<p>The place under your pointer, at <b></b></p>"""
 
 
 class ResultTab:
@@ -25,13 +25,6 @@ class ResultTab:
     def __init__(self) -> None:
         first = "Choose a picture and press **Restore**. What is wrong with it, it finds by itself."
         self.status = gr.Markdown(first, elem_id="status")
-        self.slider = gr.ImageSlider(
-            label="Before and after", type="filepath", elem_id="slider", buttons=["fullscreen"], **_IMAGE
-        )
-        self.loupe = gr.HTML(LOUPE, visible=False, elem_id="loupe")
-        self.pictures = gr.Gallery(
-            label="Your pictures, restored", columns=3, elem_id="pictures", **_GALLERY, buttons=["fullscreen"]
-        )
         with gr.Row():
             files = {
                 "same": "Download", "png16": "As PNG, 16 bit", "archive": "Download all", "settings": "Settings, JSON",
@@ -40,6 +33,13 @@ class ResultTab:
             self.same, self.png16, self.archive, self.settings, self.mask = (
                 gr.DownloadButton(label, visible=False, size="md", elem_id=name) for name, label in files.items()
             )
+        self.slider = gr.ImageSlider(
+            label="Before and after", type="filepath", elem_id="slider", buttons=["fullscreen"], **_IMAGE
+        )
+        self.loupe = gr.HTML(LOUPE, visible=False, elem_id="loupe")
+        self.pictures = gr.Gallery(
+            label="Your pictures, restored", columns=3, elem_id="pictures", **_GALLERY, buttons=["fullscreen"]
+        )
         with gr.Row():
             self.mean = gr.Image(
                 label="Average of the results", elem_id="mean", alt_text="Average of the results", **_IMAGE,
