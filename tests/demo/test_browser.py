@@ -335,4 +335,6 @@ def test_everything_fits_is_labeled_and_can_be_read(visit, width, colors):
     v.restore()
     v.tab.wait_for_timeout(1000)
     assert [v.tab.evaluate(found) for found in (OVERFLOW, UNLABELED, PALE)] == [[], [], []]
-    assert all(v.tab.locator(f"#{name}").is_visible() for name in ("restore", "same", "loupe", "settings", "command", "slider"))
+    assert all(
+        v.tab.locator(f"#{name}").is_visible() for name in ("restore", "same", "loupe", "settings", "command", "slider")
+    )

@@ -36,8 +36,9 @@ def demo(
     max_calls: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Calls of the network that one request may make, one for each tile. Default: 5000 where others "
-            "are let in, else any number."
+            min=1,
+            help="Calls of the network that one request may make, one for each tile. Default: 5000 where others "
+            "are let in, else any number.",
         ),
     ] = None,
     max_minutes: Annotated[

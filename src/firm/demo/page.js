@@ -22,6 +22,10 @@
     const box = event.target.closest?.("#slider");
     if (box) look(box, event.clientX, event.clientY);
   };
+  document.addEventListener("click", event => {  // on a phone, what comes of it lies below
+    const status = event.target.closest?.("#restore") && document.querySelector("#status");
+    if (status && status.getBoundingClientRect().bottom > innerHeight) status.scrollIntoView({behavior: "smooth"});
+  });
   document.addEventListener("pointermove", moved);
   document.addEventListener("pointerdown", moved);
   document.addEventListener("load", event => {

@@ -14,8 +14,8 @@ from typing import Any
 import gradio as gr
 from gradio.context import LocalContext
 
-from firm.demo.inputs import build_inputs, requests_from
 from firm._util.checks import require
+from firm.demo.inputs import build_inputs, requests_from
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.request import Request, RequestError
 from firm.demo.restorer import Restorer
@@ -110,7 +110,7 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
             clear = {cancel: gr.update(interactive=True), tab.status: WAITING}
             cleared = button.click(lambda: clear, None, [cancel, tab.status], **QUIET)
             event = cleared.then(
-                handle, [*inputs.values(), *more], tab.outputs, show_progress="hidden", scroll_to_output=True,
+                handle, [*inputs.values(), *more], tab.outputs, show_progress="hidden",
                 **ONE_AT_A_TIME, **PRIVATE,
             )  # fmt: skip
             event.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
@@ -184,7 +184,7 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
         button = gr.Button("restore")
 
     def restore(bar: Any, *values: Any) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
-        """Restore a picture: the file in its own format, a PNG of 16 bits, the files of the samples' mean and spread, and the settings."""
+        """Restore a picture: the file in its own format, a PNG of 16 bits, files on uncertainty, and the settings."""
         given = dict(zip(inputs, values, strict=True))
         upload, mask = given.pop("picture"), given.pop("mask")
         if upload is None:

@@ -141,7 +141,8 @@ class Request:
         """The settings of the task that the visitor chooses, by the names of the command line's options."""
         every: dict[str, dict[str, Any]] = {
             "blur": {"blur": self.blur} if self.blur else {}, "mosaic": {"pattern": self.pattern},
-            "motion": {"length": self.length, "angle": self.angle}, "small": {"scale": self.scale} | ({} if self.clean else {"filter": FILTER}),
+            "motion": {"length": self.length, "angle": self.angle},
+            "small": {"scale": self.scale} | ({} if self.clean else {"filter": FILTER}),
             "pixels": {"missing": self.missing} if self.clean else {},
             "holes": {"strokes": self.strokes} if self.clean else {},
         }  # fmt: skip

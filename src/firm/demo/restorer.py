@@ -164,11 +164,11 @@ class _Prepared:
             middle = missing[len(missing) // 2]
         # on even places: a sensor's mosaic repeats after two pixels
         top, left = ((m - side // 2).clamp(0, n - side) // 2 * 2 for m, n in zip(middle, shown.shape[-2:], strict=True))
-        inside = slice(int(top), int(top) + side), slice(int(left), int(left) + side)
-        write_picture(folder / "region.png", shown[0][:, *inside], "png16")
+        inside = (..., slice(int(top), int(top) + side), slice(int(left), int(left) + side))
+        write_picture(folder / "region.png", shown[0][inside], "png16")
         mask = None if self.mask is None else folder / "region_mask.png"
         if self.mask is not None and mask is not None:
-            write_picture(mask, read_picture(self.mask, channels=1)[:, *inside], "png")
+            write_picture(mask, read_picture(self.mask, channels=1)[inside], "png")
         declared = picture_tasks()[about["task"]][0].parameters.items()
         with suppress(ProblemError):  # all of it is missing
             problem = Problem.from_file(
@@ -242,7 +242,11 @@ class Restorer:
         tile, mask = prepared.tiles.tile, prepared.mask
         image = problem.finish(result.image)
         (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
-        endings = {"same": f"_restored{problem.origin.ending}", "png16": "_restored_16bit.png", "settings": "_settings.json"}
+        endings = {
+            "same": f"_restored{problem.origin.ending}",
+            "png16": "_restored_16bit.png",
+            "settings": "_settings.json",
+        }
         files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
         write_picture(Path(files["same"]), image[0], "same", problem.alpha, problem.origin)
         write_picture(Path(files["png16"]), image[0], "png16", problem.alpha, problem.origin)
@@ -307,9 +311,13 @@ class Restorer:
         region.begin(progress, region.steps, label="A first look at the middle")
         problem = region.problem
         given: dict[str, Any] = {"sigma": problem.sigma, "keep": False}
-        image = problem.finish(restore(region.model, problem.op, problem.y, region.steps, 1, request.seed, **given).image)
+        image = problem.finish(
+            restore(region.model, problem.op, problem.y, region.steps, 1, request.seed, **given).image
+        )
         before, profile = F.interpolate(problem.shown, image.shape[-2:], mode="nearest-exact"), problem.origin.profile
-        return Preview(save_view(folder / "region_before", before, profile), save_view(folder / "region_after", image, profile))
+        return Preview(
+            save_view(folder / "region_before", before, profile), save_view(folder / "region_after", image, profile)
+        )
 
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.
