@@ -20,7 +20,7 @@ from firm.data import portrait
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.previews import painted, save_heat_map, save_preview
-from firm.demo.request import RequestError
+from firm.demo.request import Limits, RequestError
 from firm.demo.restorer import STEPS_COMPARED, Models, Restorer
 from firm.demo.workspace import PREFIX, Workspace
 from firm.restoration.calibration import Calibration, TaskScale, in_card
@@ -150,13 +150,13 @@ def test_a_large_picture_is_shown_in_its_middle_first(ask, restorer, tmp_path):
     hole = Image.new("L", (1300, 1000))
     hole.paste(255, (30, 700, 50, 720))
     hole.save(tmp_path / "hole.png")
-    large = ask(picture=tmp_path / "large.png", noise=20.0, steps=1)
+    large, roomy = ask(picture=tmp_path / "large.png", noise=20.0, steps=1), Restorer(restorer.models, Limits(10))
     for request, (left, top) in (
         (large, (458, 308)), (replace(large, trouble="holes", mask=tmp_path / "hole.png"), (0, 518)),
         (replace(large, trouble="blur"), (460, 310)), (replace(large, trouble="small"), (554, 404)),
     ):  # fmt: skip
         reports = []
-        parts = restorer.stages(request, Progress(lambda *report, seen=reports: seen.append(report)), tmp_path)
+        parts = roomy.stages(request, Progress(lambda *report, seen=reports: seen.append(report)), tmp_path)
         first = next(parts)
         assert reports[-1][2] == "A first look at the middle: 100 %"
         shown = read_picture(first.before, dtype=torch.uint8).numpy().transpose(1, 2, 0)
@@ -170,7 +170,7 @@ def test_a_large_picture_is_shown_in_its_middle_first(ask, restorer, tmp_path):
         assert shown.shape[0] > 180
         assert np.array_equal(shown, cut[: len(shown), : shown.shape[1]])
         assert read_picture(first.after).shape == read_picture(first.before).shape
-    *_, whole = restorer.stages(large, Progress(), tmp_path)
+    *_, whole = roomy.stages(large, Progress(), tmp_path)
     assert whole.settings["pixels"] == [1300, 1000]
     assert len(list(restorer.stages(ask(), Progress(), tmp_path))) == 1  # a small one at once
 
