@@ -182,12 +182,11 @@ def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
         assert "--" not in " ".join(found)
         return found
 
-    assert "but a noise level of 13 smooths the blocks" in notes("a.jpg")[0]
     assert "the first of 2 frames is restored, the others are left out" in notes("a.gif")
-    assert "75 % of the picture is missing" in notes("a.jpg", trouble="holes", mask=tmp_path / "holes.png")
+    with_holes = notes("a.jpg", trouble="holes", mask=tmp_path / "holes.png")
+    assert "75 % of the picture is missing" in with_holes
+    assert "this is a JPEG" in " ".join(with_holes)
     assert "0 was taken for black and 65535 for white" in notes("dark.tif")[0]
-    for trouble in ("blur", "small"):
-        assert "a noise level of" in notes("a.jpg", trouble=trouble)[0]
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ class Request:
         if self.clean:
             given = {"factor" if key == "scale" else key: value for key, value in self.settings.items()}
             given |= {} if self.sigma is None else {"sigma": self.sigma}
-            return Problem.simulated(self.picture, self.task, given, self.seed, channels, None, limits.megapixels)
+            return Problem.simulated(self.picture, str(self.task), given, self.seed, channels, None, limits.megapixels)
         larger = self.scale**2 if self.trouble == "small" else 1  # how many more pixels the result has
         return Problem.from_file(
             self.picture, self.task, sigma=self.sigma, strength=self.strength, mask=mask, channels=channels,
