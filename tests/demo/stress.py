@@ -64,7 +64,8 @@ def send(url: str, picture: dict[str, Any]) -> str:
     """Call the endpoint as no client would, with `picture` as it is; the server's answer."""
     import httpx
 
-    values = [picture, "noise", False, 10, 1, 2, None, "black", 0.5, 8, "face-128", "faithful", 1, None, 1, 0]
+    values = [picture, "noise", False, 10, 1, 2, None, "black", 0.5, 8, "face-128", "faithful", 1, None, 1, 0, 1, 10, 0,
+              "rggb"]  # fmt: skip
     call = httpx.post(f"{url}gradio_api/call/restore", json={"data": values})
     answer = httpx.get(f"{url}gradio_api/call/restore/{call.json()['event_id']}", timeout=60).text
     config = httpx.get(f"{url}config").json()

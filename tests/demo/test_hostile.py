@@ -33,7 +33,7 @@ def uploaded(url, data, name="a.png"):
 def joined(url, path, steps=1, samples=1):
     """A request that is put into the queue; nobody listens to it yet."""
     picture = {"path": path, "meta": {"_type": "gradio.FileData"}}
-    data = [picture, *SETTINGS, "faithful", steps, None, samples, 0]
+    data = [picture, *SETTINGS, "faithful", steps, None, samples, 0, 1, 10, 0, "rggb"]
     event = httpx.post(f"{url}gradio_api/call/restore", json={"data": data}).json()["event_id"]
     return f"{url}gradio_api/call/restore/{event}"
 

@@ -25,7 +25,7 @@ LIMITS = Limits()
     ("changes", "words"),
     [
         ({"name": "scan.npy"}, "scan.npy: the page takes pictures"),
-        ({"trouble": "mood"}, "what is wrong must be noise, blur"),
+        ({"trouble": "mood"}, "what is wrong must be fix, noise"),
         ({"trouble": "holes"}, "paint over what is missing first"),
         ({"scale": 5, "trouble": "small"}, "2, 3, 4 times larger, not 5"),
         ({"noise": 300.0}, "the noise level must be from 0 to 255, got 300"),
@@ -52,13 +52,17 @@ def test_values_of_controls_become_numbers_of_their_kind(ask, photo):
 def test_the_controls_of_the_page_ask_for_a_quality(ask, photo, tmp_path):
     """Where the sliders below *More* stand at 0, the quality says how many."""
     inputs = pytest.importorskip("firm.demo.inputs", reason="the page needs gradio")
+    upload = Upload(photo, "photo.png")
     values = {
-        "picture": Upload(photo, "photo.png"), "state": inputs.DAMAGED, "estimated": True, "painting": None,
+        "picture": upload, "several": None, "clean": False, "estimated": True, "painting": None,
         "trouble": "noise", "noise": 25, "missing": 50, "model": ask().model, "quality": "detailed", "steps": 0,
         "iterations": 0, "samples": 1, "seed": 0,
     }  # fmt: skip
-    assert inputs.request_from(values, tmp_path) == ask(quality="detailed")
-    chosen = inputs.request_from(values | {"quality": "fast", "steps": 3, "iterations": 2}, tmp_path)
+    assert inputs.requests_from(values, tmp_path) == [ask(quality="detailed")]
+    assert inputs.requests_from(values | {"picture": None}, tmp_path) == []
+    several = inputs.requests_from(values | {"picture": None, "several": [upload, upload]}, tmp_path)
+    assert several == 2 * [ask(quality="detailed")]
+    (chosen,) = inputs.requests_from(values | {"quality": "fast", "steps": 3, "iterations": 2}, tmp_path)
     assert chosen == ask(quality="fast", steps=3, iterations=2)
     assert "--quality fast --steps 3 --iterations 2" in chosen.command()
 
@@ -113,7 +117,8 @@ def test_names_cannot_be_taken_for_options_or_end_the_command(ask):
         {"trouble": "pixels", "noise": 1.0}, {"clean": True, "trouble": "noise", "noise": 30.0, "seed": 5},
         {"clean": True, "trouble": "pixels", "missing": 0.4}, {"clean": True, "trouble": "holes", "strokes": 3},
         {"clean": True, "trouble": "small", "scale": 2}, {"noise": 20.0, "quality": "fast"},
-        {"noise": 20.0, "quality": "detailed", "steps": 3, "iterations": 1},
+        {"noise": 20.0, "quality": "detailed", "steps": 3, "iterations": 1}, {"strength": 1.5},
+        {"trouble": "motion", "length": 5.0, "angle": 30.0}, {"clean": True, "trouble": "mosaic", "pattern": "bggr"},
     ],
 )  # fmt: skip
 def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
@@ -127,23 +132,24 @@ def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
     line = request.command(outcome.settings["tile"], outcome.files.get("mask"), str(request.picture))
     done = call(*shlex.split(line)[1:], "--out", tmp_path / "line", "--precision", "float32")
     assert done.exit_code == 0, done.output
-    assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["png8"]).read_bytes()
+    assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["same"]).read_bytes()
 
 
-def test_the_line_about_a_picture_tells_size_noise_and_blur(tmp_path):
+def test_the_line_about_a_picture_tells_its_size_and_what_is_wrong(tmp_path):
     sharp = torch.nn.functional.interpolate(portrait(), scale_factor=2, mode="bicubic").clamp(-1, 1)
-    soft = Blur(gaussian_kernel(25, 3.0)).A(sharp)
-    soft += 0.01 * torch.randn(sharp.shape, generator=torch.Generator().manual_seed(0))
-    save_preview(tmp_path / "soft.png", soft)
-    save_preview(tmp_path / "noise.png", torch.rand(1, 3, 64, 64) * 2 - 1)
+    noise = torch.randn(sharp.shape, generator=torch.Generator().manual_seed(0))
+    save_preview(tmp_path / "noisy.png", sharp + 0.2 * noise)
+    save_preview(tmp_path / "soft.png", Blur(gaussian_kernel(25, 3.0)).A(sharp) + 0.01 * noise)
+    save_preview(tmp_path / "clean.png", sharp)
+    save_preview(tmp_path / "dot.png", sharp[..., :3, :3])
     (tmp_path / "broken.png").write_bytes(b"no picture")
-    (soft, width), (noise, none), (broken, _) = (
-        Upload(tmp_path / name, name).describe(LIMITS) for name in ("soft.png", "noise.png", "broken.png")
-    )
-    assert soft.startswith("256 x 256 pixels. Noise: about ")
-    assert width == pytest.approx(3.0, rel=0.3)
-    assert f"Blur: about {width:.1f}" in soft
-    assert ("Blur" in noise, none, broken.startswith("**broken.png")) == (False, None, True)
+    said = {name: Upload(tmp_path / f"{name}.png", name).describe(LIMITS)
+            for name in ("noisy", "soft", "clean", "dot", "broken")}  # fmt: skip
+    assert said["noisy"].startswith("256 x 256 pixels; noise of about 2")
+    assert "a blur of about" in said["soft"]
+    assert "it needs nothing" in said["clean"]
+    assert (said["dot"], said["broken"].startswith("**broken")) == ("3 x 3 pixels.", True)
+    assert not any("--" in line for line in said.values())
 
 
 def test_messages_speak_of_the_page_and_not_of_options(ask, restorer, tmp_path):
@@ -177,7 +183,9 @@ def test_notes_on_the_file_itself_are_shown(ask, restorer, tmp_path):
         return found
 
     assert "the first of 2 frames is restored, the others are left out" in notes("a.gif")
-    assert "75 % of the picture is missing" in notes("a.jpg", trouble="holes", mask=tmp_path / "holes.png")
+    with_holes = notes("a.jpg", trouble="holes", mask=tmp_path / "holes.png")
+    assert "75 % of the picture is missing" in with_holes
+    assert "this is a JPEG" in " ".join(with_holes)
     assert "0 was taken for black and 65535 for white" in notes("dark.tif")[0]
 
 

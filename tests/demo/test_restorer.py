@@ -5,7 +5,10 @@ import os
 import re
 import threading
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -13,10 +16,11 @@ import torch
 from helpers import tiny_model
 from PIL import Image
 
+from firm.data import portrait
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.previews import painted, save_heat_map, save_preview
-from firm.demo.request import RequestError
+from firm.demo.request import Limits, RequestError
 from firm.demo.restorer import STEPS_COMPARED, Models, Restorer
 from firm.demo.workspace import PREFIX, Workspace
 from firm.restoration.calibration import Calibration, TaskScale, in_card
@@ -27,17 +31,18 @@ def test_a_restoration_has_all_that_the_page_shows(ask, restorer, tmp_path):
     files = outcome.files
     assert all(Path(path).is_file() for path in (*files.values(), *outcome.samples))
     assert len(outcome.samples) == 3
-    assert read_picture(files["png8"]).shape == (3, 40, 48)
+    assert read_picture(files["same"]).shape == (3, 40, 48)
     assert Path(files["png16"]).read_bytes()[24] == 16  # bits, in the header of a PNG
     about = json.loads(Path(files["settings"]).read_text())
     assert about == outcome.settings
     assert about["network calls"] == 3 * 2 * 2
     assert about["noise (gray levels)"] == pytest.approx(20, abs=0.01)
     assert set(about["scores"]) == {"psnr", "ssim", "lpips"}
-    assert "12 network calls" in outcome.summary()
+    assert "48 x 40 pixels, noise of 20.0 of 255 levels." in outcome.summary()
     outcome = restorer.restore(ask(trouble="blur"), Progress(), tmp_path)  # no truth, one sample
     assert (outcome.settings["scores"], outcome.samples) == ({}, [])
-    assert set(outcome.files) == {"before", "after", "png8", "png16", "settings"}
+    assert set(outcome.files) == {"before", "after", "same", "png16", "settings"}
+    assert "(estimated)" in outcome.summary()
     assert "Note: the model was not trained for deblurring." in outcome.summary()
 
 
@@ -65,12 +70,11 @@ def test_a_quality_reaches_the_solver_as_a_pair(ask, presets, tmp_path, changes,
     outcome = presets.restore(request, progress, tmp_path)
     assert (outcome.settings["steps"], outcome.settings["iterations"]) == pair
     assert outcome.settings["network calls"] == progress.calls == pair[0] * pair[1]
-    assert f"N = {pair[0]}, K = {pair[1]}." in outcome.summary()
     assert outcome.notes == []
     states, iterates = presets.trajectory(request, Progress(), tmp_path, 1)
     assert (len(states), len(iterates)) == (pair[0] + 1, 2 * pair[1])
     shown = read_picture(states[-1][0])
-    assert torch.equal(shown, read_picture(outcome.files["png8"]))
+    assert torch.equal(shown, read_picture(outcome.files["same"]))
 
 
 def test_iterations_that_nobody_taught_are_noted(ask, presets, tmp_path):
@@ -108,11 +112,11 @@ def test_a_gray_picture_stays_gray_and_a_transparent_one_transparent(ask, restor
     clear.putalpha(Image.linear_gradient("L").resize(clear.size))
     clear.save(tmp_path / "clear.png")
     outcome = restorer.restore(ask(picture=tmp_path / "gray.png", clean=True, noise=20.0), Progress(), tmp_path)
-    with Image.open(outcome.files["png8"]) as picture:
+    with Image.open(outcome.files["same"]) as picture:
         assert picture.mode == "L"
     assert "psnr" in outcome.settings["scores"]
     outcome = restorer.restore(ask(picture=tmp_path / "clear.png", noise=20.0), Progress(), tmp_path)
-    with Image.open(outcome.files["png8"]) as picture:
+    with Image.open(outcome.files["same"]) as picture:
         assert np.array_equal(np.asarray(picture)[..., 3], np.asarray(clear)[..., 3])
 
 
@@ -122,20 +126,83 @@ def test_any_name_of_a_file_makes_names_of_results(ask, restorer, tmp_path, name
     assert all(Path(path).is_file() and Path(path).name.isprintable() for path in outcome.files.values())
 
 
-def test_progress_counts_the_network_calls_of_the_result_and_tells_the_time_left(ask, restorer, tmp_path):
-    reports = []
+def test_progress_counts_the_network_calls_of_the_result_and_tells_the_time_left(ask, restorer, tmp_path, monkeypatch):
+    reports, clock = [], count()
+    monkeypatch.setattr("firm.demo.jobs.time", SimpleNamespace(monotonic=lambda: 10.0 * next(clock)))
     progress = Progress(lambda *report: reports.append(report))
     outcome = restorer.restore(ask(steps=3, samples=2), progress, tmp_path)
     assert [done for done, _, _ in reports] == list(range(0, 13, 2))  # K = 2, and both samples go together
     assert {total for _, total, _ in reports} == {outcome.settings["network calls"]} == {12}
-    assert reports[0][2] == reports[1][2] == "step 1 of 3"  # the first call tells nothing about the others
-    assert re.fullmatch(r"step 3 of 3, about \d+ s left", reports[-2][2])
+    assert [reports[i][2] for i in (0, 1, 6)] == [f"Restoring: {percent} %" for percent in (0, 16, 100)]
+    assert re.fullmatch(r"Restoring: 83 %, about \d+ s left", reports[-2][2])  # the first call tells nothing
     Image.new("RGB", (700, 400), (90, 120, 30)).save(tmp_path / "wide.png")
     reports.clear()
     request = ask(picture=tmp_path / "wide.png", noise=10.0, steps=1, samples=2)  # one sample at a time, in two tiles
     outcome = restorer.restore(request, progress, tmp_path)
     assert [done for done, _, _ in reports] == [0, 0, 1, 1, 2, 2, 3, 3, 4]
     assert outcome.settings["network calls"] == reports[-1][1] == 4
+
+
+def test_a_large_picture_is_shown_in_its_middle_first(ask, restorer, tmp_path):
+    """The middle alone is computed, at the same place and with the noise and the mask of the whole picture."""
+    pixels = np.random.default_rng(0).integers(60, 200, (1000, 1300, 3)).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "large.png")
+    hole = Image.new("L", (1300, 1000))
+    hole.paste(255, (30, 700, 50, 720))
+    hole.save(tmp_path / "hole.png")
+    large, roomy = ask(picture=tmp_path / "large.png", noise=20.0, steps=1), Restorer(restorer.models, Limits(10))
+    for request, (left, top) in (
+        (large, (458, 308)), (replace(large, trouble="holes", mask=tmp_path / "hole.png"), (0, 518)),
+        (replace(large, trouble="blur"), (460, 310)), (replace(large, trouble="small"), (556, 406)),
+    ):  # fmt: skip
+        reports = []
+        parts = roomy.stages(request, Progress(lambda *report, seen=reports: seen.append(report)), tmp_path)
+        first = next(parts)
+        assert reports[-1][2] == "A first look at the middle: 100 %"
+        shown = read_picture(first.before, dtype=torch.uint8).numpy().transpose(1, 2, 0)
+        if request.trouble == "small":  # shown as squares
+            shown = shown[::2, ::2]
+        cut = pixels[top : top + len(shown), left : left + len(shown)]
+        if request.trouble == "holes":
+            assert (shown[700 - top : 720 - top, 30:50] == 128).all()  # what is missing
+            shown = np.where(shown == 128, cut, shown)
+        assert shown.shape[0] > 180
+        assert np.array_equal(shown, cut)
+        assert read_picture(first.after).shape == read_picture(first.before).shape
+    *_, whole = roomy.stages(large, Progress(), tmp_path)
+    assert whole.settings["pixels"] == [1300, 1000]
+    assert len(list(restorer.stages(ask(), Progress(), tmp_path))) == 1  # a small one at once
+
+
+def test_a_picture_leaves_in_its_own_format(ask, restorer, tmp_path):
+    with Image.open(ask().picture) as picture:
+        exif = Image.Exif()
+        exif[0x010F] = "Maker"
+        picture.save(tmp_path / "a.jpg", quality=90, exif=exif)
+    files = restorer.restore(ask(picture=tmp_path / "a.jpg", name="a.jpg"), Progress(), tmp_path).files
+    with Image.open(files["same"]) as picture:
+        assert (Path(files["same"]).name, picture.format) == ("a_restored.jpg", "JPEG")
+        assert picture.getexif()[0x010F] == "Maker"
+
+
+def test_just_fixing_a_picture_does_what_a_look_finds(ask, restorer, tmp_path):
+    x = torch.nn.functional.interpolate(portrait(), scale_factor=2, mode="bicubic").clamp(-1, 1)
+    save_preview(tmp_path / "clean.png", x)
+    save_preview(tmp_path / "noisy.png", x + 0.2 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)))
+    noisy = ask(picture=tmp_path / "noisy.png", name="noisy.png", trouble="fix")
+    outcome = restorer.restore(noisy, Progress(), tmp_path)
+    assert outcome.settings["task"] == "denoising"
+    assert outcome.settings["noise (gray levels)"] == pytest.approx(25.5, rel=0.15)
+    assert "its noise is removed" in outcome.notes[0]
+    stronger = restorer.restore(replace(noisy, strength=2.0), Progress(), tmp_path).settings
+    assert stronger["sigma"] == pytest.approx(2 * outcome.settings["sigma"], rel=1e-3)
+    clean = replace(noisy, picture=tmp_path / "clean.png", name="clean.png")
+    found = restorer.several([noisy, clean, replace(noisy, name="b/noisy.png")], Progress(), tmp_path)
+    assert [name for _, name in found.pictures] == ["noisy.png", "b/noisy.png"]
+    with ZipFile(found.archive) as archive:
+        assert len(set(archive.namelist())) == 2
+        assert len({archive.read(name) for name in archive.namelist()}) == 1
+    assert [note for note in found.notes if note.startswith("clean.png: ") and "it needs nothing" in note]
 
 
 def test_canceling_stops_at_the_next_network_call(ask, restorer, tmp_path):
@@ -177,7 +244,7 @@ def test_the_trajectory_ends_where_a_restoration_does(ask, restorer, tmp_path):
     ]  # fmt: skip
     assert [caption for _, caption in iterates] == ["x, k = 1", "z, k = 1", "x, k = 2", "z, k = 2"]
     outcome = restorer.restore(request, Progress(), tmp_path)
-    assert torch.equal(read_picture(states[-1][0]), read_picture(outcome.files["png8"]))
+    assert torch.equal(read_picture(states[-1][0]), read_picture(outcome.files["same"]))
     assert not torch.equal(read_picture(iterates[0][0]), read_picture(iterates[1][0]))
     assert len({path for path, _ in states + iterates}) == 8
     with pytest.raises(RequestError, match="at most 10 steps"):

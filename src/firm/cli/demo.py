@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated
 
 import typer
@@ -33,9 +34,19 @@ def demo(
         ),
     ] = None,
     max_calls: Annotated[
-        int, typer.Option(min=1, help="Calls of the network that one request may make, one for each tile.")
-    ] = 5000,
-    max_minutes: Annotated[float, typer.Option(min=0, help="Minutes that one request may compute.")] = 15,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Calls of the network that one request may make, one for each tile. Default: 5000 where others "
+            "are let in, else any number.",
+        ),
+    ] = None,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Minutes that one request may compute. Default: 15 where others are let in, else any number."
+        ),
+    ] = None,
     max_uploads: Annotated[
         int, typer.Option(min=1, help="Megabytes of visitors' files, a fifth of them for each; the oldest go first.")
     ] = 1000,
@@ -57,7 +68,13 @@ def demo(
         user, _, password = (auth or "").partition(":")
         require(auth is None or (user and password), "--auth takes NAME:PASSWORD")
         alone = host in ("127.0.0.1", "localhost", "::1") and not name
-        megapixels = max_megapixels if max_megapixels is not None else MAX_MEGAPIXELS if alone else Limits.megapixels
+        usual = Limits(MAX_MEGAPIXELS, calls=math.inf, minutes=math.inf) if alone else Limits()
+        megapixels, calls, minutes = (
+            own if own is not None else default
+            for own, default in zip(
+                (max_megapixels, max_calls, max_minutes), (usual.megapixels, usual.calls, usual.minutes), strict=True
+            )
+        )
         with serve(
             host,
             port,
@@ -65,7 +82,7 @@ def demo(
             browser=open_browser,
             models=model or (),
             device=choose_device(device),
-            limits=Limits(megapixels, uploads=max_uploads, calls=max_calls, minutes=max_minutes, waiting=queue),
+            limits=Limits(megapixels, uploads=max_uploads, calls=calls, minutes=minutes, waiting=queue),
             names=name or (),
         ) as page:
             typer.echo(f"FIRM is ready at {page.local_url} (Ctrl-C ends it)")

@@ -87,7 +87,7 @@ def serve(
         page.launch(
             server_name=host, server_port=port, auth=auth, inbrowser=browser, quiet=True, prevent_thread_lock=True,
             share=False, show_error=True, max_file_size=limits.megabytes * 1_000_000, theme=theme,
-            head=f"<style>{Path(__file__).with_name('page.css').read_text()}</style>", footer_links=[],
+            head=f"<style>{_beside('page.css')}</style><script>{_beside('page.js')}</script>", footer_links=[],
             run_history=False, enable_monitoring=False, ssr_mode=False, pwa=False, mcp_server=False, blocked_paths=[],
             allowed_paths=[], app_kwargs={"middleware": [gate]},
         )  # fmt: skip
@@ -97,6 +97,11 @@ def serve(
             page.close(verbose=False)
     finally:
         workspace.remove()
+
+
+def _beside(name: str) -> str:
+    """Read a file of the page."""
+    return Path(__file__).with_name(name).read_text()
 
 
 def _return_freed_memory() -> None:

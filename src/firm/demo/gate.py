@@ -103,8 +103,8 @@ class Gate:
         if "transfer-encoding" in headers:
             return 411, "the length of the request is missing"
         if path.endswith("/upload"):
-            if size > (self.limits.megabytes + 1) * 1e6:
-                return 413, f"the file exceeds the size of {self.limits.megabytes} MB"
+            if size > (self.limits.megabytes + 1) * 1e6 * self.limits.pictures:  # the page counts each file's
+                return 413, f"a file exceeds the size of {self.limits.megabytes} MB"
             mine, all_of_them = self.arriving[client] + size, self.arriving.total() + size
             if mine > self.workspace.share or all_of_them > self.workspace.room:
                 return 429, "too many uploads at once: try again when the others have arrived"

@@ -1,4 +1,4 @@
-"""A job of the page while it runs: its progress by network calls, and what ends it before it is done.
+"""A job of the page while it runs: its progress by tiles, and what ends it before it is done.
 
 The page makes one `Progress` for every job. The `Restorer` gives it a time limit (`limit`), tells it how many calls
 there will be (`begin`), and has it called after every tile (`advance`), which is also where a canceled job ends.
@@ -31,26 +31,26 @@ class Progress:
     def __init__(self, report: Report = lambda *_: None, stopped: Callable[[], bool] = lambda: False) -> None:
         self.report, self.stopped = report, stopped
         self.minutes = self.end = math.inf
+        self.part = ""  # of several pictures: which one it is
 
     def limit(self, minutes: float) -> None:
-        """Give the job this many minutes from now."""
-        self.minutes, self.end = minutes, time.monotonic() + 60 * minutes
+        """Give the job this many minutes from now, all its parts together."""
+        if self.end == math.inf:
+            self.minutes, self.end = minutes, time.monotonic() + 60 * minutes
 
-    def begin(self, calls: int, steps: int, tiles: int, label: str = "") -> None:
+    def begin(self, calls: int, tiles: int, label: str = "Restoring") -> None:
         """Start to count.
 
         Parameters
         ----------
         calls
             Network calls as the result counts them.
-        steps
-            Steps of all batches of samples, one batch after the other.
         tiles
             How often the network is really called: for each batch, step, iteration and tile of the picture.
         label
-            Said before the step.
+            What is being done.
         """
-        self.calls, self.steps, self.tiles, self.label, self.tiles_done = calls, steps, tiles, label, 0
+        self.calls, self.tiles, self.label, self.tiles_done = calls, tiles, label, 0
         self.report(0, calls, self.line())
 
     def advance(self) -> None:
@@ -72,11 +72,9 @@ class Progress:
             )
 
     def line(self) -> str:
-        """Say which step it is, and how much time is left once that can be told."""
-        step = min(self.tiles_done, self.tiles - 1) * self.steps // self.tiles + 1
-        parts = [self.label] if self.label else []
-        parts.append(f"step {step} of {self.steps}")
+        """Say how much is done, and how much time is left once that can be told."""
+        line = f"{self.part}{self.label}: {100 * self.tiles_done // self.tiles} %"
         if 1 < self.tiles_done < self.tiles:
             left = (time.monotonic() - self.started) / (self.tiles_done - 1) * (self.tiles - self.tiles_done)
-            parts.append(f"about {max(1, round(left))} s left" if left < 90 else f"about {round(left / 60)} min left")
-        return ", ".join(parts)
+            line += f", about {max(1, round(left))} s left" if left < 90 else f", about {round(left / 60)} min left"
+        return line

@@ -4,27 +4,32 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from inspect import Parameter, Signature
+from pathlib import Path
+from queue import Empty, Queue
 from typing import Any
 
 import gradio as gr
 from gradio.context import LocalContext
 
-from firm.demo.inputs import build_inputs, request_from
+from firm._util.checks import require
+from firm.demo.inputs import build_inputs, requests_from
 from firm.demo.jobs import CanceledError, Progress
-from firm.demo.request import Request
+from firm.demo.request import Request, RequestError
 from firm.demo.restorer import Restorer
 from firm.demo.results import ResultTab, StepsTab, TrajectoryTab
 from firm.demo.security import PictureFile, fetch_nothing
 from firm.demo.workspace import Workspace
+from firm.restoration.look import NothingToDoError
 
-HEADER = (
-    "# FIRM: restore a picture\n"
-    "Noise, blur, lost pixels, scratches, low resolution. Everything is computed on this machine; no picture leaves it."
-)
+HEADER = "# FIRM: restore a picture\nEverything is computed on this machine; no picture leaves it."
+TELL = 0.4  # seconds between two lines of the progress
 PATIENCE = 3.0  # seconds that a job runs on when nobody listens to it: its client may be on the way
 FILES_STAY = 3600  # seconds that a visitor's files stay
-NO_PICTURE = "**Choose a picture first**, or one of the examples."
+NO_PICTURE = "choose a picture first, or one of the examples"
+WAITING = "Waiting for its turn"
 CANCELED = "**Stopped.**"
 PRIVATE: dict[str, Any] = {"api_visibility": "private"}  # the page's own events; programs use those of `_add_api`
 QUIET: dict[str, Any] = {**PRIVATE, "queue": False, "show_progress": "hidden"}
@@ -53,49 +58,77 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
         gr.Markdown(HEADER, elem_id="header")
         with gr.Row(equal_height=False):
             with gr.Column(scale=2, min_width=320):
-                inputs = build_inputs(restorer.models.names, restorer.limits, examples, workspace)
-                with gr.Row():
-                    start = gr.Button("Restore", variant="primary", elem_id="restore")
-                    cancel = gr.Button("Cancel", elem_id="cancel", interactive=False)
+                limits = restorer.limits
+                inputs, start, cancel = build_inputs(restorer.models.names, limits, examples, workspace)
             with gr.Column(scale=3, min_width=320), gr.Tabs():
                 with gr.Tab("Result"):
                     result = ResultTab()
-                with gr.Tab("Number of steps"):
+                with gr.Tab("Fast or detailed"):
                     comparison = StepsTab()
-                with gr.Tab("Trajectory"):
+                with gr.Tab("How it works"):
                     trajectory = TrajectoryTab()
 
         def run(button: Any, tab: Any, work: Callable[..., Any], *more: Any) -> Any:
-            """Let `button` do `work`, which gets the values of the components `more` as well, and show it in `tab`."""
+            """Let `button` do `work`, which gets the values of the components `more` as well, and show it in `tab`.
 
-            def handle(visitor: gr.Request, bar: Any = gr.Progress(), *values: Any) -> Iterator[Any]:  # noqa: B008
-                request, job = None, (str(visitor.session_hash), threading.Event())
+            It computes in a thread of its own, while the lines of its progress are the status.
+            """
+
+            def handle(visitor: gr.Request, *values: Any) -> Iterator[Any]:
+                requests, job = list[Request](), (str(visitor.session_hash), threading.Event())
                 running.append(job)  # a list's append, remove and copy cannot be interrupted by other threads
+                found, line = Queue[Any](), ["Reading the picture"]
+                gone = _client_has_gone(page, streams)
+                progress = Progress(_keep(line), lambda: job[1].is_set() or gone())
+
+                def compute(folder: Path) -> None:
+                    for part in work(requests, progress, folder, *values[len(inputs) :]):
+                        found.put(part)
+
                 try:
-                    with workspace.results() as folder:
-                        request = request_from(dict(zip(inputs, values, strict=False)), folder)
-                        if request is None:
-                            yield {tab.status: NO_PICTURE}
-                        else:  # the folder of the files goes when gradio has taken them and comes back
-                            gone = _client_has_gone(page, streams)
-                            progress = Progress(_report_to(bar), lambda: job[1].is_set() or gone())
-                            yield tab.show(work(request, progress, folder, *values[len(inputs) :]))
+                    with workspace.results() as folder, ThreadPoolExecutor(1) as thread, _set_at_the_end(job[1]):
+                        requests = requests_from(dict(zip(inputs, values, strict=False)), folder)
+                        require(requests, NO_PICTURE, RequestError)
+                        too_many = f"at most {limits.pictures} pictures at once: firm restore FOLDER takes any number"
+                        require(len(requests) <= limits.pictures, too_many, RequestError)
+                        done = thread.submit(compute, folder)
+                        while not (done.done() and found.empty()):
+                            try:  # the folder of the files goes when gradio has taken them and comes back
+                                yield {tab.status: line[0]} | tab.show(found.get(timeout=TELL))
+                            except Empty:
+                                yield {tab.status: line[0]}
+                        done.result()
                 except CanceledError:
                     yield {tab.status: CANCELED}
                 except Exception as error:
-                    text = str(error) if request is None else request.explain(error)
-                    yield {tab.status: f"**Not restored:** {text}"}
+                    text = requests[0].explain(error) if requests else str(error)
+                    nothing = isinstance(error, NothingToDoError)
+                    yield {tab.status: f"**{'Left as it is' if nothing else 'Not restored'}:** {text}"}
                 finally:
                     running.remove(job)
 
-            clear = {cancel: gr.update(interactive=True), tab.status: ""}  # the progress is shown where the status was
+            clear = {cancel: gr.update(interactive=True), tab.status: WAITING}
             cleared = button.click(lambda: clear, None, [cancel, tab.status], **QUIET)
             event = cleared.then(
-                handle, [*inputs.values(), *more], tab.outputs, show_progress_on=[tab.status], scroll_to_output=True,
+                handle, [*inputs.values(), *more], tab.outputs, show_progress="hidden",
                 **ONE_AT_A_TIME, **PRIVATE,
             )  # fmt: skip
             event.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
             return event
+
+        def restore(requests: list[Request], progress: Progress, folder: Path) -> Iterator[Any]:
+            if len(requests) == 1:
+                yield from restorer.stages(requests[0], progress, folder)
+            else:
+                yield restorer.several(requests, progress, folder)
+
+        def one(work: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+            """Make a function of one picture that yields its one result."""
+
+            def of_one(requests: list[Request], *more: Any) -> Iterator[Any]:
+                yield work(requests[0], *more)
+
+            return of_one
 
         def cancel_jobs(visitor: gr.Request) -> dict[Any, Any]:
             """Stop what runs at its next network call; what waits in the queue, gradio takes out."""
@@ -105,9 +138,9 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
             return {cancel: gr.update(interactive=False), result.status: CANCELED}
 
         runs = [
-            run(start, result, restorer.restore),
-            run(comparison.button, comparison, restorer.compare_steps),
-            run(trajectory.button, trajectory, restorer.trajectory, trajectory.step),
+            run(start, result, restore),
+            run(comparison.button, comparison, one(restorer.compare_steps)),
+            run(trajectory.button, trajectory, one(restorer.trajectory), trajectory.step),
         ]
         cancel.click(cancel_jobs, None, [cancel, result.status], cancels=runs, **QUIET)
         _add_api(page, restorer, workspace, streams)
@@ -140,17 +173,18 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
             "blur": gr.Number(1.0), "scale": gr.Number(2), "mask": PictureFile(type="filepath"),
             "color": gr.Textbox("black"), "missing": gr.Number(0.5), "strokes": gr.Number(8),
             "model": gr.Textbox(restorer.models.names[0]), "quality": gr.Textbox("faithful"), "steps": gr.Number(None),
-            "iterations": gr.Number(None), "samples": gr.Number(1), "seed": gr.Number(0),
+            "iterations": gr.Number(None), "samples": gr.Number(1), "seed": gr.Number(0), "strength": gr.Number(1.0),
+            "length": gr.Number(10.0), "angle": gr.Number(0.0), "pattern": gr.Textbox("rggb"),
         }  # fmt: skip
         inputs = {"picture": PictureFile(type="filepath"), **defaults}
         for name, component in inputs.items():
             component.label = name
-        outputs = [gr.File(label="png8"), gr.File(label="png16"), gr.File(label="more", file_count="multiple"),
+        outputs = [gr.File(label="same"), gr.File(label="png16"), gr.File(label="more", file_count="multiple"),
                    gr.JSON(label="settings")]  # fmt: skip
         button = gr.Button("restore")
 
     def restore(bar: Any, *values: Any) -> Iterator[tuple[str, str, list[str], dict[str, Any]]]:
-        """Restore a picture: the files of 8 and 16 bits, those of the samples' mean and spread, and the settings."""
+        """Restore a picture: the file in its own format, a PNG of 16 bits, files on uncertainty, and the settings."""
         given = dict(zip(inputs, values, strict=True))
         upload, mask = given.pop("picture"), given.pop("mask")
         if upload is None:
@@ -162,7 +196,7 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
                 outcome = restorer.restore(request, Progress(_report_to(bar), _client_has_gone(page, streams)), folder)
                 files = outcome.files
                 more = [files[name] for name in ("mean", "heat_map") if name in files] + outcome.samples
-                yield files["png8"], files["png16"], more, outcome.settings
+                yield files["same"], files["png16"], more, outcome.settings
             except CanceledError:
                 problem = "stopped: the client has gone"
             except Exception as error:
@@ -178,5 +212,23 @@ def _add_api(page: Any, restorer: Restorer, workspace: Workspace, streams: Count
 
 
 def _report_to(bar: Any) -> Callable[[int, int, str], None]:
-    """Show progress in a bar of gradio."""
+    """Show progress to a program."""
     return lambda done, total, line: bar((done, total), desc=line, unit="network calls")
+
+
+def _keep(lines: list[str]) -> Callable[[int, int, str], None]:
+    """Keep the last line of the progress."""
+
+    def keep(done: int, total: int, line: str) -> None:
+        lines[0] = line
+
+    return keep
+
+
+@contextmanager
+def _set_at_the_end(event: threading.Event) -> Iterator[None]:
+    """Set an event when the block is left, for whatever reason."""
+    try:
+        yield
+    finally:
+        event.set()

@@ -13,11 +13,13 @@ from torch.nn import functional as F
 
 from firm._util.checks import require
 from firm.data.opening import open_picture
+from firm.data.origin import Origin
 from firm.restoration.output import write_picture
 
 MAX_LAYERS, MAX_LAYER = 4, 8e6  # how many layers are painted on, and pixels of each; the page sends one of 0.6e6
-LARGEST = 1600  # pixels of the longer side that the page shows; downloads have them all
-CANVAS = 768  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
+LARGEST = 1600  # pixels of the longer side of figures and galleries
+FULL, MOST = 2e6, 24e6  # pixels from which on what is compared is a JPEG, and that it has at most
+CANVAS = 1600  # pixels of the longer side of what is painted on, so that a brush is as thick on all pictures
 GRAY_LEVELS = 127.5  # gray levels of 255 in a unit of images in [-1, 1]
 
 
@@ -32,6 +34,15 @@ def _shrunk(x: Tensor, largest: int = LARGEST) -> Tensor:
 def save_preview(path: Path, x: Tensor, largest: int = LARGEST) -> str:
     """Write an image (1, C, H, W) as a PNG of at most `largest` pixels a side, and return the file's name."""
     write_picture(path, _shrunk(x, largest)[0], "png")
+    return str(path)
+
+
+def save_view(path: Path, x: Tensor, profile: bytes = b"") -> str:
+    """Write an image (1, C, H, W) to look at with all its pixels, with the ending that it gets; return the name."""
+    x = _shrunk(x, round(max(x.shape[-2:]) * min(1.0, (MOST / x[0, 0].numel()) ** 0.5)))
+    origin = Origin("JPEG" if x[0, 0].numel() > FULL else "PNG", profile=profile)
+    path = path.with_suffix(origin.ending)
+    write_picture(path, x[0], "same", origin=origin)
     return str(path)
 
 

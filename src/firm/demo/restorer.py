@@ -1,14 +1,19 @@
 """What the page computes: a restored picture, a comparison of numbers of steps, and the trajectory of a sample."""
 
+from __future__ import annotations
+
 import json
+import math
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
+from zipfile import ZipFile
 
 import torch
 from torch import Generator, Tensor
@@ -23,17 +28,21 @@ from firm._sampling import noise_like, sample
 from firm._util.checks import require
 from firm.acceleration._fast import Precision
 from firm.acceleration.tiling import Tiled
-from firm.demo.jobs import Progress
-from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_trade_off
+from firm.data.picture import read_picture
+from firm.demo.jobs import CanceledError, Progress
+from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_trade_off, save_view
 from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
-from firm.restoration import Problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.restoration.calibration import scale_of
 from firm.restoration.output import result_names, write_picture
 from firm.restoration.run import warnings_as_notes
+from firm.tasks import picture_tasks
 
 OVERLAP = 32
 LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128
+REGION = 384  # pixels a side of what is restored first of a large picture
+LARGE = 8  # times that many pixels
 THUMBNAIL = 800  # pixels of a sample in the gallery
 PANEL = 400  # pixels of a state of the trajectory
 STEPS_COMPARED = (1, 2, 4, 10, 25)
@@ -89,7 +98,7 @@ def _for_pictures(name: str) -> bool:
 class Outcome:
     """What the page shows of a restored picture, and what it offers for download."""
 
-    files: dict[str, str]  # before, after, png8, png16, settings; mask, mean and heat_map where there are such
+    files: dict[str, str]  # before, after, same, png16, settings; mask, mean and heat_map where there are such
     samples: list[str]  # files, if there are several samples
     settings: dict[str, Any]  # all that the result depends on, and what came of it
     notes: list[str]
@@ -97,14 +106,29 @@ class Outcome:
     def summary(self) -> str:
         """Say what was done in a line or two, with the notes below, as Markdown."""
         about, (width, height) = self.settings, self.settings["pixels"]
+        found = " (estimated)" if about["estimated"] else ""
         line = (
-            f"**Done in {about['seconds']:.1f} s** with {about['network calls']} network calls: {width} x {height} "
-            f"pixels, noise {about['noise (gray levels)']:.1f} of 255{' (estimated)' if about['estimated'] else ''}, "
-            f"N = {about['steps']}, K = {about['iterations']}."
+            f"**Done in {about['seconds']:.1f} s**: {width} x {height} pixels, noise of "
+            f"{about['noise (gray levels)']:.1f} of 255 levels{found}."
         )
         if "mean uncertainty (gray levels)" in about:
-            line += f" The samples differ by {about['mean uncertainty (gray levels)']:.1f} gray levels on average."
+            line += f" The results differ by {about['mean uncertainty (gray levels)']:.1f} levels on average."
         return "\n\n".join([line, *(f"Note: {note}." for note in self.notes)])
+
+
+class Preview(NamedTuple):
+    """The middle of a large picture, before and after: files."""
+
+    before: str
+    after: str
+
+
+class Several(NamedTuple):
+    """Several restored pictures: each with its name, all in one archive, and what is to be said of them."""
+
+    pictures: list[Captioned]
+    archive: str | None
+    notes: list[str]
 
 
 @dataclass(frozen=True)
@@ -124,17 +148,42 @@ class _Prepared:
         tiles = self.tiles.count(*self.like.shape[-2:])
         return len(batches(self.like, samples)) * steps * max(1, self.model.solver.K) * tiles
 
-    def begin(self, progress: Progress, steps: int, samples: int = 1, label: str = "") -> None:
+    def begin(self, progress: Progress, steps: int, samples: int = 1, label: str = "Restoring") -> None:
         """Count every network call of a restoration from now on."""
-        calls, parts = samples * steps * max(1, self.model.solver.K), len(batches(self.like, samples))
-        progress.begin(calls, parts * steps, self.calls(steps, samples), label)
+        progress.begin(samples * steps * max(1, self.model.solver.K), self.calls(steps, samples), label)
         self.tiles.on_tile = progress.advance
+
+    def region(self, folder: Path) -> _Prepared | None:
+        """The same for the middle of the picture, or around what is missing; None for a simulation."""
+        shown, about = self.problem.shown, self.problem.settings
+        if self.problem.truth is not None:
+            return None
+        side, middle = REGION * shown.shape[-1] // self.like.shape[-1] // 2 * 2, torch.tensor(shown.shape[-2:]) // 2
+        if self.mask is not None:
+            missing = (read_picture(self.mask, channels=1)[0] > 0).nonzero()
+            middle = missing[len(missing) // 2]
+        # on even places: a sensor's mosaic repeats after two pixels
+        top, left = ((m - side // 2).clamp(0, n - side) // 2 * 2 for m, n in zip(middle, shown.shape[-2:], strict=True))
+        inside = (..., slice(int(top), int(top) + side), slice(int(left), int(left) + side))
+        write_picture(folder / "region.png", shown[0][inside], "png16")
+        mask = None if self.mask is None else folder / "region_mask.png"
+        if self.mask is not None and mask is not None:
+            write_picture(mask, read_picture(self.mask, channels=1)[inside], "png")
+        declared = picture_tasks()[about["task"]][0].parameters.items()
+        with suppress(ProblemError):  # all of it is missing
+            problem = Problem.from_file(
+                folder / "region.png", about["task"], sigma=about["sigma"], mask=mask, channels=channels_of(self.model),
+                keep_known=about.get("keep_known"), **{key: about[key] for key, p in declared if p.picture is not None},
+            ).to(shown.device)  # fmt: skip
+            problem = replace(problem, origin=self.problem.origin)
+            return replace(self, problem=problem, like=problem.op.A_adjoint(problem.y))
+        return None
 
 
 class Restorer:
     """Restores what visitors ask for, one request at a time, so that memory stays bounded.
 
-    Its three methods take a request, the progress to report to, and a folder for the files that they write.
+    Its methods take a request, the progress to report to, and a folder for the files that they write.
     """
 
     def __init__(self, models: Models, limits: Limits | None = None) -> None:
@@ -165,8 +214,20 @@ class Restorer:
         folder
             An existing folder for the files, which belongs to this request alone.
         """
+        *_, outcome = self.stages(request, progress, folder, large=math.inf)
+        return cast(Outcome, outcome)
+
+    def stages(
+        self, request: Request, progress: Progress, folder: Path, large: float = LARGE
+    ) -> Iterator[Preview | Outcome]:
+        """Restore as `restore` does; of a picture of `large` regions or more, its middle comes first."""
         with self.turn(progress):
             prepared = self._prepare(request, folder)
+            region = prepared.region(folder) if prepared.like[0, 0].numel() >= large * REGION**2 else None
+            first = None if region is None else self._preview(region, request, progress, folder)
+        if first is not None:
+            yield first
+        with self.turn(progress):
             problem = prepared.problem
             prepared.begin(progress, prepared.steps, request.samples)
             gallery: list[str] = []
@@ -181,15 +242,19 @@ class Restorer:
         tile, mask = prepared.tiles.tile, prepared.mask
         image = problem.finish(result.image)
         (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
-        endings = {"png8": "_restored.png", "png16": "_restored_16bit.png", "settings": "_settings.json"}
+        endings = {
+            "same": f"_restored{problem.origin.ending}",
+            "png16": "_restored_16bit.png",
+            "settings": "_settings.json",
+        }
         files = {key: str(folder / f"{stem}{ending}") for key, ending in endings.items()}
-        write_picture(Path(files["png8"]), image[0], "png", problem.alpha, problem.origin)
+        write_picture(Path(files["same"]), image[0], "same", problem.alpha, problem.origin)
         write_picture(Path(files["png16"]), image[0], "png16", problem.alpha, problem.origin)
         before = problem.shown  # a measurement of fewer pixels is shown as squares
         if before.shape[-2:] != image.shape[-2:]:
             before = F.interpolate(before.float(), image.shape[-2:], mode="nearest-exact")
-        files["before"] = save_preview(folder / "before.png", before)
-        files["after"] = save_preview(folder / "after.png", image)
+        for name, x in (("before", before), ("after", image)):
+            files[name] = save_view(folder / name, x, problem.origin.profile)
         files |= {} if mask is None else {"mask": str(mask)}
         sigma = float(problem.settings["sigma"])
         settings: dict[str, Any] = {
@@ -216,7 +281,43 @@ class Restorer:
             settings |= {"mean uncertainty (gray levels)": round(uncertainty, 3)}
             files |= {"mean": save_preview(folder / "mean.png", mean), "heat_map": str(heat_map)}
         Path(files["settings"]).write_text(json.dumps(settings, indent=1))
-        return Outcome(files, gallery, settings, [for_visitors(note) for note in notes])
+        yield Outcome(files, gallery, settings, [for_visitors(note) for note in notes])
+
+    def several(self, requests: Sequence[Request], progress: Progress, folder: Path) -> Several:
+        """Restore pictures one after the other, with an archive of all; one that cannot be does not stop the others."""
+        pictures, notes = list[Captioned](), list[str]()
+        names = result_names([Path(Path(request.name).name or "picture") for request in requests], Path())
+        archive = folder / "restored.zip"
+        with ZipFile(archive, "w") as zipped:
+            for i, (request, name) in enumerate(zip(requests, names, strict=True), start=1):
+                progress.part = f"picture {i} of {len(requests)}, "
+                try:
+                    with tempfile.TemporaryDirectory(dir=folder) as place:
+                        outcome = self.restore(request, progress, Path(place))
+                        file = Path(outcome.files["same"])
+                        zipped.write(file, f"{name}_restored{file.suffix}")
+                        shown = folder / f"{i:02d}{Path(outcome.files['after']).suffix}"
+                        pictures.append((str(Path(outcome.files["after"]).rename(shown)), request.name))
+                    notes += [f"{request.name}: {note}" for note in outcome.notes]
+                except CanceledError:
+                    raise
+                except Exception as error:
+                    said = request.explain(error)
+                    notes.append(said if said.startswith(request.name) else f"{request.name}: {said}")
+        return Several(pictures, str(archive) if pictures else None, notes)
+
+    def _preview(self, region: _Prepared, request: Request, progress: Progress, folder: Path) -> Preview:
+        """Restore the region of a picture, once."""
+        region.begin(progress, region.steps, label="A first look at the middle")
+        problem = region.problem
+        given: dict[str, Any] = {"sigma": problem.sigma, "keep": False}
+        image = problem.finish(
+            restore(region.model, problem.op, problem.y, region.steps, 1, request.seed, **given).image
+        )
+        before, profile = F.interpolate(problem.shown, image.shape[-2:], mode="nearest-exact"), problem.origin.profile
+        return Preview(
+            save_view(folder / "region_before", before, profile), save_view(folder / "region_after", image, profile)
+        )
 
     def compare_steps(self, request: Request, progress: Progress, folder: Path) -> Comparison:
         """Restore the same picture from the same noise with few and with many steps.

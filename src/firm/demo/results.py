@@ -5,7 +5,7 @@ from typing import Any
 
 import gradio as gr
 
-from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Trajectory
+from firm.demo.restorer import MAX_TRAJECTORY_STEPS, Comparison, Outcome, Preview, Several, Trajectory
 
 _SCORES = {"psnr": ("PSNR, dB ↑", 2), "ssim": ("SSIM ↑", 3), "lpips": ("LPIPS ↓", 3)}
 _HIDDEN: dict[str, Any] = {"visible": False, "interactive": False}  # until there is something to show
@@ -14,49 +14,74 @@ _GALLERY: dict[str, Any] = {**_IMAGE, "height": "auto", "object_fit": "contain"}
 _DOWNLOADABLE: dict[str, Any] = {"buttons": ["fullscreen", "download"]}
 
 
+LOUPE = """<figure><div data-side="0"></div><figcaption>before</figcaption></figure>
+<figure><div data-side="1"></div><figcaption>after</figcaption></figure>
+<p>The place under your pointer, at <b></b></p>"""
+
+
 class ResultTab:
-    """The restored picture, its uncertainty, and what to take away."""
+    """The restored picture, how sure it is, and what to take away."""
 
     def __init__(self) -> None:
-        first = "Choose a picture, say what is wrong with it, and press **Restore**."
+        first = "Choose a picture and press **Restore**. What is wrong with it, it finds by itself."
         self.status = gr.Markdown(first, elem_id="status")
+        with gr.Row():
+            files = {
+                "same": "Download", "png16": "As PNG, 16 bit", "archive": "Download all", "settings": "Settings, JSON",
+                "mask": "Mask",
+            }  # fmt: skip
+            self.same, self.png16, self.archive, self.settings, self.mask = (
+                gr.DownloadButton(label, visible=False, size="md", elem_id=name) for name, label in files.items()
+            )
         self.slider = gr.ImageSlider(
             label="Before and after", type="filepath", elem_id="slider", buttons=["fullscreen"], **_IMAGE
         )
-        self.scores = gr.Markdown(visible=False, elem_id="scores")
-        self.gallery = gr.Gallery(
-            label="Samples: all of them fit the picture", columns=4, elem_id="gallery", **_GALLERY, **_DOWNLOADABLE
+        self.loupe = gr.HTML(LOUPE, visible=False, elem_id="loupe")
+        self.pictures = gr.Gallery(
+            label="Your pictures, restored", columns=3, elem_id="pictures", **_GALLERY, buttons=["fullscreen"]
         )
         with gr.Row():
             self.mean = gr.Image(
-                label="Mean of the samples", elem_id="mean", alt_text="Mean of the samples", **_IMAGE, **_DOWNLOADABLE
-            )
-            self.heat_map = gr.Image(
-                label="Uncertainty: bright where the samples differ", elem_id="heat-map", **_IMAGE, **_DOWNLOADABLE,
-                alt_text="Heat map of the samples' standard deviation, with a scale in gray levels",
+                label="Average of the results", elem_id="mean", alt_text="Average of the results", **_IMAGE,
+                **_DOWNLOADABLE,
             )  # fmt: skip
-        with gr.Row():
-            files = {"png8": "PNG, 8 bit", "png16": "PNG, 16 bit", "settings": "Settings, JSON", "mask": "Mask"}
-            self.png8, self.png16, self.settings, self.mask = (
-                gr.DownloadButton(label, visible=False, size="md", elem_id=name) for name, label in files.items()
-            )
+            self.heat_map = gr.Image(
+                label="How sure: bright where the results differ", elem_id="heat-map", **_IMAGE, **_DOWNLOADABLE,
+                alt_text="Heat map of the standard deviation of the results, with a scale in levels of 255",
+            )  # fmt: skip
+        self.scores = gr.Markdown(visible=False, elem_id="scores")
+        self.gallery = gr.Gallery(
+            label="Different results that fit the picture", columns=4, elem_id="gallery", **_GALLERY, **_DOWNLOADABLE
+        )
         self.command = gr.Code(
             label="The same on the command line", language=None, wrap_lines=True, lines=1, show_line_numbers=False,
             elem_id="command", buttons=["copy"], **_HIDDEN,
         )  # fmt: skip
         self.outputs = list(vars(self).values())
 
-    def show(self, outcome: Outcome) -> dict[Any, Any]:
+    def show(self, found: Outcome | Preview | Several) -> dict[Any, Any]:
         """Return new values of the components; those without a value are hidden."""
-        about, files = outcome.settings, outcome.files
-        rows = [(["restored"], about["scores"]), (["mean of samples"], about.get("scores of the mean"))]
-        values = {part: files.get(name) for name, part in vars(self).items() if name != "outputs"} | {
-            self.slider: (files["before"], files["after"]), self.command: about["command"],
-            self.scores: _score_table([""], [(cells, scores) for cells, scores in rows if scores]),
-            self.gallery: [(path, f"Sample {i}") for i, path in enumerate(outcome.samples, start=1)],
-        }  # fmt: skip
+        values = dict.fromkeys(self.outputs[1:])
+        if isinstance(found, Preview):
+            status, compared = None, tuple(found)
+        elif isinstance(found, Several):
+            status, compared = f"**Done: {len(found.pictures)} restored.**\n\n" + "\n\n".join(found.notes), ()
+            values |= {self.pictures: found.pictures, self.archive: found.archive}
+        else:
+            about, files = found.settings, found.files
+            status, compared = found.summary(), (files["before"], files["after"])
+            rows = [(["restored"], about["scores"]), (["average"], about.get("scores of the mean"))]
+            values |= {part: files.get(name) for name, part in vars(self).items() if name != "outputs"} | {
+                self.status: None, self.command: about["command"],
+                self.scores: _score_table([""], [(cells, scores) for cells, scores in rows if scores]),
+                self.gallery: [(path, f"Result {i}") for i, path in enumerate(found.samples, start=1)],
+            }  # fmt: skip
+        values |= {self.slider: compared or None, self.loupe: LOUPE if compared else None}
         updates = {part: gr.update(value=value, visible=bool(value)) for part, value in values.items()}
-        return updates | {self.status: outcome.summary()}
+        middle = "The middle, at full size; the whole picture follows"
+        label = middle if isinstance(found, Preview) else "Before and after"
+        updates[self.slider] = gr.update(value=compared or None, visible=bool(compared), label=label)
+        return updates if status is None else updates | {self.status: status}
 
 
 class StepsTab:

@@ -51,6 +51,11 @@ def _uploaded(self: Any, payload: Any) -> Upload | None:
     return Upload(path, Path(payload.orig_name or path.name).name)
 
 
+def _several(self: Any, payload: Any) -> list[Upload] | None:
+    """Take the files as they are."""
+    return [upload for file in payload.root if (upload := _uploaded(self, file))] if payload is not None else None
+
+
 def _painted_on(self: Any, payload: Any) -> Any:
     """Take the layers of the editor: those that the browser has sent ahead under an id, or else files."""
     if payload is None:
@@ -81,6 +86,8 @@ def _inside(name: str, folder: str) -> Path:
 
 # An image input whose value is an `Upload`: gradio's own decodes pictures, whatever their size.
 PictureFile = _derived(gr.Image, "PictureFile", preprocess=_uploaded)
+# A button that takes several.
+PictureFiles = _derived(gr.UploadButton, "PictureFiles", preprocess=_several)
 # An editor whose value is where it was painted on, (H, W), or None. One store of the layers that browsers have sent
 # serves all visitors: gradio makes a component anew when it is shown or hidden.
 _layers: OrderedDict[str, dict[int, bytes]] = OrderedDict()

@@ -100,7 +100,7 @@ class Workspace:
         seen = op.A(torch.ones_like(x)) > 0
         pixels = torch.where(seen, x.clamp(min=-0.98), -1.0)  # only missing pixels may be black
         made: dict[str, tuple[torch.Tensor, str, bool, Trouble]] = {
-            "portrait": (x, "Clean", True, "noise"), "portrait-noisy": (noisy, "Noisy", False, "noise"),
+            "portrait": (x, "Clean", True, "noise"), "portrait-noisy": (noisy, "Noisy", False, "fix"),
             "portrait-blurred": (blurred, "Blurred", False, "blur"), "portrait-small": (small, "Small", False, "small"),
             "portrait-scratched": (x, "To paint on", False, "holes"),
             "portrait-pixels": (pixels, "Pixels lost", False, "pixels"),
