@@ -80,7 +80,8 @@ def test_a_file_in_the_folder_is_a_task_everywhere(tmp_path):
 def test_the_tasks_of_the_papers_tables_come_first_and_in_its_order():
     five = ["denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting"]
     assert tables() == five
-    assert list(built_in()) == [*five, "demosaicing", "fourier", "motion-deblurring", "stroke-inpainting"]
+    others = ["demosaicing", "fourier", "motion-deblurring", "poisson-denoising", "poisson-inpainting"]
+    assert list(built_in()) == [*five, "camera-denoising", *others, "stroke-inpainting"]
 
 
 def test_names_are_classes_or_suggestions():
