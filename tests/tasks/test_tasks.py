@@ -12,7 +12,8 @@ from firm.tasks import Rows, built_in
 
 OWN = f"{Path(__file__).parent / 'own_tasks.py'}"
 NAMES = pytest.mark.parametrize("name", list(built_in()))
-ADDED = pytest.mark.parametrize("name", [name for name in built_in() if name not in ("clipping", "jpeg")])  # noise
+OTHERWISE = ("clipping", "jpeg", "camera-denoising", "poisson-denoising", "poisson-inpainting")  # noise is not added
+ADDED = pytest.mark.parametrize("name", [name for name in built_in() if name not in OTHERWISE])
 
 
 def images(n=3, size=32, seed=0):
