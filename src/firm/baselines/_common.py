@@ -21,7 +21,8 @@ def begin(net: object, op: LinearOperator, y: Tensor, sigma: float, solves: bool
     """Check what every baseline is given, before any work: `prepare`, and that the images fit the network.
 
     They have to fit a network's ``config["channels"]`` and its ``stride``, if it has them. An operator that is not
-    linear is for methods that only solve with it, `solves`. Returns A'y, which has the shape of the images, (B, C, H, W).
+    linear is for methods that only solve with it, `solves`. Returns A'y, which has the shape of the images,
+    (B, C, H, W).
     """
     require(solves or is_linear(op), f"this method is for linear operators, and {name(op)} is none")
     given = prepare(net, op, y, sigma)
@@ -55,9 +56,9 @@ def as_denoiser(prior: Prior) -> Denoiser:
     def denoiser(x: Tensor, sigma: Tensor) -> Tensor:
         return denoise(prior, x, sigma)
 
-    for name in ("config", "stride"):  # so that images of a wrong size or kind are refused before any work
-        if hasattr(prior, name):
-            setattr(denoiser, name, getattr(prior, name))
+    for key in ("config", "stride"):  # so that images of a wrong size or kind are refused before any work
+        if hasattr(prior, key):
+            setattr(denoiser, key, getattr(prior, key))
     return denoiser
 
 

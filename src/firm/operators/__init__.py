@@ -15,14 +15,14 @@ from firm.operators.diffraction import Oversampled as Oversampled
 from firm.operators.diffraction import random_phases as random_phases
 from firm.operators.fourier import Fourier as Fourier
 from firm.operators.functions import from_functions as from_functions
+from firm.operators.gauss_newton import NonlinearOperator as NonlinearOperator
+from firm.operators.gauss_newton import nonlinear as nonlinear
 from firm.operators.interop import as_deepinv as as_deepinv
 from firm.operators.interop import from_deepinv as from_deepinv
 from firm.operators.jpeg import JPEG as JPEG
 from firm.operators.magnitude import Magnitude as Magnitude
 from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
-from firm.operators.gauss_newton import NonlinearOperator as NonlinearOperator
-from firm.operators.gauss_newton import nonlinear as nonlinear
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel
