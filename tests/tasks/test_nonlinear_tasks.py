@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from helpers import rand, tiny_model
+from helpers import Watch, rand, tiny_model
 from PIL import Image
 
 import firm
-from firm.operators import JPEG, Clipping, Magnitude
+from firm.acceleration.graphs import structure
+from firm.operators import JPEG, Clipping, Magnitude, data_consistency
 from firm.operators.jpeg import error_level, quality_tables
 from firm.restoration import Problem
 from firm.tasks import Rows
@@ -102,6 +103,22 @@ def test_a_mixture_with_linear_tasks_trains(tmp_path):
     grads = [p.grad for p in net.parameters() if p.grad is not None]
     assert len(grads) > 5
     assert all(g.isfinite().all() for g in grads)
+
+
+RANGES = {"clipping": {"white": [0.1, 0.5]}, "jpeg": {"jpeg_quality": [5, 95]}, "phase-retrieval": {}}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_training_reads_nothing_from_the_device(name):
+    """So that a step, operators and solves together, fits into a CUDA graph."""
+    task, x = firm.Task(name, 32, **RANGES[name]), images(4)
+    task.draw(x, Rows(4, 0, 4))  # what is made once
+    with Watch() as watch:
+        op, y, _ = task.draw(x, Rows(4, 0, 4))
+        data_consistency(op, x, y, 0.01)
+        op.project(x, y)
+    assert not watch.waits()
+    assert structure(op) is not None
 
 
 @pytest.mark.parametrize("name", TASKS)

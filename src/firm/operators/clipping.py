@@ -28,10 +28,10 @@ class Clipping(NonlinearOperator):
         for key, value in (("low", low), ("high", high)):
             limit = torch.as_tensor(value, dtype=torch.get_default_dtype() if isinstance(value, float | int) else None)
             self.register_buffer(key, limit.reshape(-1, 1, 1, 1) if limit.ndim else limit)
-        fits = not check or bool(
-            (self.low < self.high).all() and self.low.isfinite().all() and self.high.isfinite().all()
-        )
-        require(fits, f"Clipping: low must be less than high, and both finite, got {low} and {high}")
+        if check:  # which reads from the device, as the message does
+            finite = self.low.isfinite().all() and self.high.isfinite().all()
+            fits = bool((self.low < self.high).all() and finite)
+            require(fits, f"Clipping: low must be less than high, and both finite, got {low} and {high}")
 
     def A(self, x: Tensor) -> Tensor:
         """Clamp images (B, C, H, W)."""
