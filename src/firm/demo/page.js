@@ -30,6 +30,6 @@
   document.addEventListener("pointerdown", moved);
   document.addEventListener("load", event => {
     const box = event.target.closest?.("#slider");
-    if (box) look(box);
+    if (box) setTimeout(() => look(box), 300);  // the panes come with it
   }, true);
 }
