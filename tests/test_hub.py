@@ -74,7 +74,11 @@ class Hub(BaseHTTPRequestHandler):
                 if entry["key"] == "file":
                     value = entry["value"]
                     self.files[f"/me/pushed/resolve/main/{value['path']}"] = base64.b64decode(value["content"])
-            said = {"success": True, "commitUrl": f"http://{self.headers['Host']}/me/pushed/commit/{COMMIT}", "commitOid": COMMIT}
+            said = {
+                "success": True,
+                "commitUrl": f"http://{self.headers['Host']}/me/pushed/commit/{COMMIT}",
+                "commitOid": COMMIT,
+            }
         else:
             said = {"errors": [], "warnings": []}
         self.answer(200, json.dumps(said).encode(), Content_Type="application/json")

@@ -40,7 +40,7 @@ for package in packages:
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name not in ("gradio", "starlette"):  # an extra: the page may be without it
+            if error.name not in ("gradio", "starlette", "fastapi", "uvicorn"):  # an extra: the page may be without it
                 raise
             continue
         seen.append(module.name)

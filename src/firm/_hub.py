@@ -48,7 +48,9 @@ def card_text(facts: Mapping[str, Any], metadata: Mapping[str, Any]) -> str:
     card: dict[str, Any] = facts["card"]
     name, data = str(card.get("name", "FIRM model")), str(card.get("data", ""))
     trained = card.get("trained_for") or []
-    tasks = sorted({task if isinstance(task, str) else task["name"] for task in trained if not isinstance(trained, str)})
+    tasks = sorted(
+        {task if isinstance(task, str) else task["name"] for task in trained if not isinstance(trained, str)}
+    )
     given = {
         "license": card.get("license", "other"),
         "license_name": card.get("license_name", None if "license" in card else "see-model-card"),

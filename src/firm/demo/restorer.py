@@ -107,7 +107,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """A problem with the model that is to solve it, tile by tile."""
 
     model: Firm
@@ -164,7 +164,7 @@ class Restorer:
             An existing folder for the files, which belongs to this request alone.
         """
         with self.turn(progress):
-            prepared = self._prepare(request, folder)
+            prepared = self.prepare(request, folder)
             problem = prepared.problem
             prepared.begin(progress, prepared.steps, request.samples)
             gallery: list[str] = []
@@ -224,7 +224,7 @@ class Restorer:
         file with its caption. After them the file of a plot of PSNR against LPIPS, or None where LPIPS is not known.
         """
         with self.turn(progress):
-            prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
+            prepared = self.prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
             problem, rows = prepared.problem, []
             model, op, y, sigma = prepared.model, problem.op, problem.y, problem.sigma
             for N in STEPS_COMPARED:
@@ -256,7 +256,7 @@ class Restorer:
         few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
         states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
-            prepared = self._prepare(replace(request, samples=1), folder)
+            prepared = self.prepare(replace(request, samples=1), folder)
             N, problem, evaluations = prepared.steps, prepared.problem, count(1)
             require(N <= MAX_TRAJECTORY_STEPS, few, RequestError)
             prepared.begin(progress, N)
@@ -283,8 +283,11 @@ class Restorer:
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates
 
-    def _prepare(self, request: Request, folder: Path, steps: int | None = None) -> _Prepared:
-        """Check the request, read the picture, and tile the model; `steps` in all, if not its own."""
+    def prepare(self, request: Request, folder: Path, steps: int | None = None) -> Prepared:
+        """Check the request, read the picture, and tile the model; `steps` in all, if not its own.
+
+        A mask is written to `folder`. `RequestError` says what cannot be done.
+        """
         request.check(self.limits)
         model, N = self.models.get(request.model).at(request.quality, request.steps, request.iterations)
         mask = request.write_mask(self.limits, folder)
@@ -297,7 +300,7 @@ class Restorer:
         # up to the command line's own tile, the command need not name one: the result is the same
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
-        prepared = _Prepared(Firm(tiles, model.solver, model.card), N, problem, tiles, mask, like)
+        prepared = Prepared(Firm(tiles, model.solver, model.card), N, problem, tiles, mask, like)
         calls, allowed_calls = prepared.calls(N if steps is None else steps, request.samples), self.limits.calls
         too_many = (
             f"this takes {calls:,} calls of the network, more than the {allowed_calls:,} that one request may make "

@@ -26,7 +26,6 @@ from firm._model import Firm, channels_of
 from firm._model_file import underlying
 from firm._sampling import Quality, integrate
 from firm._util.checks import is_whole, require
-from firm._util.files import write_atomically
 from firm.operators import Blur, Downsample, Identity, LinearOperator, Mask, Subsample
 from firm.scale.fourier import REAL
 
@@ -57,8 +56,8 @@ def export_model(
     """Write a file that runs without FIRM, run it, and compare it with the model.
 
     Batch, height and width are free in it. Both sides of an image are multiples of the network's stride, in
-    super-resolution of the scale too; they have 16 pixels at least, and no fewer than the kernel. All numbers are float32. Results that differ from torch's by more
-    than 1e-4 are refused with RuntimeError, and no file is left.
+    super-resolution of the scale too; they have 16 pixels at least, and no fewer than the kernel. All numbers are
+    float32. Results that differ from torch's by more than 1e-4 are refused with RuntimeError, and no file is left.
 
     Parameters
     ----------
@@ -141,7 +140,10 @@ class _Work(nn.Module):
         def of(value: Tensor) -> dict[int, Any]:
             free: dict[int, Any] = {0: batch} if value.shape[0] == B else {}
             if value.ndim == 4:
-                free |= {2: self.multiple * value.shape[2] // H * rows, 3: self.multiple * value.shape[3] // W * columns}
+                free |= {
+                    2: self.multiple * value.shape[2] // H * rows,
+                    3: self.multiple * value.shape[3] // W * columns,
+                }
             return free
 
         return {"inputs": tuple(of(value) for value in first)}
@@ -157,8 +159,8 @@ class _Network(_Work):
         extra = config.get("extra", ())
         images = ["x", "x_t", *(name for key in extra for name in EXTRA_INPUTS[key])]
         scalars = ["t", *(["sigma"] if config.get("noise_level") else []), *(["k"] if "iteration" in extra else [])]
-        self.shapes = {name: ("batch", channels, "height", "width") for name in images}
-        self.shapes |= {name: ("batch",) for name in scalars}
+        self.shapes = dict.fromkeys(images, ("batch", channels, "height", "width"))
+        self.shapes |= dict.fromkeys(scalars, ("batch",))
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Call the network."""
@@ -178,9 +180,7 @@ class _Network(_Work):
 class _Sampler(_Work):
     """All steps of Algorithm 2: measurement, noise, noise level and, where there is one, mask or kernel in."""
 
-    def __init__(
-        self, model: Firm, stride: int, steps: int, task: str, scale: int, filter: str, channels: int
-    ) -> None:
+    def __init__(self, model: Firm, stride: int, steps: int, task: str, scale: int, filter: str, channels: int) -> None:
         self.scale = scale if task == "super-resolution" else 1
         kernel = {"deblurring": KERNEL, "super-resolution": 4 * scale}.get(task, 0)
         super().__init__(math.lcm(stride, self.scale), max(16, kernel))
@@ -319,7 +319,9 @@ def _joined(outline: Any, network: Any) -> Any:
     weights = list(body.initializers.values())
     body.initializers.clear()
     body.inputs.extend(weights)  # of a function, which sees nothing but its inputs
-    shared = [ir.Value(name=f"network.{v.name}", shape=v.shape, type=v.type, const_value=v.const_value) for v in weights]
+    shared = [
+        ir.Value(name=f"network.{v.name}", shape=v.shape, type=v.type, const_value=v.const_value) for v in weights
+    ]
     for value in shared:
         graph.register_initializer(value)
     for value in weights:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor
+from torch import Tensor
 
-Sizes = int | SymInt
+Sizes = int  # or, while torch.export traces, a torch.SymInt, which its types do not know
 
 
 def _waves(rows: Sizes, n: Sizes, like: Tensor) -> tuple[Tensor, Tensor]:
