@@ -16,7 +16,7 @@ import firm
 from firm.operators import Blur, Downsample, Identity, Mask, Subsample, gaussian_kernel
 from firm.scale import export
 from firm.scale.export import export_model
-from firm.scale.fourier import irfft2, rfft2
+from firm.scale.fourier import irfft2, rfft2, spectrum
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "restore_with_onnxruntime.py"
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the exporters, on their own internals
@@ -58,6 +58,13 @@ def test_the_products_are_fourier_transforms(size):
     assert torch.allclose(irfft2(spectrum, x.shape[-2:]), x, atol=1e-10)
     real = spectrum.abs()
     assert torch.allclose(irfft2(real, x.shape[-2:]), torch.fft.irfft2(real, x.shape[-2:]), atol=1e-10)
+
+
+@pytest.mark.parametrize("side", [8, 25, 40])  # smaller than the kernel, too: it wraps around
+@pytest.mark.parametrize("kernel", [(25, 25), (4, 7)])
+def test_the_spectrum_of_a_kernel(side, kernel):
+    op, x = Blur(torch.rand(kernel).double()), torch.empty(1, 3, side, side + 6, dtype=torch.float64)
+    assert torch.allclose(spectrum(op.kernel, side, side + 6), op.transfer(x), atol=1e-10)
 
 
 CASES = {

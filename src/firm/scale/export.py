@@ -50,7 +50,7 @@ def export_model(
     """Write a file that runs without FIRM, run it, and compare it with the model.
 
     Batch, height and width are free in it. Both sides of an image are multiples of the network's stride, in
-    super-resolution of the scale too; they have 16 pixels at least, and no fewer than the kernel. All numbers are
+    super-resolution of the scale too; they have 16 pixels at least. All numbers are
     float32. Results that differ from torch's by more than 1e-4 are refused with RuntimeError, and no file is left.
 
     Parameters

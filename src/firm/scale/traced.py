@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._sampling import integrate
 from firm.operators import Blur, Downsample, Identity, LinearOperator, Mask, Subsample, data_consistency
+from firm.scale.fourier import spectrum
 
 KERNEL = 25  # pixels a side: smaller kernels are given with zeros around them
 EXTRA_INPUTS = {"previous": ["z"], "context": ["measured", "seen"], "iteration": []}
@@ -24,9 +26,9 @@ class Work(nn.Module):
     names: list[str]
     shapes: dict[str, tuple[Any, ...]]
 
-    def __init__(self, multiple: int, least: int = 16) -> None:
+    def __init__(self, multiple: int) -> None:
         super().__init__()
-        self.multiple, self.least = multiple, math.ceil(least / multiple)
+        self.multiple, self.least = multiple, math.ceil(16 / multiple)
         n = multiple * self.least
         self.sizes = [(2, 2 * n, 3 * n), (1, 3 * n, 2 * n)]  # the first is traced, both are compared
 
@@ -80,13 +82,28 @@ class Network(Work):
         )  # fmt: skip
 
 
+class _Spectral:
+    """An operator whose kernel is transformed by itself: a trace cannot fold it to a size that is not known."""
+
+    def computed_once(self, what: str, size: Any, source: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        """Compute it, every time: traces are joined, and what is computed twice is found then."""
+        return spectrum(source, *size[:2]) if what == "transfer" else compute()
+
+
+class _Blur(_Spectral, Blur):
+    pass
+
+
+class _Downsample(_Spectral, Downsample):
+    pass
+
+
 class Sampler(Work):
     """All steps of Algorithm 2: measurement, noise, noise level and, where there is one, mask or kernel in."""
 
     def __init__(self, model: Firm, stride: int, steps: int, task: str, scale: int, filter: str, channels: int) -> None:
         self.scale = scale if task == "super-resolution" else 1
-        kernel = {"deblurring": KERNEL, "super-resolution": 4 * scale}.get(task, 0)
-        super().__init__(math.lcm(stride, self.scale), max(16, kernel))
+        super().__init__(math.lcm(stride, self.scale))
         self.stride = stride
         self.model, self.steps, self.task, self.filter, self.channels = model, steps, task, filter, channels
         small = "" if self.scale == 1 else f" / {self.scale}"
@@ -102,10 +119,10 @@ class Sampler(Work):
         if self.task == "inpainting":
             return Mask(*pattern, check=False)
         if self.task == "deblurring":
-            return Blur(*pattern, check=False)
+            return _Blur(*pattern, check=False)
         if self.task == "super-resolution":
             plain = self.filter == "stride"
-            return Subsample(self.scale) if plain else Downsample(self.scale, self.filter, check=False)
+            return Subsample(self.scale) if plain else _Downsample(self.scale, self.filter, check=False)
         return Identity()
 
     def pieces(self) -> dict[str, Work]:
@@ -137,7 +154,7 @@ class _Piece(Work):
     """One call of A, or of the data-consistency step, of a sampler."""
 
     def __init__(self, sampler: Sampler, *names: str) -> None:
-        super().__init__(sampler.multiple, sampler.multiple * sampler.least)
+        super().__init__(sampler.multiple)
         self.sampler = sampler
         given = {"x": "noise", "z": "noise", "y": "y"}
         patterns = {key: shape for key, shape in sampler.shapes.items() if key in ("mask", "kernel")}
