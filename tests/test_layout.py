@@ -17,7 +17,7 @@ ORDER = [
     {"operators", "noise"},
     {"blind"},
     {"networks"},
-    {"_posterior_mean", "_sampling", "_flow", "_model", "_model_file", "_restore"},
+    {"_posterior_mean", "_sampling", "_flow", "_model", "_model_file", "_hub", "_restore"},
     {"acceleration"},
     {"tasks"},
     {"data"},
@@ -41,7 +41,7 @@ for package in packages:
         try:
             importlib.import_module(module.name)
         except ModuleNotFoundError as error:
-            if error.name not in ("gradio", "starlette"):  # an extra: the page may be without it
+            if error.name not in ("gradio", "starlette", "fastapi", "uvicorn"):  # an extra: the page may be without it
                 raise
             continue
         seen.append(module.name)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor, nn
 
+from firm import _hub
 from firm._model_file import network, read, write
 from firm._posterior_mean import Output, Sigma, flow_only, posterior_mean
 from firm._sampling import Integrator, Quality
@@ -147,6 +148,49 @@ class Firm(nn.Module):
         """
         write(path, self.estimator, {"solver": dataclasses.asdict(self.solver), "card": self.card}, dtype)
 
+    def save_pretrained(
+        self, save_directory: str | Path, *, push_to_hub: bool = False, repo_id: str | None = None,
+        model_card_kwargs: Mapping[str, Any] | None = None, **options: Any,
+    ) -> str | None:  # fmt: skip
+        """Write the folder that `from_pretrained` reads: model.safetensors, config.json, and the card as README.md.
+
+        Parameters
+        ----------
+        save_directory
+            The folder, which is made if need be.
+        push_to_hub, repo_id, options
+            Upload it too, as `push_to_hub` does; the repository has the folder's name if none is given.
+        model_card_kwargs
+            Metadata of the README, such as license and datasets, in place of what the model's card says.
+        """
+        _hub.write_folder(self, Path(save_directory), model_card_kwargs)
+        name = repo_id or Path(save_directory).name
+        return self.push_to_hub(name, model_card_kwargs=model_card_kwargs, **options) if push_to_hub else None
+
+    @classmethod
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | Path, *, estimator: nn.Module | type[nn.Module] | None = None,
+        device: str | torch.device | None = None, **options: Any,
+    ) -> Firm:  # fmt: skip
+        """Load a model from a folder that `save_pretrained` wrote, or else from the hub, by its name ``owner/name``.
+
+        `estimator` and `device` are those of `load`, `options` those of ``huggingface_hub.hf_hub_download``, such as
+        revision, token, cache_dir and local_files_only.
+        """
+        folder = Path(pretrained_model_name_or_path)
+        there = folder if folder.is_dir() else _hub.fetch(str(pretrained_model_name_or_path), **options)
+        return load(there, estimator, device)
+
+    def push_to_hub(
+        self, repo_id: str, *, commit_message: str = "Push model using firm",
+        model_card_kwargs: Mapping[str, Any] | None = None, **options: Any,
+    ) -> str:  # fmt: skip
+        """Upload the model to a repository of the hub, and return the address of the commit.
+
+        `options` are token, private, branch and create_pr.
+        """
+        return _hub.push(self, repo_id, commit_message, model_card_kwargs, **options)
+
 
 def fingerprint(net: nn.Module | None, about: str) -> str:
     """Return a hash of a network's weights and settings, and of `about`, what else results depend on."""
@@ -172,6 +216,7 @@ def load(
 ) -> Firm:  # fmt: skip
     """Load a bundled model by name, or a saved one by path: its file, or the folder of its training run.
 
+    ``hf://owner/name`` fetches a model from the Hugging Face hub, or takes it from the hub's cache; nothing else does.
     The name of a bundled model, as text, always means that model; a file or folder of the same name is ``./face-128``
     or a `Path`. A file that is damaged (its digest is missing or does not fit), has weights that are not finite, or
     settings that are not valid is refused with ValueError.
@@ -225,6 +270,8 @@ def find(name_or_path: str | Path) -> Path:
     Raises FileNotFoundError, with the names that are known, if there is none. See `load` on names.
     """
     path, name = Path(name_or_path), str(name_or_path)
+    if name.startswith(_hub.PREFIX):
+        return _hub.fetch(name)
     saved = next((p for p in (path, path / "model.safetensors") if p.is_file()), None)  # the folder of a run has one
     if name in bundled() and (isinstance(name_or_path, str) or saved is None):
         return Path(str(resources.files("firm") / "assets" / f"{name}.safetensors"))

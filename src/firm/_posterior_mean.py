@@ -140,11 +140,11 @@ def _context(
 def vector(value: float | Tensor, x: Tensor) -> Tensor:
     """One value per sample of `x` (B, ...), as a tensor (B,)."""
     if not isinstance(value, Tensor):  # filled in, not copied: nothing waits, and a CUDA graph cannot copy from the CPU
-        return x.new_full((len(x),), float(value))
+        return x.new_full((x.shape[0],), float(value))
     value = value.to(x.device, x.dtype)
-    if value.ndim > 0 and value.shape != (len(x),):
+    if value.ndim > 0 and value.shape != (x.shape[0],):
         raise ValueError(f"expected a number or one per sample, ({len(x)},), got shape {tuple(value.shape)}")
-    return value.expand(len(x))
+    return value.expand(x.shape[0])
 
 
 def _estimate(

@@ -34,12 +34,12 @@ class Served:
 
 
 @contextmanager
-def demo(temporary: Path, *options: str) -> Iterator[Served]:
+def demo(temporary: Path, *options: str, command: str = "demo") -> Iterator[Served]:
     """Start the command, wait until it says that it is ready, and end it with Ctrl-C."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [sys.executable, "-m", "firm", "demo", "--port", str(port), *options]
+    words = [sys.executable, "-m", "firm", command, "--port", str(port), *options]
     start = time.monotonic()
     with open(temporary / "log.txt", "w") as log:
         process = subprocess.Popen(

@@ -17,7 +17,8 @@ from firm.cli.options import sentence
 
 COMMANDS = {  # name -> its file here
     "restore": "restore", "train": "train", "evaluate": "evaluate", "calibrate": "calibrate", "plot": "plot",
-    "demo": "demo", "models": "info", "info": "info", "bench": "bench", "reproduce": "reproduce",
+    "demo": "demo", "serve": "serve", "export": "export", "models": "info", "info": "info", "bench": "bench",
+    "reproduce": "reproduce",
 }  # fmt: skip
 WITHOUT_TORCH = {("reproduce",), ("reproduce", "list"), ("reproduce", "report"), ("bench",)}  # are there at once
 

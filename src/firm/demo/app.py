@@ -68,7 +68,7 @@ def serve(
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         os.environ.setdefault("FORWARDED_ALLOW_IPS", "")  # a visitor cannot give another address than its own
-        _return_freed_memory()
+        return_freed_memory()
         restorer = Restorer(Models(models, device), limits)
         require(find_spec("gradio"), MISSING, ModuleNotFoundError)
         # The first model is read while gradio is imported; whoever asks for it is told what goes wrong with it.
@@ -104,7 +104,7 @@ def _beside(name: str) -> str:
     return Path(__file__).with_name(name).read_text()
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Have glibc give the memory of pictures back to the system as soon as they are freed.
 
     Else its heaps, one or more for each thread, keep pictures of less than 32 MB that they held: 40 requests of two

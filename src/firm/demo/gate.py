@@ -28,6 +28,31 @@ CONTENT_SECURITY_POLICY = (
 )
 
 
+class Site:
+    """The names under which something is served; it keeps out names that were rebound to this machine, and other sites.
+
+    Parameters
+    ----------
+    host, names
+        The address that is served, and further names under which it is reached, such as that of a proxy.
+    """
+
+    def __init__(self, host: str, names: Sequence[str]) -> None:
+        self.names = {name.lower() for name in names}
+        self.hosts = {*LOOPBACK, host, *self.names}
+        if host not in LOOPBACK:
+            self.hosts |= {socket.gethostname().lower(), f"{socket.gethostname().lower()}.local"}
+
+    def refusal(self, scope: dict[str, Any], headers: Headers) -> str | None:
+        """Return the words with which a request from elsewhere is refused; None for one that is not."""
+        host, origin = headers.get("host", ""), headers.get("origin")
+        if _name(host) not in self.hosts and _name(host) != (scope.get("server") or ("",))[0]:
+            return "the page is not served under this name; firm demo --name allows another one"
+        if origin is not None and _site(origin) != host.lower() and _name(_site(origin)) not in self.names:
+            return "the page takes requests from itself, not from other sites"
+        return None
+
+
 class Gate:
     """An ASGI middleware that refuses what no visitor of the page sends, and sends the security policy.
 
@@ -52,10 +77,7 @@ class Gate:
         self, app: Any, host: str, names: Sequence[str], limits: Limits, workspace: Workspace, streams: Counter[str]
     ) -> None:
         self.app, self.limits, self.workspace, self.streams = app, limits, workspace, streams
-        self.names = {name.lower() for name in names}
-        self.hosts = {*LOOPBACK, host, *self.names}
-        if host not in LOOPBACK:
-            self.hosts |= {socket.gethostname().lower(), f"{socket.gethostname().lower()}.local"}
+        self.site = Site(host, names)
         self.arriving, self.failures = Counter[str](), Counter[str]()  # bytes and wrong passwords, for each client
         self.checking: set[str] = set()  # clients whose password is being checked
         self.held = 0
@@ -91,11 +113,9 @@ class Gate:
         self, scope: dict[str, Any], headers: Headers, path: str, client: str, size: int
     ) -> tuple[int, str] | None:
         """Return the status and the words with which a request is refused; None for one that is not."""
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if _name(host) not in self.hosts and _name(host) != (scope.get("server") or ("",))[0]:
-            return 403, "the page is not served under this name; firm demo --name allows another one"
-        if origin is not None and _site(origin) != host.lower() and _name(_site(origin)) not in self.names:
-            return 403, "the page takes requests from itself, not from other sites"
+        foreign = self.site.refusal(scope, headers)
+        if foreign is not None:
+            return 403, foreign
         if "/file=http" in path.lower() or "/proxy=" in path.lower():
             return 403, "the page fetches nothing from elsewhere"
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):

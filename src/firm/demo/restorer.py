@@ -132,7 +132,7 @@ class Several(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Prepared:
+class Prepared:
     """A problem with the model that is to solve it, tile by tile."""
 
     model: Firm
@@ -153,7 +153,7 @@ class _Prepared:
         progress.begin(samples * steps * max(1, self.model.solver.K), self.calls(steps, samples), label)
         self.tiles.on_tile = progress.advance
 
-    def region(self, folder: Path) -> _Prepared | None:
+    def region(self, folder: Path) -> Prepared | None:
         """The same for the middle of the picture, or around what is missing; None for a simulation."""
         shown, about = self.problem.shown, self.problem.settings
         if self.problem.truth is not None:
@@ -222,7 +222,7 @@ class Restorer:
     ) -> Iterator[Preview | Outcome]:
         """Restore as `restore` does; of a picture of `large` regions or more, its middle comes first."""
         with self.turn(progress):
-            prepared = self._prepare(request, folder)
+            prepared = self.prepare(request, folder)
             region = prepared.region(folder) if prepared.like[0, 0].numel() >= large * REGION**2 else None
             first = None if region is None else self._preview(region, request, progress, folder)
         if first is not None:
@@ -306,7 +306,7 @@ class Restorer:
                     notes.append(said if said.startswith(request.name) else f"{request.name}: {said}")
         return Several(pictures, str(archive) if pictures else None, notes)
 
-    def _preview(self, region: _Prepared, request: Request, progress: Progress, folder: Path) -> Preview:
+    def _preview(self, region: Prepared, request: Request, progress: Progress, folder: Path) -> Preview:
         """Restore the region of a picture, once."""
         region.begin(progress, region.steps, label="A first look at the middle")
         problem = region.problem
@@ -330,7 +330,7 @@ class Restorer:
         file with its caption. After them the file of a plot of PSNR against LPIPS, or None where LPIPS is not known.
         """
         with self.turn(progress):
-            prepared = self._prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
+            prepared = self.prepare(replace(request, samples=1), folder, sum(STEPS_COMPARED))
             problem, rows = prepared.problem, []
             model, op, y, sigma = prepared.model, problem.op, problem.y, problem.told
             for N in STEPS_COMPARED:
@@ -362,7 +362,7 @@ class Restorer:
         few = f"a trajectory is shown for at most {MAX_TRAJECTORY_STEPS} steps: choose fewer"
         states, iterates = list[Captioned](), list[Captioned]()
         with self.turn(progress), torch.no_grad():
-            prepared = self._prepare(replace(request, samples=1), folder)
+            prepared = self.prepare(replace(request, samples=1), folder)
             N, problem, evaluations = prepared.steps, prepared.problem, count(1)
             require(N <= MAX_TRAJECTORY_STEPS, few, RequestError)
             prepared.begin(progress, N)
@@ -389,8 +389,11 @@ class Restorer:
             states.append(panel(x_1, "x at t = 1: the result"))
         return states, iterates
 
-    def _prepare(self, request: Request, folder: Path, steps: int | None = None) -> _Prepared:
-        """Check the request, read the picture, and tile the model; `steps` in all, if not its own."""
+    def prepare(self, request: Request, folder: Path, steps: int | None = None) -> Prepared:
+        """Check the request, read the picture, and tile the model; `steps` in all, if not its own.
+
+        A mask is written to `folder`. `RequestError` says what cannot be done.
+        """
         request.check(self.limits)
         with warnings_as_notes() as notes:  # of a K that the model was not trained for
             model, N = self.models.get(request.model).at(request.quality, request.steps, request.iterations)
@@ -404,7 +407,7 @@ class Restorer:
         # up to the command line's own tile, the command need not name one: the result is the same
         tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
         tiles = Tiled(model.estimator, tile, OVERLAP)
-        prepared = _Prepared(Firm(tiles, model.solver, model.card), N, notes, problem, tiles, mask, like)
+        prepared = Prepared(Firm(tiles, model.solver, model.card), N, notes, problem, tiles, mask, like)
         calls, allowed_calls = prepared.calls(N if steps is None else steps, request.samples), self.limits.calls
         too_many = (
             f"this takes {calls:,} calls of the network, more than the {allowed_calls:,} that one request may make "

@@ -1,3 +1,3 @@
-"""Many machines and huge arrays, on the engines that run there: torchrun, Ray, Dask. Each is an extra."""
+"""Many machines, arrays larger than memory, and files for other runtimes: torchrun, Ray, Dask, ONNX; each an extra."""
 
 from firm.scale.dask import restore_array as restore_array
