@@ -47,7 +47,7 @@ def test_models_says_whose_terms_they_are_in_80_columns():
 def test_info_of_a_model_reads_its_header_only():
     code, text = shown("info", "face-128")
     assert (code, "{" in text) == (0, False)
-    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes       85 ", "denoising, FIRM N=2: psnr 33.5"):
+    for fact in ("8,200,835", "ResUNet", "rho", "trained_for", "minutes", "denoising, FIRM N=2: psnr 33.5"):
         assert fact in text
     assert says(text, "weight 0.6, name random-inpainting, sigma [0.002, 0.05], missing [0.4, 0.85]")
 

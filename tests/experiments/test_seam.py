@@ -172,7 +172,13 @@ def test_times_that_are_called_measured_have_been():
     found = {}
     for path in (ROOT / "experiments").rglob("*.json"):
         record = json.loads(path.read_text())
-        name = "toy" if path.parent.name == "toy" else record.get("study") if isinstance(record, dict) else None
+        name = (
+            "toy"
+            if path.parts[-2:] == ("toy", "results.json")
+            else record.get("study")
+            if isinstance(record, dict)
+            else None
+        )
         if name is not None and not record.get("quick"):
             found[name] = record
     for study in [study for study in STUDIES if study.measured]:

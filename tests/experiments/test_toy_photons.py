@@ -48,7 +48,8 @@ def test_the_exact_field_leads_to_the_posterior():
     assert toy.wasserstein(x[:, 1], y[0], 1) < 0.1
 
 
-def test_the_study_runs(tmp_path):
+def test_the_study_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr("experiments.toy_photons.study.SAMPLES", 200)
     call("reproduce", "toy-photons", "--training", 20, "--out", tmp_path)
     results = json.loads((tmp_path / "toy-photons" / "results.json").read_text())
     assert results["numbers"]["learned"]["50"]["u 5"] > results["numbers"]["exact samples"]["u 5"]

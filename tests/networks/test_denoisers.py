@@ -217,7 +217,7 @@ def test_nothing_is_compiled_where_the_configuration_says_so(compiled, make, mon
     net.to = lambda *place, **layout: net
     monkeypatch.setattr(firm.training.trainer, "compile_blocks", lambda net, lean: made.append(net))
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
-    _prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"))
+    _prepare(net, make("network={blocks: 1}", f"compile={compiled}".lower()), torch.device("cuda"), False)
     assert len(made) == compiled
 
 

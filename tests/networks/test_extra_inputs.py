@@ -88,7 +88,7 @@ def test_in_the_warm_start_too():
     net = Recorder(ALL)
     Firm(net, Solver(K=0)).posterior_mean(op, x_t, 0.5, y)
     (inputs,) = net.seen
-    wanted = (op.A_adjoint(y), x_t, x_t, *firm._posterior_mean._context(op, y, x_t, 0.01))
+    wanted = (op.A_adjoint(y), x_t, x_t, *firm._posterior_mean._context(op, y, x_t, 0.01, None, ("context",)))
     for got, value in zip(inputs[:5], wanted, strict=True):
         torch.testing.assert_close(got, value)
     assert inputs[6].tolist() == [0, 0]

@@ -40,9 +40,16 @@ def test_the_level_of_white_and_of_coarse_noise_is_found(level, width):
     found = estimate_grain((photograph() + level * noise(width=width)).clamp(-1, 1))
     assert found.level == pytest.approx(level, rel=0.3)
     assert found.coarse == (width > 0)
-    assert found.sigma == pytest.approx(found.level * (1.2 if width else 1.0))
+    assert found.sigma == pytest.approx(found.level * (1.4 if width else 1.0))
     assert 0.05 < found.error < 0.6
     assert found.least == pytest.approx(found.level * math.exp(-found.error))
+
+
+def test_noise_that_the_colors_share_is_told_from_noise_of_each():
+    """JPEG leaves the noise of brightness, and little of that of color; a gray picture has no colors to compare."""
+    shared = (photograph() + 0.15 * noise()[:, :1]).clamp(-1, 1)
+    assert estimate_grain(shared).coarse
+    assert not estimate_grain(shared.mean(1, keepdim=True).expand(-1, 3, -1, -1)).coarse
 
 
 def test_the_estimate_does_not_depend_on_how_the_picture_is_cut_into_strips(monkeypatch):

@@ -30,6 +30,8 @@
   document.addEventListener("pointerdown", moved);
   document.addEventListener("load", event => {
     const box = event.target.closest?.("#slider");
-    if (box) setTimeout(() => look(box), 300);  // the panes come with it
+    if (!box) return;
+    setTimeout(() => look(box), 300);  // the panes come with it
+    if (box.getBoundingClientRect().top > innerHeight) document.querySelector("#status").scrollIntoView();
   }, true);
 }

@@ -17,6 +17,7 @@ from firm.restoration.estimates import estimate_noise
 
 CELL = 16  # pixels: the side of the squares that have an estimate of their own
 FLOOR = 0.002  # the least level, which is the rounding to 8 bits
+CUT_OFF = 0.02  # of the pixels of a cell that may be black or white
 STRIP = 512  # rows that go through the network together, so that memory stays bounded
 REACH = 64  # pixels that a cell sees on each side, at the most
 
@@ -27,7 +28,7 @@ class Grain:
 
     level: float  # root mean square of the noise, for pixels in [-1, 1]
     error: float  # standard deviation of the logarithm of the level: 0.1 is about 10 %
-    coarse: bool  # whether neighboring pixels share it, as in JPEGs and developed pictures of cameras
+    coarse: bool  # whether neighboring pixels, or the colors, share it: as in JPEGs and developed pictures of cameras
 
     @property
     def least(self) -> float:
@@ -38,9 +39,9 @@ class Grain:
     def sigma(self) -> float:
         """The level to tell a model that was trained for white noise.
 
-        1.2 times its own removes coarse noise best, by the trial in experiments/notes/noise_estimate.
+        1.4 times its own removes shared noise best, by the trial in experiments/notes/noise_estimate.
         """
-        return self.level * (1.2 if self.coarse else 1.0)
+        return self.level * (1.4 if self.coarse else 1.0)
 
 
 class GrainNetwork(nn.Module):
@@ -107,12 +108,23 @@ def estimate_grain(image: Tensor) -> Grain:
         errors.append(error[0, strip])
     level, error = torch.cat(levels), torch.cat(errors)
     weight = (-2 * error).exp()
+    # Where black or white cuts the noise off, there is less than elsewhere: such cells do not count beside others.
+    open_cells = F.avg_pool2d((x.abs() > 0.999).float().amax(1), CELL)[0] < CUT_OFF
+    weight = weight * open_cells if bool(open_cells.any()) else weight
     total = weight.sum()
     power = (weight * (2 * level).exp()).sum() / total
     # Neighboring cells see the same pixels and err together: the error is that of a typical cell, not of their mean.
     spread = (weight * error.exp()).sum() / total
     found = max(FLOOR, float(power.sqrt()))
-    return Grain(found, round(float(spread), 3), estimate_noise(image) < 0.75 * found)
+    return Grain(found, round(float(spread), 3), _is_shared(image, found))
+
+
+def _is_shared(image: Tensor, level: float) -> bool:
+    """Tell whether noise of a level is shared by neighboring pixels, or by the colors of a pixel."""
+    white = estimate_noise(image)
+    together = math.sqrt(3) * estimate_noise(image.mean(1, keepdim=True))  # as much, where the colors' is independent
+    gray = image.shape[1] == 1 or bool((image == image[:, :1]).all())
+    return white < 0.75 * level or (not gray and together > 1.25 * white)
 
 
 @lru_cache(maxsize=1)

@@ -67,7 +67,7 @@ def split_moments(saved: dict[str, Any], optimizer: Optimizer) -> dict[str, Any]
 
 
 def _moment(value: Any, param: Tensor) -> Any:
-    """Split a moment as its parameter is, in the same layout of memory, which a fused kernel relies on."""
+    """Split a moment as its parameter is, in the same layout of memory: fused kernels go through both as they lie."""
     if not isinstance(value, Tensor) or value.shape != param.shape:
         return value
     if _is_split(param):
