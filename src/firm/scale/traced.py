@@ -103,7 +103,8 @@ class Sampler(Work):
 
     def __init__(self, model: Firm, stride: int, steps: int, task: str, scale: int, filter: str, channels: int) -> None:
         self.scale = scale if task == "super-resolution" else 1
-        super().__init__(math.lcm(stride, self.scale))
+        # Small images have even sides: a trace cannot tell what half of another becomes in the Fourier domain.
+        super().__init__(math.lcm(stride, 2 * self.scale if self.scale > 1 else 1))
         self.stride = stride
         self.model, self.steps, self.task, self.filter, self.channels = model, steps, task, filter, channels
         small = "" if self.scale == 1 else f" / {self.scale}"
