@@ -147,7 +147,6 @@ def test_a_model_comes_from_the_hub_once(hub, tmp_path):
     assert done.returncode == 0, done.stderr
     model = small()
     assert done.stdout.strip() == f"{model.fingerprint()} {model.card}"
-    print(handler.asked)
     assert handler.asked.count("GET /me/small/resolve/main/model.safetensors") == 1
     handler.asked.clear()
     again = elsewhere(code, "http://127.0.0.1:9", tmp_path, HF_HUB_OFFLINE="1")  # from the cache
