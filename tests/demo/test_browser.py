@@ -317,7 +317,7 @@ def test_the_other_tabs(visit):
     v.tab.get_by_role("tab", name="How it works").click()
     v.tab.locator("#follow").click()
     v.tab.locator("#trajectory-status").get_by_text("5 iterations").wait_for()
-    assert v.thumbnails("states") == 3
+    assert v.thumbnails("states") == 2
     assert v.thumbnails("iterates") == 10
 
 
