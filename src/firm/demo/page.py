@@ -68,7 +68,7 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
                 with gr.Tab("How it works"):
                     trajectory = TrajectoryTab()
 
-        def run(button: Any, tab: Any, work: Callable[..., Any], *more: Any) -> Any:
+        def run(button: Any, tab: Any, work: Callable[..., Any], *more: Any) -> None:
             """Let `button` do `work`, which gets the values of the components `more` as well, and show it in `tab`.
 
             It computes in a thread of its own, while the lines of its progress are the status.
@@ -114,7 +114,6 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
                 **ONE_AT_A_TIME, **PRIVATE,
             )  # fmt: skip
             event.then(lambda: gr.update(interactive=False), None, cancel, **QUIET)
-            return event
 
         def restore(requests: list[Request], progress: Progress, folder: Path) -> Iterator[Any]:
             if len(requests) == 1:
@@ -131,18 +130,17 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
             return of_one
 
         def cancel_jobs(visitor: gr.Request) -> dict[Any, Any]:
-            """Stop what runs at its next network call; what waits in the queue, gradio takes out."""
+            """Stop what runs at its next network call."""
             for name, canceled in running.copy():
                 if name == visitor.session_hash:
                     canceled.set()
             return {cancel: gr.update(interactive=False), result.status: CANCELED}
 
-        runs = [
-            run(start, result, restore),
-            run(comparison.button, comparison, one(restorer.compare_steps)),
-            run(trajectory.button, trajectory, one(restorer.trajectory), trajectory.step),
-        ]
-        cancel.click(cancel_jobs, None, [cancel, result.status], cancels=runs, **QUIET)
+        run(start, result, restore)
+        run(comparison.button, comparison, one(restorer.compare_steps))
+        run(trajectory.button, trajectory, one(restorer.trajectory), trajectory.step)
+        # Not by gradio's `cancels`, which leaves the place in the queue taken.
+        cancel.click(cancel_jobs, None, [cancel, result.status], **QUIET)
         _add_api(page, restorer, workspace, streams)
     workspace.keep_what_is_there()
     return page

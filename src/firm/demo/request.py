@@ -188,8 +188,9 @@ class Request:
             nothing = f"no pixel of the picture is {self.color}: nothing is missing"
         else:
             mask = read_picture(self.mask, channels=1, max_megapixels=limits.megapixels, dtype=torch.uint8)
-            painted = Image.fromarray(mask[0].numpy())
-            missing = np.asarray(painted.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.NEAREST)) > 127
+            painted = Image.fromarray((mask[0].numpy() > 127).astype(np.uint8) * 255)
+            # A thin stroke on a large canvas must not fall between the pixels of a small picture.
+            missing = np.asarray(painted.resize((pixels.shape[2], pixels.shape[1]), Image.Resampling.BOX)) > 0
             nothing = "nothing is painted: paint over what is missing"
         require(missing.any(), nothing, RequestError)
         require(not missing.all(), "everything is missing: nothing is left of the picture", RequestError)
