@@ -134,13 +134,13 @@ def build_page(restorer: Restorer, workspace: Workspace, streams: Counter[str]) 
             for name, canceled in running.copy():
                 if name == visitor.session_hash:
                     canceled.set()
-            return {cancel: gr.update(interactive=False), result.status: CANCELED}
+            return {cancel: gr.update(interactive=False)}
 
         run(start, result, restore)
         run(comparison.button, comparison, one(restorer.compare_steps))
         run(trajectory.button, trajectory, one(restorer.trajectory), trajectory.step)
         # Not by gradio's `cancels`, which leaves the place in the queue taken.
-        cancel.click(cancel_jobs, None, [cancel, result.status], **QUIET)
+        cancel.click(cancel_jobs, None, [cancel], **QUIET)
         _add_api(page, restorer, workspace, streams)
     workspace.keep_what_is_there()
     return page
