@@ -239,6 +239,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
         _check_level(sigma)
     given = Prepared(op, y, Aty, sigma)
     if isinstance(given.noise, Noise):
+        if not is_linear(op):
+            raise ValueError(f"{name(op)} is not linear: the noise of its measurements is given as a level, sigma=0.05")
         _check_possible(given, given.noise)
     if on_device:
         given.check(lambda: torch.as_tensor(sigma).flatten(), lambda *values: _check_level(torch.tensor(values)))

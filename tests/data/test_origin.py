@@ -12,7 +12,7 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from firm.data.opening import PictureError
 from firm.data.origin import Origin, encode, origin_of
-from firm.data.picture import read_picture, read_with_alpha
+from firm.data.picture import read_picture, read_with_alpha, stored_values
 from firm.restoration import Problem
 from firm.restoration.output import ending, write_picture
 
@@ -100,6 +100,16 @@ def test_gray_counts_keep_their_unit(tmp_path: Path) -> None:
     problem = Problem.from_file(tmp_path / "a.tif", "denoising", sigma=0.1, value_range=(0, 48))
     write_picture(tmp_path / "b.tif", problem.shown[0][:1], "same", None, problem.origin, problem.value_range)
     assert np.array_equal(np.asarray(Image.open(tmp_path / "b.tif")), counts)
+
+
+def test_counts_of_32_bits_keep_their_values(tmp_path: Path) -> None:
+    values = np.array([[[0.0]], [[1.0]]], np.float32).reshape(1, 2, 1)
+    for top in (2**31 - 1, 2**32 - 1):
+        path = tmp_path / f"{top}.tif"
+        write_picture(path, torch.from_numpy(2 * values - 1), "same", None, Origin("TIFF", 32, gray=True), (0, top))
+        stored = stored_values(path, 64)
+        assert stored is not None
+        assert stored.max() == top
 
 
 def test_a_gray_picture_with_a_profile_of_color_stays_one_of_color(tmp_path: Path) -> None:

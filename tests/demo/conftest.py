@@ -7,8 +7,9 @@ from helpers import tiny_model
 from PIL import Image
 
 from firm.data import portrait
+from firm.demo.models import Models
 from firm.demo.request import Request
-from firm.demo.restorer import Models, Restorer
+from firm.demo.restorer import Restorer
 
 
 @pytest.fixture(scope="session")

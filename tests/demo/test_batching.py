@@ -12,8 +12,9 @@ from firm._sampling import sample
 from firm.demo import batching
 from firm.demo.batching import Batcher, Job, restore_together
 from firm.demo.jobs import CanceledError
+from firm.demo.models import Models
 from firm.demo.request import Limits, Request
-from firm.demo.restorer import Models, Restorer
+from firm.demo.restorer import Restorer
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,10 @@ from PIL import Image
 from firm.data import portrait
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
+from firm.demo.models import Models
 from firm.demo.previews import painted, save_heat_map, save_preview
 from firm.demo.request import Limits, RequestError
-from firm.demo.restorer import STEPS_COMPARED, Models, Restorer
+from firm.demo.restorer import STEPS_COMPARED, Restorer
 from firm.demo.workspace import PREFIX, Workspace
 from firm.restoration.calibration import Calibration, TaskScale, in_card
 

@@ -138,3 +138,11 @@ def test_wrong_use_is_refused_in_words(model):
         with pytest.raises(ValueError, match=message):
             firm.sample(model, op, given, 1, sigma=noise)
     assert firm.sample(model, Identity(), y - 0.5, 1, sigma=PoissonGaussian(0.1, 0.2)).isfinite().all()  # read noise
+
+
+def test_a_noise_model_of_what_is_not_linear_is_refused():
+    """The solve of a nonlinear operator knows a level alone."""
+    y = torch.zeros(1, 3, 16, 16)
+    with pytest.raises(ValueError, match="not linear"):
+        firm.prepare(None, firm.operators.Clipping(), y, firm.noise.Poisson(0.1))
+    assert firm.prepare(None, firm.operators.Clipping(), y, 0.1).noise == 0.1

@@ -5,12 +5,12 @@ import math
 
 import pytest
 import torch
-from helpers import says
+from helpers import call, says
 from PIL import Image
 from torch.nn import functional as F
 
 from firm.data import portrait as portrait_tensor
-from firm.restoration import Problem
+from firm.restoration import Problem, ProblemError
 from firm.restoration.grain import estimate_grain
 from firm.restoration.look import NothingToDoError, look
 from firm.restoration.output import write_picture
@@ -96,6 +96,17 @@ def test_the_command_needs_no_task(tmp_path, restore):
     assert "nothing" in rows["clean"]
     with pytest.raises(NothingToDoError):
         Problem.from_file(tmp_path / "clean.png")
+
+
+def test_info_says_what_restore_would_do(tmp_path):
+    write_picture(tmp_path / "noisy.png", (photograph() + 0.2 * noise())[0])
+    assert says(call("info", tmp_path / "noisy.png").output, "its noise is removed")
+
+
+def test_strength_is_refused_where_there_is_no_level(tmp_path):
+    write_picture(tmp_path / "noisy.png", (photograph() + 0.15 * noise())[0])
+    with pytest.raises(ProblemError):
+        Problem.from_file(tmp_path / "noisy.png", "poisson-denoising", strength=2.0, peak=30)
 
 
 def test_strength_multiplies_the_estimate(tmp_path, restore):

@@ -47,3 +47,9 @@ def test_the_command_writes_one_picture_and_no_results(picture, restore, tmp_pat
     with Image.open(tmp_path / "out" / "a_preview.png") as sheet:
         assert sheet.width > 2 * 130
     restore(picture, "--simulate", "denoising", "--preview", code=2)
+
+
+def test_pictures_of_one_name_have_previews_of_their_own(picture, restore, tmp_path):
+    Image.open(picture).save(tmp_path / "a.bmp")
+    restore(picture, tmp_path / "a.bmp", "--task", "denoising", "--preview", "--tile", 64)
+    assert len(list((tmp_path / "out").iterdir())) == 2

@@ -12,6 +12,9 @@ CUSTOM = f"--task {OWN}"
 BLUR = "--task deblurring --kernel {kernel}"
 WRONG = [
     ("--task denoising --simulate denoising", "give either --task"),
+    ("--blur 2", "give --task too"),
+    ("--kernel {kernel}", "belongs to --task deblurring"),
+    ("--task denoising --strength 0.01", "strength"),
     ("--task fourier", "no task 'fourier' for pictures"),
     ("--task denoising --missing 0.5", "missing does not belong to denoising but to --simulate"),
     ("--task denoising --sigma nan", "such as 25/255"),

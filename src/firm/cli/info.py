@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -114,6 +115,7 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
     from firm.data.array_file import is_array_file
     from firm.data.opening import frames, has_alpha, header, is_deep, top
     from firm.restoration.estimates import has_blocks, jpeg_quality
+    from firm.restoration.look import look
     from firm.restoration.reading import is_saved_picture, read
 
     if is_array_file(path) and (key is not None or not is_saved_picture(path)):
@@ -135,16 +137,20 @@ def _picture_facts(path: Path, max_megapixels: float, key: str | None = None) ->
         facts["compression"] = f"JPEG of quality {quality}"
     elif has_blocks(image):
         facts["compression"] = "was a JPEG once: blocks of 8x8 pixels show"
-    return {**facts, **_seen(image)}
+    facts |= _seen(image)
+    with suppress(ValueError):  # too small for a look
+        facts["firm restore"] = str(look(path, image))
+    return facts
 
 
 def _seen(image: Tensor) -> Facts:
     """Noise and blur of a picture (1, 3, H, W), as they look."""
-    from firm.restoration import estimate_blur, estimate_noise
+    from firm.restoration import estimate_blur
+    from firm.restoration.grain import estimate_grain
 
     facts: Facts = {}
     try:
-        sigma = estimate_noise(image)
+        sigma = estimate_grain(image).level
         facts["noise"] = f"about {sigma:.3f} for pixels in [-1, 1], {127.5 * sigma:.1f} of 255"
     except ValueError as error:
         facts["noise"] = f"not known: {error}"

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from firm._sampling import Integrator
-from firm._util.checks import counted, in_both_units
+from firm._util.checks import counted, in_both_units, require
 from firm._util.terminal import printable
 from firm.cli.options import (
     PICTURE,
@@ -38,7 +38,7 @@ from firm.restoration.calibration import in_words
 from firm.restoration.earlier import Row
 from firm.restoration.output import Format
 from firm.scale.urls import is_url, place
-from firm.tasks import built_in, picture_tasks
+from firm.tasks import built_in, option_of, picture_tasks
 
 HUGE = "Large jobs (docs/scale.md)"
 TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
@@ -170,6 +170,7 @@ def restore(
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
+    from firm.restoration.output import result_names
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Engine, Job, one_by_one, restore_files, try_out
     from firm.tasks import task_class
@@ -232,7 +233,10 @@ def restore(
         degradation = {**({} if level is None else {"sigma": level}), **options, **(parse(custom) if custom else {})}
         if task is not None and named is None:
             picture_settings(task, level, mask, keep_known, psf or kernel, **options)
-        elif named is not None:
+        elif named is None:
+            orphans = [*(option_of(key) for key in options), *["--mask"] * (mask is not None)]
+            require(not orphans, f"{', '.join(orphans)}: give --task too; without it a look at the photograph decides")
+        else:
             check_sigma(task_class(named).checked(degradation).get("sigma"))
 
         # The pictures, and the mask and the kernel that come with them.
@@ -263,7 +267,7 @@ def restore(
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
             if samples > 1 and task is None and simulate is None:
-                notes.append("the standard deviations are not calibrated: a calibration is for a --task")
+                notes.append("the standard deviations are not calibrated: give --task, which a calibration is made for")
             elif samples > 1:
                 kind_name = str(task) if named is None else task_class(named).name
                 scale, uncalibrated = scale_of(calibration, plain, kind_name, N, samples, integrator)
@@ -294,8 +298,8 @@ def restore(
                 integrator, compare,
             )  # fmt: skip
             if preview:
-                for path in files:
-                    print(printable(try_out(job, path, r.device)))
+                for name, path in zip(result_names(files, root), files, strict=True):
+                    print(printable(try_out(job, path, name, r.device)))
                 return
             engine: Engine = one_by_one
             if ray is not None:

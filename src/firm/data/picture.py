@@ -221,7 +221,9 @@ def _in_rgb(picture: Image.Image) -> Image.Image:
         return picture
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile)) if profile else ImageCms.createProfile("LAB")
-        made = ImageCms.profileToProfile(picture, source, ImageCms.createProfile("sRGB"), outputMode="RGB")
+        made = ImageCms.profileToProfile(
+            picture, source, ImageCms.createProfile("sRGB"), ImageCms.Intent.RELATIVE_COLORIMETRIC, "RGB"
+        )
     except ImageCms.PyCMSError:  # a profile that is damaged, or for something else
         return picture
     return made or picture

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from firm._util.checks import require
+from firm.demo.models import Models
 from firm.demo.request import Limits
-from firm.demo.restorer import Models, Restorer
+from firm.demo.restorer import Restorer
 from firm.demo.workspace import Workspace
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h

@@ -10,9 +10,9 @@ from PIL import Image
 
 from firm.data.opening import PictureError
 from firm.data.picture import read_picture
+from firm.demo.models import Models
 from firm.demo.previews import CANVAS, save_canvas
 from firm.demo.request import SCALES, TROUBLES, Limits, Request, Trouble, Upload
-from firm.demo.restorer import Models
 from firm.demo.security import Painting, PictureFile, PictureFiles
 from firm.demo.workspace import Example, Workspace
 from firm.tasks.demosaicing import BAYER

@@ -29,9 +29,10 @@ from firm._sampling import Quality
 from firm.demo.batching import Batcher, Job
 from firm.demo.gate import Site
 from firm.demo.jobs import CanceledError
+from firm.demo.models import Models
 from firm.demo.previews import GRAY_LEVELS
 from firm.demo.request import Color, Limits, Request, Trouble, for_visitors
-from firm.demo.restorer import Models, Restorer
+from firm.demo.restorer import Restorer
 from firm.restoration.advice import advice
 from firm.restoration.output import write_picture
 

@@ -133,8 +133,9 @@ def write_picture(
     if origin.floats:
         pixels = scaled.astype(np.float32)
     else:
-        dtype = {8: np.uint8, 16: np.uint16, 32: np.int32}[origin.bits]
-        pixels = np.round(scaled.clip(min(low, high), max(low, high))).astype(dtype)
+        large = np.uint32 if high > 2**31 - 1 else np.int32  # as the file, whose range it is
+        dtype = {8: np.uint8, 16: np.uint16, 32: large}[origin.bits]
+        pixels = np.round(scaled.clip(low, high)).astype(dtype)
     write_atomically(path, encode(pixels, origin))
 
 

@@ -128,6 +128,10 @@ class Problem:
             task, found = seen_in_it.task, strength * seen_in_it.sigma if sigma is None else sigma
             notes.append(str(seen_in_it))
         kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
+        if kind.picture_file == "itself" and region is not None:
+            raise ProblemError(f"{path}: a JPEG is restored by its coefficients, as a whole: it has no preview")
+        if strength != 1 and "sigma" not in kind.parameters:
+            raise ProblemError(f"{path}: strength changes a noise level, and {task} has a model of the noise")
         seen, given, blur, psf = None, None, None, None
         if kernel == "auto":
             with as_problem(f"{path}: ", "; give the blur with --blur or --kernel FILE"):
@@ -158,14 +162,14 @@ class Problem:
                 level = strength * estimated_noise(reading, seen, kind.color)
                 if psf is not None:  # fine texture, which the blur leaves across it, is no noise
                     level = max(ROUNDING, min(level, psf.noise))
-            if region is not None and kind.picture_file != "itself":
+            if region is not None:
                 middle = _middle(reading.image, region)
                 opaque = None if reading.alpha is None else reading.alpha[middle]
                 reading = replace(reading, image=reading.image[middle], alpha=opaque)
                 seen, given = (None, given) if seen is None else (seen[middle], seen[middle])
             if kind.picture_file == "itself":
                 cells, y = cells_of(path, max_megapixels)
-                level = float(error_level(cells.luma[:, 0, 0])) if sigma is None else sigma
+                level = strength * float(error_level(cells.luma[:, 0, 0])) if sigma is None else sigma
                 op, margin = cells, 0
             else:
                 op, y, margin = kind.from_picture(reading.image, values, given)

@@ -130,8 +130,8 @@ def restore_files(
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
 
 
-def try_out(job: Job, path: Path, device: torch.device) -> str:
-    """Restore what `job.problem` makes of a picture, a region of it, and write NAME_preview.png: before and after.
+def try_out(job: Job, path: Path, name: str, device: torch.device) -> str:
+    """Restore what `job.problem` makes of a picture, a region of it, and write ``out/name_preview.png``.
 
     Returns a sentence: where to look, and how long the whole will take; or that it needs nothing.
     """
@@ -140,7 +140,7 @@ def try_out(job: Job, path: Path, device: torch.device) -> str:
     except NothingToDoError as nothing:
         return f"{path.name}: {nothing}"
     r = restore(job.model, problem.op, problem.y, job.steps, 1, job.seed, sigma=problem.told, keep=False)
-    out = job.out / f"{path.stem}_preview.png"
+    out = job.out / f"{name}_preview.png"
     panels = [("before", problem.shown[0]), ("after", problem.finish(r.image)[0])]
     write_side_by_side(out, [panels], problem.origin)
     with header(path) as picture:

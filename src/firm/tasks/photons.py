@@ -10,8 +10,7 @@ from torch import Tensor
 
 from firm.noise import Noise, Poisson, PoissonGaussian
 from firm.noise.estimates import fit_photons
-from firm.operators import Identity
-from firm.tasks.base import BaseTask
+from firm.tasks.denoising import Denoising
 from firm.tasks.inpainting import RandomInpainting
 from firm.tasks.parameter import Parameter
 
@@ -20,27 +19,12 @@ PEAK = Parameter(
 )  # fmt: skip
 
 
-class _Denoising(BaseTask):
-    """Noise alone, whatever its model."""
-
-    sigma = None  # type: ignore[assignment]  # it is not the same everywhere
-
-    def operator(self, seed: int = 42, indices: tuple[int, ...] = (0,)) -> Identity:
-        """Return the identity."""
-        return Identity()
-
-    @classmethod
-    def from_picture(
-        cls, picture: Tensor, settings: Mapping[str, Any], given: Tensor | None = None
-    ) -> tuple[Identity, Tensor, int]:
-        """Take the picture itself for the measurement."""
-        return Identity(), picture, 0
-
-
-class PoissonDenoising(_Denoising):
+class PoissonDenoising(Denoising):
     """Every pixel counts photons, `peak` of them at white: y + 1 = 2 k / peak with k of a Poisson distribution."""
 
     name, picture, noise_settings = "poisson-denoising", "poisson-denoising", ("peak",)
+    table = None  # type: ignore[assignment]
+    sigma = None  # type: ignore[assignment]  # it is not the same everywhere
     peak = PEAK
 
     def noise(self, values: Mapping[str, Tensor], like: Tensor) -> Noise:
@@ -69,7 +53,7 @@ class PoissonInpainting(RandomInpainting):
         return Poisson(2 / values["peak"], check=False)
 
 
-class CameraDenoising(_Denoising):
+class CameraDenoising(Denoising):
     """The noise of a phone or a system camera: photons, and read noise, in each channel.
 
     In units of [0, 1] the variance of raw values x is s x + r. Sensors have s from 0.0001 (base sensitivity) to 0.012
@@ -79,6 +63,8 @@ class CameraDenoising(_Denoising):
 
     name, picture = "camera-denoising", "camera-denoising"
     noise_settings = ("gain", "read", "red", "blue")
+    table = None  # type: ignore[assignment]
+    sigma = None  # type: ignore[assignment]
     gain = Parameter(
         float, "what a photon adds to pixels in [-1, 1], in green", 0.01, low=0, above=True, high=2, drawn="log",
         picture={},
