@@ -194,8 +194,8 @@ def resident(
         if value_range is None and white == 65535:  # an assumption, however good
             dark = "the brightest pixel of the set has less than 1/16 of white: "
             warnings.warn(
-                f"{dark if brightest < 2 / 16 - 1 else ''}0 was taken for black and 65535 for white, by the type of the "
-                "pictures; value_range=(low, high) says which values stand for black and white",
+                f"{dark if brightest < 2 / 16 - 1 else ''}0 was taken for black and 65535 for white, by the type of "
+                "the pictures; value_range=(low, high) says which values stand for black and white",
                 stacklevel=2,
             )
 
