@@ -37,6 +37,7 @@ class Slice:
     gain: float = 1.0
     offset: float = 0.0
     first: Tensor | None = None  # a look before: (1, C, H, W) in the units of x, such as a filtered back-projection
+    rim: int = 0  # pixels around the image that are restored with it, and cut off
 
 
 class Writer(Protocol):
@@ -158,24 +159,31 @@ def restore_scan(
             r = restore(model, op, s.y.to(device), steps, samples, seed, sigma=noise, final_solve=final_solve)
             nfe, seconds = r.nfe, seconds + r.seconds
             residuals += [] if r.residual is None else r.residual.square().tolist()
+            image, mean = (_within(x, s.rim) for x in (r.image, r.mean))
             std = None
             if samples > 1:
-                shown = _magnitude(r.samples[:, 0]) if scan.complex else r.samples[:, 0]
+                drawn = _within(r.samples[:, 0], s.rim)
+                shown = _magnitude(drawn) if scan.complex else drawn
                 std = shown.std(0)[None]
                 std = std if scale is None else scale(s, std)
-            values = {"restored": r.image, "mean": r.mean}
+            values = {"restored": image, "mean": mean}
             for kind in kinds:
-                image = std if kind == "std" else values[kind]
-                assert image is not None
+                result = std if kind == "std" else values[kind]
+                assert result is not None
                 offset = 0.0 if kind == "std" else s.offset
-                to[kind].put(i, _physical(image[0], s.gain, offset, scan.complex and kind != "std"))
+                to[kind].put(i, _physical(result[0], s.gain, offset, scan.complex and kind != "std"))
             if i == len(scan) // 2:
-                panels = _panels(scan, s, r.image, r.mean, std)
+                panels = _panels(scan, s, image, mean, std)
         written = [writer.path for writer in to.values()]
     write_side_by_side(stem.with_name(f"{stem.name}_compare.png"), [panels])
     written.append(stem.with_name(f"{stem.name}_compare.png"))
     residual = float(np.sqrt(np.mean(residuals))) if residuals else None
     return ScanReport(written, residual, nfe * len(scan), seconds, [*notes, *told])
+
+
+def _within(x: Tensor, rim: int) -> Tensor:
+    """Cut off a rim of so many pixels."""
+    return x[..., rim:-rim, rim:-rim] if rim else x
 
 
 def _magnitude(x: Tensor) -> Tensor:
@@ -194,7 +202,7 @@ def _physical(x: Tensor, gain: float, offset: float, complex_image: bool) -> Val
 def _panels(scan: Scan, s: Slice, image: Tensor, mean: Tensor, std: Tensor | None) -> list[tuple[str, Tensor]]:
     """What the picture shows: before, after, and with several samples their mean and deviation."""
     seen = _magnitude if scan.complex else lambda x: x
-    first = s.first if s.first is not None else s.op.A_adjoint(s.y)
+    first = _within(s.first if s.first is not None else s.op.A_adjoint(s.y), s.rim)
     restored = seen(image).cpu()
     if scan.window is None:
         low, high = float(restored.min()), float(restored.quantile(0.999))
