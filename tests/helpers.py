@@ -265,7 +265,7 @@ def cells(side: int, seed: int = 0) -> np.ndarray:
         at, turn, height = drawn.uniform(0, side, 2), drawn.uniform(0, 6.3), drawn.uniform(0.04, 0.16)
         for _ in range(120):
             turn += 0.08 * drawn.normal()
-            at = at + [math.sin(turn), math.cos(turn)]
+            at = at + np.array([math.sin(turn), math.cos(turn)])
             bump(at, 1.3, height)
     for _ in range(side // 5):  # spots
         bump(drawn.uniform(0, side, 2), drawn.uniform(1.0, 1.8), drawn.uniform(0.2, 1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,8 @@ class Stack(Volume):
         extra("tifffile", USE, "microscopy")
         self.path, self.tiff = path, path.suffix.lower() in TIFF
         self.what = "TIFF stack" if self.tiff else "OME-Zarr"
+        if self.tiff:
+            _require_whole(path)
         with _sentence(path), opened(str(path)) as array:
             axes = named_axes(str(path), None, tuple(array.shape))
             self.layout = Layout.of(array, axes, 0, None)
@@ -159,6 +162,29 @@ def _sentence(path: Path) -> Iterator[None]:
             yield
         except ArrayError as error:
             raise VolumeError(str(error)) from error
+
+
+def _require_whole(path: Path) -> None:
+    """Refuse a TIFF that is cut short, of which tifffile would read what is left and log the rest."""
+    said: list[str] = []
+    log, listener = logging.getLogger("tifffile"), logging.Handler(logging.ERROR)
+    listener.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    log.addHandler(listener)
+    shown, log.propagate = log.propagate, False
+    try:
+        with damaged(path), extra("tifffile", USE, "microscopy").TiffFile(path) as file:
+            series = file.series[0]
+            ends = [series.dataoffset + series.nbytes] if series.dataoffset is not None else [
+                offset + count
+                for page in series.pages if page is not None
+                for offset, count in zip(page.dataoffsets, page.databytecounts, strict=True)
+            ]  # fmt: skip
+            whole = max(ends, default=0) <= file.filehandle.size
+    finally:
+        log.removeHandler(listener)
+        log.propagate = shown
+    why = f" ({said[0][:200]})" if said else ""
+    require(whole and not said, f"{path}: damaged or cut short{why}", VolumeError)
 
 
 def _pixels(root: Any) -> Any:
