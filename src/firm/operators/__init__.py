@@ -10,6 +10,7 @@ from firm.operators.complex import to_complex as to_complex
 from firm.operators.complex import to_real as to_real
 from firm.operators.compose import Compose as Compose
 from firm.operators.compose import Stack as Stack
+from firm.operators.convolution import Convolution as Convolution
 from firm.operators.diffraction import Coded as Coded
 from firm.operators.diffraction import Oversampled as Oversampled
 from firm.operators.diffraction import random_phases as random_phases
