@@ -74,10 +74,14 @@ def test_the_middle_of_an_image():
     assert cut_middle(values[:, :9], (1, 3)).tolist() == [[3, 4, 5]]
 
 
+def read_all(path):
+    found = open_kspace(path)
+    return [found.read(i) for i in range(found.count)]
+
+
 def refused(path, match):
     with pytest.raises(ArrayError, match=match) as error:
-        for i in range(open_kspace(path).count):
-            open_kspace(path).read(i)
+        read_all(path)
     assert str(path.with_suffix("")) in str(error.value)
     assert "\n" not in str(error.value)
 
