@@ -20,10 +20,11 @@ HEADER = """<?xml version="1.0"?>
 
 
 def phantom(H, W):
-    """A head with a pattern and a smooth phase, (1, H, W), complex, at most 1.3 large; nothing around it."""
+    """A head with a soft rim, a pattern and a smooth phase, (1, H, W), at most 1.3 large; nothing around it."""
     y, x = torch.linspace(-1, 1, H)[:, None], torch.linspace(-1, 1, W)
-    inside = ((y / 0.85) ** 2 + (x / 0.7) ** 2 < 1).float()
-    return (inside * (1 + 0.3 * torch.sin(9 * x) * torch.cos(7 * y)) * torch.exp(1j * (x + 0.3)))[None]
+    inside = ((1 - (y / 0.9) ** 2 - (x / 0.8) ** 2) / 0.6).clamp(0, 1)
+    inside = inside**2 * (3 - 2 * inside)
+    return (inside * (1 + 0.3 * torch.sin(7 * x) * torch.cos(6 * y)) * torch.exp(1j * (x + 0.3)))[None]
 
 
 def scanned(images=2, coils=4, H=48, W=40, noise=0.02, size=100.0):

@@ -7,6 +7,7 @@ import torch
 from helpers import Watch
 
 from firm.operators.coils import (
+    edge_covariance,
     edge_samples,
     espirit_maps,
     noise_covariance,
@@ -118,3 +119,14 @@ def test_the_edge_of_kspace_holds_the_noise():
     y, x = torch.meshgrid(torch.arange(64) - 32, torch.arange(64) - 32, indexing="ij")
     ellipse = kspace * (y**2 + x**2 < 30**2)
     assert edge_samples(ellipse).abs().square().mean().sqrt() == pytest.approx(0.2, rel=0.15)
+
+
+def test_noise_at_the_edge_has_its_covariance_and_an_image_there_is_not_taken_for_it():
+    mix = torch.randn(3, 3, dtype=torch.complex64, generator=generator())
+    noise = (mix @ torch.randn(3, 4096, dtype=torch.complex64, generator=generator(1))).reshape(3, 64, 64)
+    torch.testing.assert_close(edge_covariance(noise), mix @ mix.mH, rtol=0.1, atol=0.3)
+    spikes = noise + 100 * (torch.rand(64, 64, generator=generator(2)) < 0.05)
+    found = edge_covariance(spikes)
+    torch.testing.assert_close(found, torch.diag((mix @ mix.mH).diagonal()), rtol=0.2, atol=0)
+    with pytest.raises(ValueError, match="zeros"):
+        edge_covariance(0 * noise)

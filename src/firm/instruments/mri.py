@@ -20,7 +20,7 @@ from firm._util.files import write_atomically
 from firm.data.array_file import ArrayError
 from firm.data.kspace import KSpace, bart_header, cut_middle, open_kspace
 from firm.operators import to_complex
-from firm.operators.coils import edge_samples, espirit_maps, noise_covariance, whiten
+from firm.operators.coils import edge_covariance, espirit_maps, noise_covariance, whiten
 from firm.operators.sampling import uniform_lines
 from firm.restoration.reading import ProblemError
 from firm.restoration.scan import Scan, Slice, Writer, array_writer
@@ -150,7 +150,7 @@ class MriScan(Scan):
         if self._noise is None:
             scan = self.source.noise()
             self._noise = torch.empty(0) if scan is None else scan
-        covariance = noise_covariance(self._noise if self._scanned else edge_samples(y))
+        covariance = noise_covariance(self._noise) if self._noise.numel() else edge_covariance(y)
         level = covariance.diagonal().real.mean()
         self._level = level.sqrt()
         return whiten(y, covariance / level), covariance / level

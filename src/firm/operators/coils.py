@@ -12,6 +12,7 @@ from torch import Tensor
 
 from firm._util.checks import require
 
+HEAVY = 1.15  # mean square beyond that of Gaussian noise of the same median, from which it counts as none
 POWER_ITERATIONS = 30  # the second eigenvalue is far below the first wherever one set of maps explains the coils
 
 
@@ -154,7 +155,7 @@ def edge_samples(kspace: Tensor) -> Tensor:
 
 
 def noise_covariance(samples: Tensor) -> Tensor:
-    """Return E[n n^H], (C, C), of samples of noise (C, N), from a scan without a signal or from `edge_samples`.
+    """Return E[n n^H], (C, C), of samples of noise (C, N), from a scan without a signal.
 
     It is the identity in their mean square where there are fewer than ten samples for each coil.
     """
@@ -165,6 +166,22 @@ def noise_covariance(samples: Tensor) -> Tensor:
     if N < 10 * C:
         return power * torch.eye(C, dtype=samples.dtype, device=samples.device)
     return samples @ samples.mH / N
+
+
+def edge_covariance(kspace: Tensor) -> Tensor:
+    """Estimate the covariance of the coils' noise, (C, C), from the corners of k-space (C, H, W).
+
+    Where the samples there are Gaussian, that is their covariance. Where their mean square is above what their median
+    says, the image reaches into the corners: coils then count as independent, with variances from the medians.
+    """
+    samples = edge_samples(kspace)
+    power = samples.abs().square()
+    require(power.numel() and bool(power.any()), "edge_covariance: there are no samples but zeros")
+    variances = power.median(dim=1).values / math.log(2)  # |n|^2 has an exponential distribution
+    if bool(power.mean() > HEAVY * variances.mean()):
+        level = variances.clamp(min=1e-3 * float(variances.mean().clamp(min=1e-6 * float(power.mean()))))
+        return torch.diag(level).to(kspace.dtype)
+    return noise_covariance(samples)
 
 
 def whiten(kspace: Tensor, covariance: Tensor) -> Tensor:
