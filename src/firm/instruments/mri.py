@@ -65,7 +65,7 @@ class MriScan(Scan):
         share = float(middle.mask.mean())
         lines = f"{measured} of {middle.mask.numel()} {'lines' if len(middle.mask) == 1 else 'samples'} measured"
         if acceleration > 1:
-            lines += f" (every {acceleration:g}th taken, and {center_lines} in the middle)"
+            lines += f" (one in {acceleration:g} taken, and {center_lines} in the middle)"
         (H, W), (h, w) = source.shape, source.image_shape
         shown = "" if (h, w) == (H, W) else f", shown {h}x{w}"
         brightest = float((middle.maps.abs().square().sum(0).sqrt() > 0).float().mean())
