@@ -24,6 +24,8 @@ from firm.operators.jpeg import JPEG as JPEG
 from firm.operators.magnitude import Magnitude as Magnitude
 from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
+from firm.operators.multicoil import MultiCoil as MultiCoil
+from firm.operators.nonuniform import NonUniformFourier as NonUniformFourier
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel
