@@ -8,7 +8,7 @@ from torch import nn
 
 import firm
 from firm import _restore
-from firm._sampling import noise_like
+from firm._prepare import noise_like
 from firm.operators import Fourier, Identity, Mask, from_functions, random_mask
 from firm.operators.compose import Repeated
 

@@ -131,7 +131,7 @@ class Reads(TorchFunctionMode):
 @pytest.mark.parametrize("op", [Mask(torch.ones(16, 16)), Subsample(2), Blur(gaussian_kernel(5, 1.0))], ids=repr)
 def test_a_gpu_is_read_once_after_all_work_is_queued(op, monkeypatch):
     """Every check of a restoration's values is held back and read together; on the CPU before the work."""
-    monkeypatch.setattr(firm._sampling.Prepared, "deferred", True)
+    monkeypatch.setattr(firm._prepare.Prepared, "deferred", True)
     model, x = tiny_model(), torch.rand(2, 1, 16, 16)
     with torch.no_grad(), Reads() as reads:
         firm.restore(model, op, op.A(x), 2, 3, seed=1, sigma=0.1)

@@ -372,19 +372,3 @@ def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tens
 def _captured(source: Tensor) -> bool:
     """Whether work on the device of a tensor becomes part of a CUDA graph now."""
     return source.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def norm(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """Find the largest singular value of A on images like `like` (B, ...), as a tensor that stays on their device.
-
-    Operators of this package that know it say it exactly, see `Operator.known_norm`. For all others `iterations` power
-    iterations of A'A on fixed noise underestimate it slightly.
-    """
-    known = op.known_norm(like) if isinstance(op, Operator) else None
-    if known is not None:
-        return known
-    generator = torch.Generator(like.device).manual_seed(0)
-    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-    for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
-    return x.norm().sqrt()
