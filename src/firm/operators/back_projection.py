@@ -80,8 +80,9 @@ def _shares(angles: Tensor, circle: float) -> Tensor:
     order = angles.remainder(circle).argsort()
     turned = angles.remainder(circle)[order]
     gaps = torch.cat([turned, turned[:1] + circle]).diff()
-    usual = gaps.median()
-    gaps = torch.where(gaps > 3 * usual.clamp(min=circle / 1e4), usual, gaps) if len(angles) > 2 else gaps
+    apart = gaps[gaps > circle / 1e5]  # others are views that repeat
+    usual = apart.median()
+    gaps = torch.where(gaps > 3 * usual, usual, gaps) if len(apart) > 2 else gaps
     shares = torch.zeros_like(turned)
     shares[order] = (gaps + gaps.roll(1)) / 2
     return shares * math.pi / circle

@@ -241,8 +241,9 @@ class Repeated(Operator):
         """That of every run."""
         if not isinstance(self.op, Operator):
             return r
-        runs = zip(r.split(self.batch), rho.expand(len(r), *rho.shape[1:]).split(self.batch), strict=True)
-        return torch.cat([self.op.precondition(part, of_part) for part, of_part in runs])
+        runs = list(zip(r.split(self.batch), rho.expand(len(r), *rho.shape[1:]).split(self.batch), strict=True))
+        parts = [self.op.precondition(part, of_part) for part, of_part in runs]
+        return r if parts[0] is runs[0][0] else torch.cat(parts)
 
     def diagonal(self, y: Tensor) -> Tensor | None:
         """That of one run for every run."""

@@ -63,6 +63,9 @@ class Radon(Operator):
         offset: float = 0.0, curved: bool = False, seen: Tensor | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
+        require(
+            pixel > 0 and (spacing is None or spacing > 0), f"Radon: pixel > 0 and spacing > 0, got {pixel}, {spacing}"
+        )
         angles = torch.as_tensor(angles, dtype=torch.float64, device="cpu")
         H, W = (image_size, image_size) if isinstance(image_size, int) else image_size
         magnified = 1.0 if source is None else (source + detector) / source
@@ -200,12 +203,6 @@ class _Product(torch.autograd.Function):
         matrix, transposed = ctx.matrices
         grad: Tensor = _Product.apply(grad_outputs[0], *transposed, *matrix)  # type: ignore[no-untyped-call]
         return grad, None, None, None, None, None, None
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Tensor:
-        matrix, transposed = ctx.matrices
-        out: Tensor = _Product.apply(tangents[0], *matrix, *transposed)  # type: ignore[no-untyped-call]
-        return out
 
 
 def _sparse(starts: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
