@@ -1,4 +1,4 @@
-"""Tomography: the sinogram of a disk, whose rays have chords of known length, for every kind of beam; and its inverse."""
+"""Tomography: the sinogram of a disk, whose rays have chords of known length, in every kind of beam; its inverse."""
 
 import copy
 import math
