@@ -39,6 +39,14 @@ class ComputedTomography(BaseTask):
         "known (0: the noise is estimated)", 1e4, low=0, above=True, high=1e9, drawn="log",
         picture={"default": 0.0, "above": False},
     )  # fmt: skip
+    side = Parameter(
+        int, "of a measured sinogram, pixels of a side of the image (0: as many as it has bins)", 0, low=0, high=8192,
+        picture={},
+    )  # fmt: skip
+    water = Parameter(
+        float, "of a measured sinogram, the attenuation of water in 1/cm, for results in HU (0: they are in 1/cm)", 0.0,
+        low=0, high=100, picture={},
+    )  # fmt: skip
     beam = Parameter(str, "rays, parallel or a fan", "parallel", choices=("parallel", "fan"), option="")
     attenuation = Parameter(
         float, "what a ray through all of a white image is weakened by, as an exponent", 10.0, low=0.01, high=50,
