@@ -89,11 +89,12 @@ def independent(
     many = y.repeat(copies, *[1] * (y.ndim - 1))
     if sigma is None:
         return many, None
-    std = noise.std(y) if isinstance(noise, Noise) else per_sample(sigma, y)
-    std = math.sqrt(copies) * torch.as_tensor(std).expand(y.shape)
+    std: Any = noise.std(y) if isinstance(noise, Noise) else per_sample(sigma, y)
+    std = math.sqrt(copies) * std.expand(y.shape)
     if is_linear(op):
         # The same measurement gives the same copies. These must not be the numbers that `restore` starts from.
-        drawn = torch.randn((copies, *y.shape), dtype=y.dtype, generator=generator_for(0, 0, "channels"))
+        source = generator_for(0, 0, "channels")
+        drawn = torch.randn((copies, *y.shape), dtype=y.dtype, generator=source, device="cpu")
         many = many + ((drawn - drawn.mean(0)).to(y.device) * std).flatten(0, 1)
     if not isinstance(noise, Noise):
         return many, math.sqrt(copies) * sigma.repeat(copies)

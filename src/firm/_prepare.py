@@ -67,13 +67,15 @@ class Prepared:
         The noise level of every sample, (B,), or None.
     noise
         The noise as a `Firm` takes it: its model where one was given, else the same as `sigma`.
+    seen
+        Which measurements A makes, where a mask leaves others out: true for these, in the shape of y.
     norm
         The norm of A on every image, (B,), scaled as A is; None where A is not linear.
     """
 
-    def __init__(self, model: Any, op: LinearOperator, y: Tensor, Aty: Tensor, sigma: Sigma) -> None:
+    def __init__(self, model: Any, op: LinearOperator, y: Tensor, Aty: Tensor, seen: Tensor, sigma: Sigma) -> None:
         self.model, self.copies = of_channels(model, Aty)
-        self.op, self.y, self.Aty = op, y, Aty
+        self.op, self.y, self.Aty, self.seen = op, y, Aty, seen
         self.noise: Tensor | Noise | None
         if isinstance(sigma, Noise):
             self.noise = sigma.on(op, y, Aty)
@@ -125,10 +127,9 @@ class Prepared:
         """
         if self.sigma is None:
             return None
-        u = self.op.A(x)
-        std = self.noise.std(self.y) if isinstance(self.noise, Noise) else per_sample(self.sigma, self.y)
-        seen = (u != 0) & (torch.as_tensor(std) > 0)
-        square = torch.where(seen, (u - self.y).abs() / std, 0).square().flatten(1).sum(1)
+        std: Any = self.noise.std(self.y) if isinstance(self.noise, Noise) else per_sample(self.sigma, self.y)
+        seen = self.seen & (std > 0)
+        square = torch.where(seen, (self.op.A(x) - self.y).abs() / std, 0).square().flatten(1).sum(1)
         return (square / seen.flatten(1).sum(1)).sqrt()
 
     def fitted(self, x: Tensor) -> Tensor:
@@ -234,7 +235,7 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
         _check_level(sigma)
     if isinstance(sigma, Noise) and not is_linear(op):
         raise ValueError(f"{name(op)} is not linear: the noise of its measurements is given as a level, sigma=0.05")
-    given = Prepared(model, op, y, Aty, sigma)
+    given = Prepared(model, op, y, Aty, (AAty != 0) | (not is_linear(op)), sigma)
     if isinstance(given.noise, Noise):
         _check_possible(given, given.noise)
     if on_device:

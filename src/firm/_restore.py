@@ -129,7 +129,7 @@ def _check_scale(given: Prepared) -> None:
                 "images (25 of 255 is 2 * 25 / 255)"
             )
 
-    given.check(lambda: torch.stack([norm.max(), sigma.max()]), judge)
+    given.check(lambda: torch.stack([norm.max().to(sigma), sigma.max()]), judge)
 
 
 def _check_fit(given: Prepared, residual: Tensor | None) -> None:

@@ -93,7 +93,7 @@ class Operator(nn.Module, ABC):
         return r
 
     def known_norm(self, like: Tensor) -> Tensor | None:
-        """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
+        """Return the largest singular value of A on images like `like` (B, ...), for all or (B,); None: not known."""
         return None
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
@@ -334,6 +334,11 @@ def name(op: object) -> str:
 def shape(x: Tensor) -> tuple[int, ...]:
     """Return the shape of `x` as a plain tuple, which prints well."""
     return tuple(x.shape)
+
+
+def largest(pattern: Tensor) -> Tensor:
+    """The largest value of a pattern, or of those of the samples, (B, 1, H, W), each: (B,)."""
+    return pattern.flatten(1).amax(1) if pattern.ndim == 4 else pattern.max()
 
 
 def dimensions(x: Tensor) -> str:

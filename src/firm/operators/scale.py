@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,20 +23,35 @@ SMALLEST, LARGEST = 0.1, 3.0  # norms beyond which the bundled models lose 2 dB 
 
 
 def norms(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """Find the largest singular value of A on each of the images `like` (B, ...): (B,), on their device.
+    """Find the largest singular value of A on each of the images `like` (B, ...): (B,).
 
-    Operators of this package that know it say it exactly, see `Operator.known_norm`. For all others `iterations` power
-    iterations of A'A on fixed noise, the same for every image, underestimate it slightly.
+    Operators of this package that know it say it exactly, see `Operator.known_norm`; it is read from the device when an
+    operator is first used, and kept on the CPU. For all others `iterations` power iterations of A'A on fixed noise, the
+    same for every image, underestimate it slightly.
     """
-    known = op.known_norm(like) if isinstance(op, Operator) else None
+    known = _known(op, like) if isinstance(op, Operator) else None
     if known is not None:
-        return known.to(like.device, like.real.dtype).expand(len(like))
+        return known.to(like.real.dtype).expand(len(like))
     generator = torch.Generator(like.device).manual_seed(0)
     x = torch.randn(like.shape[1:], generator=generator, dtype=like.dtype, device=like.device).expand(like.shape)
     smallest = torch.finfo(like.real.dtype).tiny
     for _ in range(iterations):
         x = op.A_adjoint(op.A(x / _sizes(x).clamp(min=smallest)))
     return _sizes(x).flatten().sqrt()
+
+
+def _known(op: Operator, like: Tensor) -> Tensor | None:
+    buffers = list(op.buffers())
+    if not buffers or any(b.is_inference() for b in buffers):
+        return op.known_norm(like)
+    about = (tuple(like.shape[1:]), like.dtype, sum(b._version for b in buffers))
+    found = op.computed_once("norm", about, buffers[0], lambda: _as_nan(op.known_norm(like)).cpu())
+    return None if bool(found.isnan().any()) else found
+
+
+def _as_nan(norm: Tensor | None) -> Tensor:
+    """What is not known, as a tensor that can be kept."""
+    return torch.full((), math.nan, device="cpu") if norm is None else norm
 
 
 def _sizes(x: Tensor) -> Tensor:
