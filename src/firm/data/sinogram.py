@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 
 from firm._util.checks import require
 from firm.data.array_file import ArrayError, open_array
+from firm.data.matlab import read_matlab
 from firm.data.opening import require_contents
 
 SINOGRAM_EXTENSIONS = {".mat", ".npy", ".npz", ".h5", ".hdf5"}
@@ -60,7 +59,7 @@ def read_sinogram(path: str | Path) -> Sinogram:
             return _sinogram(path, {"sinogram": np.asarray(array)})
     if path.suffix.lower() != ".mat":
         return _sinogram(path, _named(path))
-    found = _matlab(path)
+    found = read_matlab(path, MOST_BYTES)
     for name in ("CtDataFull", "CtDataLimited"):
         if name in found:
             return _helsinki(path, found[name], name)
@@ -79,50 +78,6 @@ def _named(path: Path) -> dict[str, Any]:
         except ArrayError as error:
             if f"no array {key!r}" not in str(error):
                 raise
-    return found
-
-
-def _matlab(path: Path) -> dict[str, Any]:
-    """The variables of a MATLAB file of version 5 (scipy) or 7.3 (HDF5): arrays, texts, and dictionaries of them."""
-    with open(path, "rb") as file:
-        start = file.read(128)
-    if b"MATLAB 7.3" in start or start[:4] == b"\x89HDF":
-        require(find_spec("h5py"), f"{path}: needs h5py: pip install 'firm[ct]'", ArrayError)
-        try:
-            with importlib.import_module("h5py").File(path, "r") as file:
-                return _of_hdf5(file, 0)
-        except (OSError, RuntimeError, KeyError, ValueError) as error:
-            raise _damaged(path, error) from error
-    require(find_spec("scipy"), f"{path}: MATLAB files need scipy: pip install 'firm[ct]'", ArrayError)
-    try:
-        found = importlib.import_module("scipy.io").loadmat(path, simplify_cells=True)
-    except MemoryError:
-        raise
-    except Exception as error:  # scipy's reader raises errors of many kinds
-        raise _damaged(path, error) from error
-    return {key: value for key, value in found.items() if not key.startswith("__")}
-
-
-def _damaged(path: Path, error: Exception) -> ArrayError:
-    first = next(iter(str(error).splitlines()), "") or type(error).__name__
-    shown = "".join(c if c.isprintable() else "?" for c in first[:200])
-    return ArrayError(f"{path}: damaged, cut short or no MATLAB file ({shown})")
-
-
-def _of_hdf5(group: Any, depth: int) -> dict[str, Any]:
-    """What a group holds: MATLAB stores arrays transposed, texts as numbers, and structures as groups."""
-    found: dict[str, Any] = {}
-    for key in group:
-        if group.get(key, getlink=True).__class__.__name__ != "HardLink":
-            continue  # the file's maker would choose what is read
-        value = group[key]
-        if hasattr(value, "keys"):
-            found |= {key: _of_hdf5(value, depth + 1)} if depth < 3 and not key.startswith("#") else {}
-        elif not value.external and not value.is_virtual and value.size * value.dtype.itemsize <= MOST_BYTES:
-            if value.attrs.get("MATLAB_class") == b"char":
-                found[key] = "".join(map(chr, np.asarray(value[()]).ravel().astype(int)))
-            elif value.dtype.kind in "biuf":
-                found[key] = np.asarray(value[()]).T
     return found
 
 
