@@ -127,7 +127,8 @@ def _sinogram(path: Path, found: Mapping[str, Any]) -> Sinogram:
     lengths = {key: _number(path, key, found[key]) for key in SCALARS if key in found}
     curved = bool(lengths.pop("curved", 0))
     in_mm: dict[str, Any] = {key: value * LENGTHS.get(unit, 1.0) for key, value in lengths.items()}
-    require(in_mm.get("spacing", 1.0) > 0, f"{path}: the spacing of the bins must be above 0", ArrayError)
+    for key, of in (("spacing", "the spacing of the bins"), ("source", "the distance of the source")):
+        require(in_mm.get(key, 1.0) > 0, f"{path}: {of} must be above 0", ArrayError)
     return Sinogram(values, angles, blank, **in_mm, curved=curved, unit="mm" if unit else "", notes=tuple(notes))
 
 
