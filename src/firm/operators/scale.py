@@ -107,6 +107,14 @@ class Scaled(Operator):
         x: Tensor = self.op.prox_l2(z, y / self._c(y), gamma * self._c(z).square())
         return x
 
+    def precondition(self, r: Tensor, rho: Tensor) -> Tensor:
+        """(c^2 A'A + rho I)^-1 is (A'A + rho / c^2 I)^-1 / c^2."""
+        if not isinstance(self.op, Operator):
+            return r
+        c2 = self._c(r).square()
+        s = self.op.precondition(r, rho / c2)
+        return r if s is r else s / c2
+
     def diagonal(self, y: Tensor) -> Tensor | None:
         """That of A A', times c^2."""
         d = diagonal(self.op, y)
