@@ -46,10 +46,11 @@ def test_k_space_becomes_an_image(restore, tmp_path):
     assert image.dtype == np.complex64
     assert np.corrcoef(np.abs(image).ravel(), np.abs(truth[0]).ravel())[0, 1] > 0.9  # in the unit of the file
     assert np.abs(image).max() == pytest.approx(np.abs(truth).max(), rel=0.5)
-    assert row(tmp_path)["residual"] < 1.1  # by its final solve
-    restore(scan, "--task", "mri", "--no-final-solve", "--out", tmp_path / "loose")
-    loose = json.loads((tmp_path / "loose" / "restore.json").read_text())[0]
-    assert loose["residual"] > 1.1  # random weights contradict the measurements
+    found = []
+    for option in ("--final-solve", "--no-final-solve"):
+        restore(scan, "--task", "mri", option, "--out", tmp_path / option)
+        found.append(json.loads((tmp_path / option / "restore.json").read_text())[0]["residual"])
+    assert found[0] < found[1] / 2  # random weights contradict the measurements
 
 
 def test_options_of_pictures_are_refused(brain, restore, tmp_path):
