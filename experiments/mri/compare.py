@@ -27,7 +27,7 @@ WEIGHTS = {
     "wavelet SENSE": [1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3e-2],
     "TV SENSE": [1e-4, 3e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3e-2],
 }
-SAMPLES = 16
+SAMPLES = 8
 
 
 def reference(scan: MriScan) -> Tensor:
