@@ -1,6 +1,6 @@
 """How many iterations of conjugate gradients `MultiCoil` takes, with and without a preconditioner in k-space.
 
-``python experiments/mri/iterations.py`` prints a table, in half a minute. The preconditioner is the diagonal of F A'A F^H,
+``python experiments/mri/iterations.py`` prints a table. The preconditioner is the diagonal of F A'A F^H,
 the mask convolved with the power spectrum of the maps, as a filter: two transforms more in each iteration.
 """
 
