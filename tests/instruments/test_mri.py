@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from helpers import stirred
+from helpers import call, stirred, tells
 from mri_helpers import header, phantom, scanned, write_bart, write_fastmri, write_ismrmrd
 
 import firm
@@ -152,3 +152,17 @@ def test_a_damaged_image_leaves_nothing_half_written(tmp_path):
     with pytest.raises(ProblemError, match="NaN"):
         restored(scan, tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+
+
+def test_the_command_restores_a_scan_or_says_why_not(tmp_path):
+    path = write_fastmri(tmp_path / "head.h5", KSPACE)
+    weights = tmp_path / "model.safetensors"
+    model().save(weights)
+    more = ("--task", "mri", "--model", weights, "--steps", 1, "-o", tmp_path / "out")
+    done = call("restore", path, *more, "--acceleration", 2, "--center-lines", 16)
+    assert done.exit_code == 0, done.output
+    assert np.load(tmp_path / "out" / "head_restored.npy").shape == (2, 48, 40)
+    tells("fewer than 8x8", "restore", path, *more[:-1], tmp_path / "none", "--acceleration", 4, "--center-lines", 2)
+    path.write_bytes(path.read_bytes()[:4000])
+    tells("damaged or cut short", "restore", path, *more[:-1], tmp_path / "none")
+    assert not (tmp_path / "none").exists()
