@@ -82,7 +82,7 @@ def learned(model: firm.Firm, scan: MriScan, truth: Tensor) -> dict[str, dict[st
         ("firm N=1", 1, 1, False),
         ("firm N=2", 2, 1, False),
         ("firm N=1, final solve", 1, 1, True),
-        (f"firm N=2, mean of {SAMPLES}", 2, SAMPLES, False),
+        (f"firm N=1, mean of {SAMPLES}", 1, SAMPLES, False),
     ):
         r = firm.restore(model, s.op, s.y, steps, samples, 0, sigma=s.noise, final_solve=final)
         x = to_complex(r.mean).abs()[0, 0] * s.gain * seen
