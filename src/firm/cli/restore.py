@@ -109,7 +109,7 @@ def restore(
     )] = "euler",
     final_solve: Annotated[bool | None, typer.Option(
         "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "
-        "them as the noise says (default: of instruments' scans)."
+        "them as the noise says (default: of scans other than MRI)."
     )] = None,
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
@@ -313,12 +313,12 @@ def restore(
                 "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
-                **({"final_solve": True} if final_solve else {}),
+                **({} if final_solve is None else {"final_solve": final_solve}),
                 "tile": tile, "overlap": overlap, "precision": precision, **({"kernel": kernel} if auto else {}),
             }  # fmt: skip
             job = Job(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
-                integrator, compare, final_solve=bool(scans) if final_solve is None else final_solve,
+                integrator, compare, final_solve=final_solve,
             )  # fmt: skip
             if preview:
                 for name, path in zip(result_names(files, root), files, strict=True):
