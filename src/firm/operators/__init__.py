@@ -11,6 +11,7 @@ from firm.operators.complex import to_complex as to_complex
 from firm.operators.complex import to_real as to_real
 from firm.operators.compose import Compose as Compose
 from firm.operators.compose import Stack as Stack
+from firm.operators.convolution import Convolution as Convolution
 from firm.operators.diffraction import Coded as Coded
 from firm.operators.diffraction import Oversampled as Oversampled
 from firm.operators.diffraction import random_phases as random_phases
@@ -24,6 +25,8 @@ from firm.operators.jpeg import JPEG as JPEG
 from firm.operators.magnitude import Magnitude as Magnitude
 from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
+from firm.operators.multicoil import MultiCoil as MultiCoil
+from firm.operators.nonuniform import NonUniformFourier as NonUniformFourier
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel

@@ -78,6 +78,10 @@ class Operator(nn.Module, ABC):
         """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
         return data_consistency(self, z, y, 1 / gamma)
 
+    def normal(self, x: Tensor) -> Tensor:
+        """Compute A'A x, which conjugate gradients call; override it where that costs less than A, then A'."""
+        return self.A_adjoint(self.A(x))
+
     def diagonal(self, y: Tensor) -> Tensor | None:
         """Return d with A A' = diag(d), as it broadcasts over measurements `y`; None where A A' is not diagonal.
 
@@ -207,6 +211,11 @@ def diagonal(op: LinearOperator, y: Tensor) -> Tensor | None:
     return found
 
 
+def normal(op: LinearOperator, x: Tensor) -> Tensor:
+    """Compute A'A x, in the way that an operator of this package knows to be quickest, see `Operator.normal`."""
+    return op.normal(x) if isinstance(op, Operator) else op.A_adjoint(op.A(x))
+
+
 def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     """Make `value` broadcast over `x` (B, ...): a float stays one, a value per sample (B,) becomes (B, 1, ..., 1)."""
     if not isinstance(value, Tensor):
@@ -272,7 +281,7 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
     """
 
     def M(v: Tensor) -> Tensor:
-        return op.A_adjoint(op.A(v)) + rho * v
+        return normal(op, v) + rho * v
 
     def P(r: Tensor, rr: Tensor) -> tuple[Tensor, Tensor]:
         """The preconditioned residual, and its inner product with the residual."""

@@ -15,6 +15,7 @@ from firm.operators.base import (
     has_closed_form,
     is_linear,
     name,
+    normal,
     per_sample,
     projected,
 )
@@ -89,6 +90,10 @@ class Scaled(Operator):
         """c A'y."""
         x: Tensor = self.op.A_adjoint(self._c(y) * y)
         return x
+
+    def normal(self, x: Tensor) -> Tensor:
+        """A'A, times c^2."""
+        return self._c(x).square() * normal(self.op, x)
 
     @property
     def closed_form(self) -> bool:
