@@ -106,6 +106,10 @@ def restore(
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
     )] = "euler",
+    final_solve: Annotated[bool | None, typer.Option(
+        "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "
+        "them as the noise says (default: of instruments' scans)."
+    )] = None,
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
     )] = 1,
