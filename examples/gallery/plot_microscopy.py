@@ -40,11 +40,12 @@ print(scan.about)
 # %%
 # The model is ``photo``, which never saw a microscope, with this noise in its data-consistency step.
 
-report = restore_scan(firm.load("photo"), scan, folder, steps=1, samples=1, seed=0, device=torch.device("cpu"))
+cpu = torch.device("cpu")
+row = restore_scan(firm.load("photo"), scan, folder / "cells", steps=1, samples=1, seed=0, device=cpu)
 restored = tifffile.imread(folder / "cells_restored.ome.tif")
 clean = 2.2 * photons + 100
 error = [np.sqrt(np.mean((image - clean) ** 2)) for image in (counts, restored)]
-print(f"error {error[0]:.1f} counts before, {error[1]:.1f} after; it fits the counts to {report.residual:.2f} sigma")
+print(f"error {error[0]:.1f} counts before, {error[1]:.1f} after; it fits the counts to {row['residual']:.2f} sigma")
 
 figure, axes = plt.subplots(1, 3, figsize=(12, 4.2), layout="constrained")
 panels = {"counted": counts, f"restored, {restored.dtype}": restored, "without noise": clean}

@@ -123,8 +123,8 @@ def pairs(
                 counts = (DEEP * images["noisy"]).astype(np.uint16)
                 tifffile.imwrite(Path(place) / "a.tif", counts)
                 scan = MicroscopyScan.open(Path(place) / "a.tif")
-                report = restore_scan(model, scan, Path(place) / "out", 1, 1, 0, torch.device("cpu"), progress=False)
-                result = tifffile.imread(report.written[0])
+                row = restore_scan(model, scan, Path(place) / "b", 1, 1, 0, torch.device("cpu"), progress=False)
+                result = tifffile.imread(row["written"][0])
                 bits.add(str(result.dtype))
                 images["photo, untrained"] = result.astype(float) / DEEP
                 gains.append(str(scan.about).rpartition("; ")[2])
