@@ -181,9 +181,9 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         opened = job.problem(path)
         if isinstance(opened, Scan):
             scale = None if job.calibration is None else job.calibration.widened
-            row = restore_scan(
+            row = {"task": job.settings.get("task")} | restore_scan(
                 job.model, opened, job.out / name, job.steps, job.samples, job.seed, device, scale=scale,
-                integrator=job.integrator, compare=job.compare, progress=job.bars,
+                integrator=job.integrator, final_solve=job.final_solve, compare=job.compare, progress=job.bars,
             )  # fmt: skip
         else:
             row = _restore_picture(job, opened.to(device), name)
