@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tifffile
 import torch
-from helpers import cells
+from helpers import call, cells, tiny_model
 from PIL import Image
 
 import firm
@@ -151,3 +151,18 @@ def test_counts_of_nothing_and_values_that_are_none_end_in_a_sentence(tmp_path):
     with pytest.raises(ProblemError, match="slice 2 has values that are NaN"):
         restored(VolumeScan.open(tmp_path / "b.tif"), tmp_path / "out")
     assert not list((tmp_path / "out").glob("*"))  # nothing half-written
+
+
+def test_the_command_line_restores_stacks_and_volumes(tmp_path):
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising", "sigma": [0.01, 0.5]}])
+    noisy, _ = counts(planes=2)
+    ome_tiff(tmp_path / "s.ome.tif", noisy)
+    dicom(tmp_path / "ct", noisy[:, :20, :24])
+    arguments = ["--model", str(model), "--steps", "1", "--device", "cpu", "--precision", "float32", "--tile", "64"]
+    said = call("restore", tmp_path / "s.ome.tif", "--task", "microscopy", "--out", tmp_path / "a", *arguments).output
+    assert "a photon adds" in said
+    assert open_volume(tmp_path / "a" / "s_restored.ome.tif").dtype == np.uint16
+    wide = ("--task", "denoising", "--sigma", "0.1", "--value-range", "-1000,200")
+    said = call("restore", tmp_path / "ct", *wide, "--out", tmp_path / "b", *arguments).output
+    assert "-1000 to 200 HU become -1 to 1; noise 0.1, 60 HU, given" in " ".join(said.split())
+    assert open_volume(tmp_path / "b" / "ct_restored").unit == "HU"
