@@ -249,7 +249,8 @@ def restore(
         # The pictures, and the mask and the kernel that come with them; or scans of an instrument.
         scans = {} if named is not None else scans_of(
             pictures, task, {**options, "kernel": psf},
-            {"sigma": level, "strength": None if strength == 1 else strength, "value_range": value_range},
+            {"sigma": level, "strength": None if strength == 1 else strength,
+             "value_range": value_range and range_of(value_range, {}, pictures[0])},
             {"--mask": mask, "--preview": preview, "--format": kind != "same", "--key": key, "--kernel auto": auto,
              "--ray": ray, "--keep-known": keep_known},
         )  # fmt: skip

@@ -21,6 +21,7 @@ from firm._util.sheet import Panel, inferno, sheet
 from firm.data.origin import ENDINGS as FILES
 from firm.data.origin import Origin, encode
 from firm.data.picture import Range, resized
+from firm.data.volumes import OME
 
 Format = Literal["same", "png", "png16", "npy"]
 NOWHERE = Origin()
@@ -59,6 +60,12 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
             names[i] = next(name for name in _others(path) if _key(name) not in taken)
             taken.add(_key(names[i]))
     return names
+
+
+def _bare(path: PurePosixPath) -> PurePosixPath:
+    """Return a path without its ending, which volumes have two of (``.ome.tif``)."""
+    bare = path.with_suffix("")
+    return bare.with_suffix("") if path.name.lower().endswith((".nii.gz", *OME)) else bare
 
 
 def _others(path: PurePosixPath) -> Iterator[str]:

@@ -211,7 +211,7 @@ def _panels(scan: Scan, s: Slice, image: Tensor, mean: Tensor, std: Tensor | Non
     first = _within(s.first if s.first is not None else s.op.A_adjoint(s.y), s.rim)
     restored = seen(image).cpu()
     if scan.window is None:
-        low, high = float(restored.min()), float(restored.quantile(0.999))
+        low, high = float(restored.min()), float(np.quantile(restored.numpy(), 0.999))  # torch's has a limit of size
     else:
         low, high = ((end - s.offset) / s.gain for end in scan.window)
 
