@@ -79,12 +79,6 @@ def _others(path: PurePosixPath) -> Iterator[str]:
         yield _clean(_bare(path), f"{ending}-{digest}")[0]
 
 
-def _bare(path: PurePosixPath) -> PurePosixPath:
-    """The path without its ending, which is double in brain.nii.gz and stack.ome.tif."""
-    path = path.with_suffix("")
-    return path.with_suffix("") if path.suffix.lower() in (".nii", ".ome") else path
-
-
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:
     """Return the path with `ending`, printable and short enough for results; and whether that left it as it was."""
 

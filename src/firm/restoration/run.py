@@ -181,7 +181,8 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         opened = job.problem(path)
         if isinstance(opened, Scan):
             scale = None if job.calibration is None else job.calibration.widened
-            row = {"task": job.settings.get("task") or "denoising"} | restore_scan(
+            row: Row = {"task": job.settings.get("task") or "denoising"}
+            row |= restore_scan(
                 job.model, opened, job.out / name, job.steps, job.samples, job.seed, device, scale=scale,
                 integrator=job.integrator, final_solve=job.final_solve, compare=job.compare, progress=job.bars,
             )  # fmt: skip
