@@ -137,7 +137,9 @@ def restore(
     tile: Annotated[int | None, typer.Option(help=(
         "Largest side of the tiles that go through the network (default: 256; for --out NAME.zarr 128)."
     ))] = None,
-    overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
+    overlap: Annotated[int | None, typer.Option(help=(
+        "Pixels that tiles share (default: 16; for --out NAME.zarr 32)."
+    ))] = None,
     block: Annotated[int, typer.Option(**COUNT, rich_help_panel=HUGE, help="Side of the blocks, in pixels.")] = 1024,
     axes: Annotated[str | None, typer.Option(rich_help_panel=HUGE, help=(
         "A letter for each axis of the array, such as tczyx or yxc (default: as the file says, or guessed)."
@@ -166,13 +168,13 @@ def restore(
     from firm._util.custom import code_digest
     from firm._util.machine import ranks
     from firm.acceleration import fast, tiled
+    from firm.acceleration.tiling import OVERLAP, TILE
     from firm.cli.models import load_plain, noted, range_of
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
-    from firm.restoration.output import result_names
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
-    from firm.restoration.run import Engine, Job, one_by_one, restore_files, try_out
+    from firm.restoration.run import Engine, Job, names_of, one_by_one, restore_files, try_out
     from firm.tasks import task_class
 
     if out.suffix == ".zarr":
@@ -188,12 +190,12 @@ def restore(
             pictures, out, alone, model=model, task=task, sigma=sigma, mask=mask, axes=axes, key=key,
             kernel=None if kernel is None else Path(kernel),
             value_range=value_range, quality=quality, steps=steps, iterations=iterations, seed=seed, block=block,
-            tile=tile or 128, overlap=overlap, precision=precision, workers=workers, device=device, force=force,
+            tile=tile or 128, overlap=32 if overlap is None else overlap, precision=precision, workers=workers, device=device, force=force,
             **settings,
         )  # fmt: skip
     if any(is_url(path) for path in (*pictures, out, mask, kernel) if path is not None):
         return _restore_urls(**given)
-    tile = tile or 256
+    tile, overlap = tile or TILE, OVERLAP if overlap is None else overlap
     auto = kernel == "auto"
     psf = None if kernel is None or auto else Path(kernel)
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
@@ -298,7 +300,7 @@ def restore(
                 integrator, compare,
             )  # fmt: skip
             if preview:
-                for name, path in zip(result_names(files, root), files, strict=True):
+                for name, path in names_of(files, root).items():
                     print(printable(try_out(job, path, name, r.device)))
                 return
             engine: Engine = one_by_one

@@ -103,9 +103,8 @@ def restore_files(
     """
     main, shared = ranks.rank == 0, ranks.world > 1
     job = replace(job, bars=progress and main)
-    absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
     with folder_lock(job.out if main else None):
-        places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
+        places = names_of(files, root)
         found: list[Any] = [None]
         if main:  # the others wait for what it finds before they write
             found = [Earlier.find(job.out, places, job.settings, job.inputs, job.force)]
@@ -128,6 +127,12 @@ def restore_files(
             results = {name: row for part in gathered for name, row in part.items()}
         report.finish(list(places), results)
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
+
+
+def names_of(files: Sequence[Path], root: Path) -> dict[str, Path]:
+    """Return the files by the names of their results, which are the same however the paths are spelled."""
+    absolute = [Path(os.path.abspath(path)) for path in files]
+    return dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
 
 
 def try_out(job: Job, path: Path, name: str, device: torch.device) -> str:
