@@ -86,7 +86,7 @@ class Operator(nn.Module, ABC):
         return None
 
     def known_norm(self, like: Tensor) -> Tensor | None:
-        """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
+        """Return the largest singular value of A on images like `like` (B, ...), for all or (B,); None: not known."""
         return None
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
@@ -322,6 +322,11 @@ def shape(x: Tensor) -> tuple[int, ...]:
     return tuple(x.shape)
 
 
+def largest(pattern: Tensor) -> Tensor:
+    """The largest value of a pattern, or of those of the samples, (B, 1, H, W), each: (B,)."""
+    return pattern.flatten(1).amax(1) if pattern.ndim == 4 else pattern.max()
+
+
 def dimensions(x: Tensor) -> str:
     """Return the shape of `x` as the operators' reprs show it, such as 3x5."""
     return "x".join(map(str, x.shape))
@@ -358,19 +363,3 @@ def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tens
 def _captured(source: Tensor) -> bool:
     """Whether work on the device of a tensor becomes part of a CUDA graph now."""
     return source.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def norm(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """Find the largest singular value of A on images like `like` (B, ...), as a tensor that stays on their device.
-
-    Operators of this package that know it say it exactly, see `Operator.known_norm`. For all others `iterations` power
-    iterations of A'A on fixed noise underestimate it slightly.
-    """
-    known = op.known_norm(like) if isinstance(op, Operator) else None
-    if known is not None:
-        return known
-    generator = torch.Generator(like.device).manual_seed(0)
-    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-    for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
-    return x.norm().sqrt()

@@ -59,5 +59,10 @@ class AsReal(Operator):
             return super().prox_l2(z, y, gamma)
         return to_real(self.op.prox_l2(to_complex(z), y, gamma))
 
+    def known_norm(self, like: Tensor) -> Tensor | None:
+        """That of the operator on complex images."""
+        known: Tensor | None = self.op.known_norm(to_complex(like)) if isinstance(self.op, Operator) else None
+        return known
+
     def __repr__(self) -> str:
         return f"as_real({name(self.op)})"
