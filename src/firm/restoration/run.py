@@ -295,7 +295,9 @@ class _Results:
 
         how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
-        panels = [("measurement", problem.shown[0]), (f"restored, {how}{score}", seen(image))]
+        photograph = problem.truth is None and not problem.array
+        before, after = ("before", "after") if photograph else ("measurement", f"restored, {how}{score}")
+        panels = [(before, problem.shown[0]), (after, seen(image))]
         if std is not None:
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
