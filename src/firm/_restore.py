@@ -22,6 +22,10 @@ FAR = 2.0  # root mean square of A x - y in units of the noise, beyond which an 
 AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this size, so that memory stays bounded
 
 
+class MisfitWarning(UserWarning):
+    """An image contradicts the measurements that it was restored from."""
+
+
 @dataclass(frozen=True)
 class Restoration:
     """Posterior samples of a batch of measurements, with their statistics and what they cost; `restore` returns it."""
@@ -141,7 +145,8 @@ def _check_fit(given: Prepared, residual: Tensor | None) -> None:
         if worst > FAR:
             warn(
                 f"A x differs from y by {worst:.1f} times the noise level: the image contradicts its measurements; "
-                "final_solve=True brings it back to them, if A and sigma are right"
+                "final_solve=True brings it back to them, if A and sigma are right",
+                MisfitWarning,
             )
 
     given.check(lambda: residual.nan_to_num(0).max()[None], judge)

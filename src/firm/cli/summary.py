@@ -28,7 +28,8 @@ def print_results(rows: Sequence[Row], out: Path, notes: Sequence[str], plainly:
     console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
     done = [row for row in rows if "error" not in row and "nothing" not in row]
     advice = sorted({told for row in done for told in row.get("advice", [])})
-    lines = [f"note: {told}" for told in [*notes, *advice]]
+    lines = [f"{Path(row['picture']).name}: {row['read']}" for row in done if "read" in row]
+    lines += [f"note: {told}" for told in [*notes, *advice]]
     lines += [f"{Path(row['picture']).name}: {row['nothing']}" for row in rows if "nothing" in row]
     lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
     if done:
@@ -56,7 +57,13 @@ def _done(done: Sequence[Row]) -> str:
 
 
 def _noise(done: Sequence[Row], plainly: bool) -> str:
-    """The noise, in both units or `plainly` in gray levels, and the blur where it was estimated."""
+    """The noise, in both units or `plainly` in gray levels, and the blur where it was estimated.
+
+    Of scans how well results fit the measurements.
+    """
+    if "slices" in done[0]:
+        found = [row["residual"] for row in done if "residual" in row]
+        return f"what it would measure differs from the measurements by {max(found, default=0):.2f} times their noise"
     levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     least, most = (f"{GRAY_LEVELS * level:.3g}" for level in (min(levels), max(levels)))
@@ -84,6 +91,7 @@ def _table(done: Sequence[Row], plainly: bool) -> Table:
 
     columns = ["blur"] * any("blur" in row for row in done)
     columns += ["noise", "N", "seconds"] if plainly else ["sigma", "nfe", "seconds"]
+    columns = [*["slices"] * any("slices" in row for row in done), *columns]
     columns += ["psnr", "ssim", "lpips"] * any("psnr" in row for row in done)
     named = PLAIN if plainly else {"blur": "blur", "sigma": "sigma"}
     table = Table("picture")

@@ -78,12 +78,23 @@ class Operator(nn.Module, ABC):
         """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
         return data_consistency(self, z, y, 1 / gamma)
 
+    def normal(self, x: Tensor) -> Tensor:
+        """Compute A'A x, which conjugate gradients call; override it where that costs less than A, then A'."""
+        return self.A_adjoint(self.A(x))
+
     def diagonal(self, y: Tensor) -> Tensor | None:
         """Return d with A A' = diag(d), as it broadcasts over measurements `y`; None where A A' is not diagonal.
 
         The proximal step of any noise that is independent in the measurements is then exact, see `firm.noise`.
         """
         return None
+
+    def precondition(self, r: Tensor, rho: Tensor) -> Tensor:
+        """Approximate (A'A + rho I)^-1 r, for `rho` (B, 1, ..., 1): fewer conjugate gradients are made then.
+
+        Must be linear in `r`, self-adjoint and positive; `r` itself, as here, stands for none.
+        """
+        return r
 
     def known_norm(self, like: Tensor) -> Tensor | None:
         """Return the largest singular value of A on images like `like` (B, ...), for all or (B,); None: not known."""
@@ -200,6 +211,11 @@ def diagonal(op: LinearOperator, y: Tensor) -> Tensor | None:
     return found
 
 
+def normal(op: LinearOperator, x: Tensor) -> Tensor:
+    """Compute A'A x, in the way that an operator of this package knows to be quickest, see `Operator.normal`."""
+    return op.normal(x) if isinstance(op, Operator) else op.A_adjoint(op.A(x))
+
+
 def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     """Make `value` broadcast over `x` (B, ...): a float stays one, a value per sample (B,) becomes (B, 1, ..., 1)."""
     if not isinstance(value, Tensor):
@@ -265,7 +281,12 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
     """
 
     def M(v: Tensor) -> Tensor:
-        return op.A_adjoint(op.A(v)) + rho * v
+        return normal(op, v) + rho * v
+
+    def P(r: Tensor, rr: Tensor) -> tuple[Tensor, Tensor]:
+        """The preconditioned residual, and its inner product with the residual."""
+        s: Tensor = op.precondition(r, rho) if isinstance(op, Operator) else r
+        return (s, rr) if s is r else (s, _dot(r, s))
 
     tol, iterations = getattr(op, "cg_tol", None), getattr(op, "cg_iterations", MAX_ITERATIONS)
     tol = tol if tol is not None else (1e-12 if b.real.dtype == torch.float64 else 1e-6)
@@ -275,7 +296,8 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
     bb = _dot(b, b)
     x = torch.where(bb > 0, torch.zeros_like(b) if start is None else start, b)  # b = 0 has x = 0, and NaN stays NaN
     r = b if start is None else b - M(x)
-    p, rr = r, _dot(r, r)
+    rr = _dot(r, r)
+    p, rs = P(r, rr)
     goal = tol**2 * bb
     for _ in range(iterations):
         active = ~(rr <= goal) & bb.isfinite()
@@ -289,10 +311,11 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
                 "or A returns NaN (see firm.operators.dot_test)"
             )
         active = active & ~(pMp <= 0)  # it underflows long past convergence; a NaN stays one
-        alpha = torch.where(active, rr / pMp, 0)
+        alpha = torch.where(active, rs / pMp, 0)
         x, r = x + alpha * p, r - alpha * Mp
-        rr, rr_before = _dot(r, r), rr
-        p = r + torch.where(active, rr / rr_before, 0) * p
+        rr, rs_before = _dot(r, r), rs
+        s, rs = P(r, rr)
+        p = s + torch.where(active, rs / rs_before, 0) * p
     missed = rr > goal
     if tol > 0 and bool(missed.any()):
         worst = float((rr / bb)[missed].max().sqrt())

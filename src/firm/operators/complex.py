@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, Operator, has_closed_form, is_linear, name, shape
+from firm.operators.base import LinearOperator, Operator, has_closed_form, is_linear, name, normal, shape
 
 
 def as_real(op: LinearOperator) -> Operator:
@@ -47,6 +47,10 @@ class AsReal(Operator):
     def A_adjoint(self, y: Tensor) -> Tensor:
         """The complex adjoint, as real and imaginary parts."""
         return to_real(self.op.A_adjoint(y))
+
+    def normal(self, x: Tensor) -> Tensor:
+        """The wrapped operator's A'A."""
+        return to_real(normal(self.op, to_complex(x)))
 
     @property
     def closed_form(self) -> bool:

@@ -15,6 +15,7 @@ from firm.operators.base import (
     has_closed_form,
     is_linear,
     name,
+    normal,
     per_sample,
     projected,
 )
@@ -90,6 +91,10 @@ class Scaled(Operator):
         x: Tensor = self.op.A_adjoint(self._c(y) * y)
         return x
 
+    def normal(self, x: Tensor) -> Tensor:
+        """A'A, times c^2."""
+        return self._c(x).square() * normal(self.op, x)
+
     @property
     def closed_form(self) -> bool:
         """True where the operator itself has one."""
@@ -101,6 +106,14 @@ class Scaled(Operator):
             return super().prox_l2(z, y, gamma)
         x: Tensor = self.op.prox_l2(z, y / self._c(y), gamma * self._c(z).square())
         return x
+
+    def precondition(self, r: Tensor, rho: Tensor) -> Tensor:
+        """(c^2 A'A + rho I)^-1 is (A'A + rho / c^2 I)^-1 / c^2."""
+        if not isinstance(self.op, Operator):
+            return r
+        c2 = self._c(r).square()
+        s = self.op.precondition(r, rho / c2)
+        return r if s is r else s / c2
 
     def diagonal(self, y: Tensor) -> Tensor | None:
         """That of A A', times c^2."""

@@ -237,6 +237,10 @@ class BaseTask:
         """Return the operator that restoring a measurement (B, ...) works with: `op`, or an estimate of it."""
         return op
 
+    def variant(self, x: Tensor, rows: Rows) -> Tensor:
+        """Return the images that training shows, made of those of the data set (B, C, H, W): here, as they are."""
+        return x
+
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor | Noise]:
         """Draw operators and noise for a batch in training, and measure it.
 

@@ -86,7 +86,7 @@ class TrainConfig:
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are kept
+    value_range: tuple[float, ...] = ()  # of arrays and deep pictures: [low, high] becomes [-1, 1]; see docs/data.md
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firm._util.checks import require
+from firm._util.extras import extra
 from firm.data.array_file import ArrayError, is_array_file, open_array
 from firm.data.picture import Range
-from firm.scale.extras import extra
 
 CHUNK = 256  # pixels: the side of the chunks that results are stored in
 TIFF = (".tif", ".tiff")
