@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageCms, ImageOps
+from PIL import ImageCms, ImageOps
 
 from firm.data.opening import PictureError, header
 from firm.restoration.output import ending, write_picture

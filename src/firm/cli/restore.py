@@ -332,7 +332,8 @@ def restore(
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
         raise typer.BadParameter(printable(rows[0]["error"]))
-    print_results(rows, out, notes, plainly=named is None and not arrays and not scans, looked=task is None and simulate is None)
+    photographs = named is None and not arrays and not scans
+    print_results(rows, out, notes, plainly=photographs, looked=photographs and task is None)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
