@@ -241,8 +241,8 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
         width, height = (int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH))
         check_size(path, width, height, max_megapixels)
     picture.load()
-    exif, text = picture.info.get("exif", b""), picture.info.get("Raw profile type exif", "")  # text in some PNGs
-    exif = exif.removeprefix(b"Exif\0\0")
+    text = picture.info.get("Raw profile type exif", "")  # in some PNGs
+    exif = (picture.info.get("exif") or b"").removeprefix(b"Exif\0\0")  # of a HEIC that has none it is None
     if len(text) > 2**18 or (exif and fills_memory(io.BytesIO(exif))):
         raise PictureError(f"{path}: its EXIF data would fill the memory: save the picture without them")
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}
