@@ -168,8 +168,9 @@ def decode(
     background: Background = "white",
     value_range: Range | None = None,
     rounded: bool = True,
+    data: bytes | None = None,
 ) -> Tensor:
-    """Decode a picture to bytes, or to floats in [-1, 1], (channels, H, W).
+    """Decode a picture, of a file or of `data` from an archive, to bytes, or to floats in [-1, 1], (channels, H, W).
 
     Gray of more than 8 bits is rounded to bytes, or refused unless `rounded`. Pillow's warnings are not silenced, which
     is not safe in threads: their caller does it once.
@@ -180,7 +181,7 @@ def decode(
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
     deep = dtype == torch.float32
-    with opened(path) as picture:
+    with opened(path, data) as picture:
         picture = _upright(path, picture, max_megapixels, value_range)
         if not (rounded or deep) and is_deep(picture):
             raise PictureError(
