@@ -92,7 +92,7 @@ def load_images(
             raise ValueError(why)
     check_range(value_range)
     folder = None if cache is None else Path(cache)
-    if arrays:
+    if dataset == "arrays" or dataset == "shards" or arrays:
         options = ArrayOptions(
             size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
         )
