@@ -10,7 +10,6 @@ import os
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
+from firm._util.extras import extra
 from firm._util.terminal import progress_bar
 from firm.data.array_file import ArrayError, array_in
 from firm.data.arrays import ArrayOptions, Layout, look, read_one, to_values
@@ -148,9 +148,7 @@ def _contents(members: list[_Member]) -> list[bytes]:
 
 def _load_zarr(root: Path, o: ArrayOptions) -> Images:
     """Find the images of a zarr array; its shards, or else its chunks, are what it has of each along the first axis."""
-    require(find_spec("zarr"), f"{root}: zarr arrays need zarr: pip install 'firm[dask]'", ArrayError)
-    import zarr
-
+    zarr = extra("zarr", "A zarr array", "dask")
     try:
         array: Any = zarr.open(root, mode="r", path=o.key)
     except (OSError, ValueError, KeyError) as error:

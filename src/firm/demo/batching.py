@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from firm._restore import AT_ONCE
 from firm._sampling import noise_like, sample
 from firm.demo.jobs import Progress
 from firm.demo.request import Request
 from firm.demo.restorer import Prepared
 from firm.operators.compose import group
-
-AT_ONCE = 32 * 128 * 128  # pixels in a batch: memory stays bounded
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 from firm._model import Firm, channels_of, load
 from firm._sampling import Quality
 from firm._util.checks import is_whole, require
+from firm._util.extras import extra
 from firm._util.files import folder_lock
 from firm._util.machine import default_device
 from firm._util.terminal import progress_bar
@@ -33,7 +34,6 @@ from firm.data.picture import Range
 from firm.restoration.estimates import estimate_noise
 from firm.restoration.reading import ProblemError, picture_settings, read_kernel
 from firm.scale.blocks import Block, Recipe, check_local, keeps_known, restore_block
-from firm.scale.extras import extra
 from firm.scale.store import (
     CHUNK,
     USE,
@@ -41,12 +41,12 @@ from firm.scale.store import (
     chunk_keys,
     create,
     describe,
-    is_url,
     named_axes,
     opened,
     results,
     stored_chunks,
 )
+from firm.scale.urls import is_url
 
 WINDOW, WINDOWS = 256, 4  # pixels, and so many by so many: where the noise is estimated
 

@@ -18,9 +18,9 @@ import torch
 
 from firm._util.checks import is_whole, require
 from firm._util.custom import USERS
+from firm._util.extras import extra
 from firm.restoration.earlier import Row
 from firm.restoration.run import Engine, Job, attempt
-from firm.scale.extras import extra
 
 WHAT = "Restoring on Ray"
 

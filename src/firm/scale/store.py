@@ -20,18 +20,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from firm._util.checks import require
+from firm._util.extras import extra
 from firm.data.array_file import ArrayError, is_array_file, open_array
 from firm.data.picture import Range
-from firm.scale.extras import extra
+from firm.scale.urls import is_url
 
 CHUNK = 256  # pixels: the side of the chunks that results are stored in
 TIFF = (".tif", ".tiff")
 USE = "Restoring arrays block by block"
-
-
-def is_url(place: str) -> bool:
-    """Tell whether a place is a URL, which fsspec opens, and no path."""
-    return "://" in place
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from firm._util.checks import require
+from firm._util.extras import extra
 from firm.restoration.earlier import digest
-from firm.scale.extras import extra
 
 WHAT = "A URL"
 TEXT = ".json"  # files that name places
