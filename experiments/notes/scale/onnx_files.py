@@ -1,4 +1,4 @@
-"""Files for onnxruntime against torch: the PSNR of both, the time on two threads, the size of the file.
+"""Files for onnxruntime against torch: the PSNR of both, the least time on two threads, the size of the file.
 
 python experiments/notes/scale/onnx_files.py write FOLDER face-128 photo     # ten files, minutes
 python experiments/notes/scale/onnx_files.py time FOLDER face-128 photo      # one picture of 128x128, float32
@@ -65,7 +65,7 @@ def compare(model: firm.Firm, name: str, file: Path, pictures: list[Tensor]) -> 
             start = time.perf_counter()
             way()
             taken.append(time.perf_counter() - start)
-    (a, b), (t, o) = (map(statistics.mean, scores)), (map(statistics.median, seconds))
+    (a, b), (t, o) = (map(statistics.mean, scores)), (map(min, seconds))
     away = max(abs(p - q) for p, q in zip(*scores, strict=True))
     return f"{file.stat().st_size / 1e6:.1f} MB | {a:.3f} | {b:.3f} | {away:.4f} | {1e3 * t:.0f} ms | {1e3 * o:.0f} ms"
 
