@@ -59,17 +59,15 @@ def load_shards(root: Path, options: ArrayOptions) -> Images:
     require(not endings & ARRAYS or endings <= ARRAYS, mixed, ArrayError)
     reader = _Tars(tars, found, options)
     sample = reader([0])
-    names = [
-        f"{os.path.relpath(member.tar, root.parent if root.is_file() else root)}/{member.name}" for member in found
-    ]
-    numbers = {tar: i for i, tar in enumerate(tars)}
-    shards = torch.tensor([numbers[member.tar] for member in found])
+    top, number = root.parent if root.is_file() else root, {tar: i for i, tar in enumerate(tars)}
+    names = [f"{member.tar.relative_to(top).as_posix()}/{member.name}" for member in found]
+    shards = torch.tensor([number[member.tar] for member in found])
     sizes = [member.size for member in found]
     C, H, W = sample.shape[1:]
     return Images(Stored((C, H, W), sample.dtype, reader, shards, sizes), names, reader.complex)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Member:
     """A file in a tar: where it lies."""
 

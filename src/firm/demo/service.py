@@ -198,8 +198,8 @@ def service(
                     path.write_bytes(await upload.read())
             asked = Request(
                 files[0], Path(picture.filename or "picture").name, model or restorer.models.names[0],
-                trouble=trouble, noise=noise, blur=blur, scale=scale, mask=None if mask is None else files[1], color=color,
-                quality=quality, steps=steps, iterations=iterations, seed=seed,
+                trouble=trouble, noise=noise, blur=blur, scale=scale, mask=None if mask is None else files[1],
+                color=color, quality=quality, steps=steps, iterations=iterations, seed=seed,
             )  # fmt: skip
             try:
                 async with app.state.reading:
