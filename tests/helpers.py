@@ -1,5 +1,6 @@
 """What tests share: the dense solve, which is the independent oracle, small models, and commands."""
 
+import math
 import os
 import subprocess
 import sys
@@ -243,3 +244,29 @@ def held_by_another(folder, command="firm evaluate of somebody else"):
     finally:
         done.set()
         thread.join()
+
+
+def cells(side: int, seed: int = 0) -> np.ndarray:
+    """Nuclei, filaments and spots as a microscope shows them, (side, side), from 0 to about 1."""
+    drawn = np.random.default_rng(seed)
+    y, x = np.mgrid[:side, :side].astype(float)
+    image = np.zeros((side, side))
+
+    def bump(at: np.ndarray, width: float, height: float) -> None:
+        (i, j), reach = at.round().astype(int), math.ceil(4 * width)
+        near = slice(max(i - reach, 0), max(i + reach + 1, 0)), slice(max(j - reach, 0), max(j + reach + 1, 0))
+        image[near] += height * np.exp(-((y[near] - at[0]) ** 2 + (x[near] - at[1]) ** 2) / (2 * width**2))
+
+    for _ in range(side * side // 8000 + 1):  # nuclei
+        at, radius = drawn.uniform(0, side, 2), drawn.uniform(12, 26)
+        edge = ((np.hypot(y - at[0], x - at[1]) / radius - 1) * 8).clip(-50, 50)
+        image += drawn.uniform(0.2, 0.6) / (1 + np.exp(edge))
+    for _ in range(side // 16):  # filaments
+        at, turn, height = drawn.uniform(0, side, 2), drawn.uniform(0, 6.3), drawn.uniform(0.04, 0.16)
+        for _ in range(120):
+            turn += 0.08 * drawn.normal()
+            at = at + np.array([math.sin(turn), math.cos(turn)])
+            bump(at, 1.3, height)
+    for _ in range(side // 5):  # spots
+        bump(drawn.uniform(0, side, 2), drawn.uniform(1.0, 1.8), drawn.uniform(0.2, 1.0))
+    return image / np.quantile(image, 0.999)

@@ -32,6 +32,7 @@ ELSEWHERE = {  # whose code another test runs
 }
 FENCE = re.compile(r"^```(\S*)([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 GALLERY = {path.stem: path.read_text() for path in sorted((ROOT / "examples" / "gallery").glob("plot_*.py"))}
+SHALLOW = pytest.mark.filterwarnings("ignore:A x differs from y")  # where `quick` models make one iteration
 FEWER = {  # what the tests change in programs, so that they take seconds
     "STEPS = 200": "STEPS = 4",
     "n=4000": "n=100",
@@ -98,6 +99,7 @@ def assumed():
     return {"mask": torch.ones(64, 64), "y": torch.zeros(1, 3, 64, 64)}
 
 
+@SHALLOW
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if p.name not in ELSEWHERE and blocks(p, "python")], ids=lambda p: p.stem
 )
@@ -193,6 +195,7 @@ def test_the_reference_has_every_public_package():
     assert packages | {"firm", "firm.restoration.calibration"} == set(pages)
 
 
+@SHALLOW
 @pytest.mark.parametrize("name", GALLERY)
 def test_a_gallery_example_runs(name, quick):
     plt = pytest.importorskip("matplotlib.pyplot")

@@ -4,13 +4,21 @@ import time
 
 import pytest
 import torch
+from helpers import rand
 from torch import nn
 
 import firm
 from firm import _restore
-from firm._sampling import noise_like
-from firm.operators import Fourier, Identity, Mask, from_functions, random_mask
+from firm._prepare import noise_like
+from firm.noise import Gaussian
+from firm.operators import Blur, Fourier, Identity, Mask, from_functions, gaussian_kernel, random_mask
 from firm.operators.compose import Repeated
+
+
+def tiny_model(channels=1, noise_level=True):
+    torch.manual_seed(0)
+    net = firm.UNet(channels, side=16, ch=8, mult=(1, 2), blocks=1, attention=(), groups=4, noise_level=noise_level)
+    return firm.Firm(net, firm.Solver(K=2))
 
 
 class Recorder(nn.Module):
@@ -175,3 +183,41 @@ def test_noise_of_the_same_seed_is_noticed():
         firm.restore(model, Identity(), y, seed=4, sigma=sigma)  # warnings are errors here
     small = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0))  # too little to tell
     firm.restore(model, Identity(), small, seed=0, sigma=0.1)
+
+
+def test_the_residual_is_that_of_the_image_in_units_of_the_noise():
+    """A mask: what is not seen does not count; a model of the noise: each measurement has its own unit."""
+    mask = (rand(16, 16) > 0.4).float()
+    x, std = 2 * rand(2, 1, 16, 16) - 1, 0.1 + rand(16, 16)
+    for noise, each in ((0.2, torch.full((16, 16), 0.2)), (Gaussian(std), std)):
+        r = firm.restore(tiny_model(), Mask(mask), mask * x, 1, sigma=noise)
+        seen = mask.bool()
+        square = ((r.image - x) / each).square()[..., seen].flatten(1).mean(1)
+        torch.testing.assert_close(r.residual, square.sqrt())
+    assert firm.restore(tiny_model(noise_level=False), Mask(mask), mask * x, 1).residual is None
+
+
+def test_an_image_that_contradicts_its_measurements_is_told_of(recwarn):
+    op, x = Mask(torch.ones(16, 16)), rand(1, 1, 16, 16)
+    with pytest.warns(UserWarning, match=r"A x differs from y by \d+\.\d times the noise level"):
+        far = firm.restore(tiny_model(), op, x, 1, sigma=1e-3)
+    near = firm.restore(tiny_model(), op, x, 1, sigma=1e-3, final_solve=True)
+    assert far.residual > 2
+    assert near.residual.item() == pytest.approx(1, abs=0.02)
+
+
+def test_the_final_solve_stops_where_the_noise_begins():
+    """Each image of a batch has its own rho: the largest with a residual of 1; where it is below 1 nothing is done."""
+    blur = Blur(gaussian_kernel(5, 1.0))
+    x = 2 * rand(2, 1, 16, 16) - 1
+    y = blur.A(x) + torch.tensor([0.01, 4.0]).reshape(2, 1, 1, 1) * rand(2, 1, 16, 16)
+    given = firm.prepare(None, blur, y, torch.tensor([0.01, 5.0]))
+    start = torch.zeros_like(x)
+    moved = given.fitted(start)
+    assert torch.equal(moved[1], start[1])
+    assert given.residual(moved)[0].item() == pytest.approx(1, abs=0.02)
+    gradient = blur.A_adjoint(blur.A(moved) - y)[0]  # of |A x - y|^2 / 2; at the minimum it is rho (start - moved)
+    rho = (gradient / (start - moved)[0]).flatten().median()
+    torch.testing.assert_close(gradient, rho * (start - moved)[0], rtol=1e-2, atol=1e-4)
+    with pytest.raises(ValueError, match="give sigma"):
+        firm.prepare(None, blur, y).fitted(x)

@@ -131,11 +131,13 @@ class Reads(TorchFunctionMode):
 @pytest.mark.parametrize("op", [Mask(torch.ones(16, 16)), Subsample(2), Blur(gaussian_kernel(5, 1.0))], ids=repr)
 def test_a_gpu_is_read_once_after_all_work_is_queued(op, monkeypatch):
     """Every check of a restoration's values is held back and read together; on the CPU before the work."""
-    monkeypatch.setattr(firm._sampling.Prepared, "deferred", True)
+    monkeypatch.setattr(firm._prepare.Prepared, "deferred", True)
     model, x = tiny_model(), torch.rand(2, 1, 16, 16)
+    firm.restore(model, op, op.A(x), sigma=0.1)  # the norm of an operator is read when it is first used
     with torch.no_grad(), Reads() as reads:
         firm.restore(model, op, op.A(x), 2, 3, seed=1, sigma=0.1)
-    assert reads.seen == ["__bool__", "tolist"]  # the first is of sigma, a number of Python
+    kept = ["__bool__"] * (1 + 1 + bool(list(op.buffers())))  # of sigma, a number of Python, and a norm on the CPU
+    assert reads.seen == [*kept, "tolist"]
     calls, y = [], op.A(x)
     y[0, 0, 1, 1] = float("nan")
     model.estimator.register_forward_hook(lambda *_: calls.append(1))

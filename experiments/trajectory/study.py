@@ -11,7 +11,7 @@ from experiments.figures import Panel, save_grid
 from experiments.shared import CELEBA, SEED, Figure, Settings
 from experiments.tables import Column, Line, Table
 from firm import Firm, sample
-from firm._sampling import noise_like
+from firm._prepare import noise_like
 from firm._util.checks import generator_for, require
 from firm.data import portrait
 from firm.evaluation import degraded

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from firm._model import load_network as load_network
     from firm._posterior_mean import flow_only as flow_only
     from firm._posterior_mean import posterior_mean as posterior_mean
+    from firm._prepare import prepare as prepare
     from firm._restore import Restoration as Restoration
     from firm._restore import restore as restore
-    from firm._sampling import prepare as prepare
     from firm._sampling import sample as sample
     from firm.acceleration import fast as fast
     from firm.acceleration import tiled as tiled

@@ -106,6 +106,10 @@ class Firm(nn.Module):
         other.solver = dataclasses.replace(self.solver, K=int(K))
         return other
 
+    def with_estimator(self, estimator: nn.Module) -> Firm:
+        """The same settings and card with another network, such as one that calls this model's own in another way."""
+        return Firm(estimator, self.solver, self.card)
+
     def at(
         self, quality: Quality | None = None, steps: int | None = None, iterations: int | None = None
     ) -> tuple[Firm, int]:

@@ -12,15 +12,18 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 from firm._posterior_mean import Sigma
-from firm._sampling import Integrator, Prepared, Quality, at_quality, integrate, noise_like, prepare
+from firm._prepare import Prepared, prepare
+from firm._sampling import Integrator, Quality, at_quality, integrate
 from firm._util.checks import counted, is_whole, require_seed, warn
-from firm.noise.base import Noise
-from firm.operators.base import LinearOperator, is_linear, norm
-from firm.operators.compose import Repeated
+from firm.operators.base import LinearOperator
 
 SAME_NOISE, ENOUGH = 0.1, 1000  # correlation of y with the starting noise, and how many values tell (0.03 by chance)
-SMALLEST_NORM, LARGEST_NORM = 0.1, 3.0  # beyond these the bundled models lose 2 dB and more (docs/operators.md)
+FAR = 2.0  # root mean square of A x - y in units of the noise, beyond which an image contradicts its measurements
 AT_ONCE = 32 * 128 * 128  # pixels: samples are drawn in batches of about this size, so that memory stays bounded
+
+
+class MisfitWarning(UserWarning):
+    """An image contradicts the measurements that it was restored from."""
 
 
 @dataclass(frozen=True)
@@ -33,25 +36,28 @@ class Restoration:
     samples: Tensor  # (S, B, C, H, W); (0, B, C, H, W) if they were not kept
     nfe: int  # network calls for each image of y, all samples together
     seconds: float
+    residual: Tensor | None = None  # (B,), root mean square of A x - y for `image`, in units of the noise
 
     def __repr__(self) -> str:
         """Show shapes, not pixels."""
         drawn = counted(len(self.samples), "sample") if len(self.samples) else "samples not kept"
         calls = counted(self.nfe, "network call")
-        return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s)"
+        fit = "" if self.residual is None else f", residual {float(self.residual.mean()):.2f} sigma"
+        return f"Restoration(image {tuple(self.image.shape)}, {drawn}, {calls}, {self.seconds:.2f} s{fit})"
 
 
 def restore(
     model: Firm, op: LinearOperator, y: Tensor, steps: int | None = None, samples: int = 1, seed: int = 0, *,
     iterations: int | None = None, quality: Quality | None = None, sigma: Sigma = None,
-    integrator: Integrator = "euler", keep: bool = True, on_sample: Callable[[int, Tensor], None] | None = None,
+    integrator: Integrator = "euler", final_solve: bool = False, keep: bool = True,
+    on_sample: Callable[[int, Tensor], None] | None = None,
 ) -> Restoration:  # fmt: skip
     """Draw posterior samples from `seed`, with their mean and standard deviation. More samples keep the first ones.
 
     Several samples go through the network together. Their starting noise is drawn one after the other, so it does not
     depend on how many there are. Input and result are checked as in `sample`, on a GPU after all work is queued; a
-    warning says if the norm of A is far from 1, sigma is larger than any image, or y was simulated with the noise that
-    `seed` draws.
+    warning says if sigma is larger than any image, if y was simulated with the noise that `seed` draws, or if the image
+    contradicts its measurements.
 
     Parameters
     ----------
@@ -59,6 +65,9 @@ def restore(
         As in `sample`.
     samples, seed
         How many to draw, and from which starting noise: a whole number from 0 to 2^32 - 1.
+    final_solve
+        Bring every sample as close to y as its noise says, by one more data-consistency step whose rho is found by
+        Morozov's discrepancy principle. It helps where the data are precise and the model is not made for them.
     keep
         If false, the samples are not kept: mean and standard deviation are updated as they are drawn, and memory does
         not grow with their number.
@@ -72,23 +81,22 @@ def restore(
     start, away = time.perf_counter(), 0.0
     given = prepare(model, op, y, sigma)
     _check_scale(given)
-    y, Aty = given.y, given.Aty
-    many = op if len(Aty) == 1 else Repeated(op, len(Aty))  # that of a single image serves any number of runs
+    Aty = given.Aty
     drawn: list[Tensor] = []
     spread, first = _Spread(), 0
-    chosen = _LeastMisfit(op, y) if getattr(op, "ambiguous", False) else None
+    chosen = _LeastMisfit(op, given.y) if getattr(op, "ambiguous", False) else None
     for n in batches(Aty, samples):
-        x_0 = torch.cat([noise_like(Aty, generator) for _ in range(n)])
+        x_0 = torch.cat([given.start(generator) for _ in range(n)])
         if first == 0:
             check_seed(given, x_0, seed)
-        runs = y.repeat(n, *[1] * (y.ndim - 1))
-        noise = given.noise
-        noise = noise.repeated(n) if isinstance(noise, Noise) else None if noise is None else noise.repeat(n)
-        x = integrate(model, many, runs, x_0, steps, sigma=noise, integrator=integrator)
+        runs = given.runs(n)
+        x = integrate(given.model, runs.op, runs.y, x_0, steps, sigma=runs.noise, integrator=integrator)
         given.check_result(x)
         if on_sample is not None:
             given.settle()  # nobody is shown what is not finite
-        for i, one in enumerate(x.split(len(Aty)), start=first):
+        for i, copies in enumerate(x.split(len(x) // n), start=first):
+            one = given.together(copies)
+            one = given.fitted(one) if final_solve else one
             if chosen is not None:
                 chosen.add(one)
             if keep:
@@ -105,16 +113,18 @@ def restore(
     image, mean = (stacked[0], stacked.mean(0)) if keep else (spread.first, spread.mean)
     image = image if chosen is None else chosen.image
     std = stacked.std(0) if several else None if keep else spread.std()
+    residual = given.residual(image)
+    _check_fit(given, residual)
     given.settle()  # on a GPU it waits for the last image
     nfe = samples * model.calls(steps, integrator)
-    return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away)
+    return Restoration(image, mean, std, stacked, nfe, time.perf_counter() - start - away, residual)
 
 
 def _check_scale(given: Prepared) -> None:
-    """Warn where the norm of A is far from 1, or the noise level above all it can measure; both are for a linear A."""
-    if not is_linear(given.op):
+    """Warn where the noise level is above all that a linear A can measure."""
+    if given.norm is None or given.sigma is None:
         return
-    sigma = given.Aty.new_zeros(1) if given.sigma is None else given.sigma
+    norm, sigma = given.norm, given.sigma
 
     def judge(size: float, level: float) -> None:
         if size > 0 and level > 2 * size:
@@ -122,13 +132,24 @@ def _check_scale(given: Prepared) -> None:
                 f"sigma {level:.3g} is more than images in [-1, 1] can measure: it is the noise level of y for such "
                 "images (25 of 255 is 2 * 25 / 255)"
             )
-        if 0 < size < SMALLEST_NORM or size > LARGEST_NORM:
+
+    given.check(lambda: torch.stack([norm.max().to(sigma), sigma.max()]), judge)
+
+
+def _check_fit(given: Prepared, residual: Tensor | None) -> None:
+    """Warn where an image contradicts its measurements."""
+    if residual is None:
+        return
+
+    def judge(worst: float) -> None:
+        if worst > FAR:
             warn(
-                f"the norm of A is about {size:.3g}, and FIRM is made for one of about 1 (neither rho nor the noise "
-                f"levels of training are scaled): divide A, y and sigma by {size:.3g}"
+                f"A x differs from y by {worst:.1f} times the noise level: the image contradicts its measurements; "
+                "final_solve=True brings it back to them, if A and sigma are right",
+                MisfitWarning,
             )
 
-    given.check(lambda: torch.stack([norm(given.op, given.Aty), sigma.max()]), judge)
+    given.check(lambda: residual.nan_to_num(0).max()[None], judge)
 
 
 def check_seed(given: Prepared, x_0: Tensor, seed: int) -> None:

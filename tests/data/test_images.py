@@ -7,6 +7,7 @@ from helpers import save_pictures
 from PIL import Image
 
 from firm.data import Images, PictureError, folder_files, load_images, read_image, read_picture, resident, to_float
+from firm.data.encoding import png16, tiff
 
 
 def load(dataset, root, **options):
@@ -97,6 +98,7 @@ def test_pictures_come_as_resident_gives_them(tmp_path):
         (np.random.default_rng(2).random((16, 16)).astype(np.float32), None, 1),
     ],
 )
+@pytest.mark.filterwarnings("ignore:0 was taken for black and 65535 for white")
 def test_gray_pictures_of_more_than_8_bits_keep_them(values, value_range, white, tmp_path):
     for i in range(3):
         Image.fromarray(values + i * 0).save(tmp_path / f"{i}.tif")
@@ -106,9 +108,28 @@ def test_gray_pictures_of_more_than_8_bits_keep_them(values, value_range, white,
         np.testing.assert_allclose(images.data[1, 0].numpy(), values / (white / 2) - 1, atol=1e-6)
 
 
+@pytest.mark.parametrize(("channels", "alpha"), [(3, False), (1, False), (3, True)])
+@pytest.mark.parametrize("ending", [".png", ".tif"])
+@pytest.mark.parametrize(("value_range", "white"), [(None, 65535), ((0, 4095), 4095)])
+@pytest.mark.filterwarnings("ignore:0 was taken for black and 65535 for white")
+def test_colors_of_16_bits_keep_them(value_range, white, ending, channels, alpha, tmp_path):
+    colors = np.random.default_rng(0).integers(0, white + 1, (16, 16, 4 if alpha else 3)).astype(np.uint16)
+    (tmp_path / f"a{ending}").write_bytes(png16(colors) if ending == ".png" else tiff(colors))
+    images = load("folder", tmp_path, channels=channels, value_range=value_range)
+    expected = colors[..., :3] / (white / 2) - 1
+    if alpha:
+        opaque = (colors[..., 3:] // 256) / 255  # Pillow keeps 8 bits of it
+        expected = 1 + opaque * (expected - 1)
+    expected = expected @ [[0.299], [0.587], [0.114]] if channels == 1 else expected
+    assert images.data.dtype == torch.float32
+    np.testing.assert_allclose(images.data[0].numpy(), expected.transpose(2, 0, 1), atol=2e-6)
+
+
 def test_dark_sets_and_mixed_ones_are_told(tmp_path):
     Image.fromarray(np.full((16, 16), 48, np.uint16)).save(tmp_path / "b.tif")
-    with pytest.warns(UserWarning, match=r"less than 1/16 of white: value_range=\(low, high\)"):
+    with pytest.warns(
+        UserWarning, match=r"1/16 of white: 0 was taken for black and 65535 .* value_range=\(low, high\)"
+    ):
         load("folder", tmp_path)
     (tmp_path / "0.png").write_bytes(b"broken")  # is not what decides
     with pytest.warns(UserWarning, match="1/16"):
@@ -123,7 +144,7 @@ def test_wrong_choices(tmp_path):
     save_pictures(tmp_path / "set", 1)
     for wrong, message in [
         ({"size": None}, "set: pictures are resized to one size"),
-        ({"value_range": (0, 1)}, "value_range is for arrays, and for gray pictures of more than 8 bits"),
+        ({"value_range": (0, 1)}, "value_range is for arrays, and for pictures of more than 8 bits"),
         ({"value_range": (1, 0)}, "low < high"),
         ({"key": "x"}, "key is for arrays"),
         ({"mapped": True}, "set: pictures are mapped .* give cache=DIR"),

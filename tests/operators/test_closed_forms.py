@@ -16,6 +16,7 @@ from firm.operators import (
     Fourier,
     Identity,
     Mask,
+    MultiCoil,
     Stack,
     Subsample,
     as_real,
@@ -64,6 +65,14 @@ def coils(dtype=torch.complex128):
     return from_functions(A, A_adjoint)
 
 
+def maps(*size):
+    return torch.complex(randn(*size), randn(*size, seed=1))
+
+
+def unit(*size):
+    return torch.polar(torch.ones(size, dtype=torch.float64), randn(*size))
+
+
 CLOSED = {
     "downsample-2": (lambda: Downsample(2), (1, 8, 6)),
     "downsample-3": (lambda: Downsample(3), (2, 9, 3)),
@@ -80,6 +89,8 @@ CLOSED = {
         (2, 5, 4),
     ),
     "stack-blurs": (lambda: Stack(Blur(randn(3, 2)), Identity(), Blur(randn(4, 4)), image_shape=(1, 5, 6)), (1, 5, 6)),
+    "as-real-multicoil-full": (lambda: as_real(MultiCoil(torch.full((5, 4), 0.5), maps(3, 5, 4))), (2, 5, 4)),
+    "as-real-multicoil-phase": (lambda: as_real(MultiCoil(randn(5, 4), unit(2, 1, 5, 4))), (2, 5, 4)),
     "as-real": (lambda: as_real(Fourier(randn(5, 4), complex_images=True)), (4, 5, 4)),
 }
 ITERATED = {
@@ -101,6 +112,9 @@ ITERATED = {
         lambda: from_functions(lambda x: torch.fft.fft2(x.cumsum(-1))[..., :2] * (1 + 2j) / 8, image_shape=(1, 4, 4)),
         (1, 4, 4),
     ),
+    "as-real-multicoil": (lambda: as_real(MultiCoil(randn(4, 5), maps(3, 4, 5))), (2, 4, 5)),
+    "as-real-multicoil-lines": (lambda: as_real(MultiCoil(randn(2, 1, 1, 5), maps(2, 2, 4, 5))), (2, 4, 5)),
+    "as-real-multicoil-rows": (lambda: as_real(MultiCoil(randn(4, 1), maps(2, 4, 3))), (2, 4, 3)),
     "as-real-coils": (lambda: as_real(coils()), (2, 4, 5)),
 }
 SMALL = {key: (partial(make, 2, 1, 4, 5), (1, 4, 5)) for key, make in SIMPLE.items()}

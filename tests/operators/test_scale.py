@@ -1,12 +1,11 @@
-"""The norm of A, and the warning where it is far from 1."""
-
-import warnings
+"""The norm of A, and operators that are far from a norm of 1."""
 
 import pytest
 import torch
 from helpers import Shrink, rand
 
 import firm
+from firm.noise import Gaussian, PoissonGaussian
 from firm.operators import (
     Blur,
     Downsample,
@@ -14,11 +13,15 @@ from firm.operators import (
     Identity,
     Mask,
     Subsample,
+    dot_test,
     from_functions,
     gaussian_kernel,
     operator_norm,
+    prox_test,
     random_mask,
 )
+from firm.operators.scale import Scaled
+from firm.tasks import BaseTask, Parameter, Rows
 
 
 def matrix(rows, columns, seed=0):
@@ -69,11 +72,64 @@ def test_operators_know_their_norm(op):
     assert operator_norm(op, torch.zeros(many, 3, 8, 8, dtype=dtype), iterations=200) == pytest.approx(exact, rel=1e-3)
 
 
-@pytest.mark.parametrize(("factor", "heard"), [(0.01, True), (0.5, False), (1.0, False), (10.0, True)])
-def test_restoring_warns_where_it_is_far_from_one(factor, heard):
-    model, op = firm.Firm(Shrink(), firm.Solver()), Mask(factor * torch.ones(1, 8, 8))
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        firm.restore(model, op, factor * rand(1, 1, 8, 8), sigma=0.1)
-    told = f"the norm of A is about {factor:.3g}, and FIRM is made for one of about 1"
-    assert any(str(warning.message).startswith(told) for warning in said) == heard
+@pytest.mark.parametrize("factor", [0.01, 1.0, 55.0])
+@pytest.mark.parametrize("kind", ["mask", "own", "blur"])
+def test_the_units_of_a_do_not_matter(kind, factor):
+    """A x = y in other units is the same problem: with a closed form, by conjugate gradients, in Fourier space."""
+    model = firm.Firm(Shrink(), firm.Solver(K=3))
+    made = {
+        "mask": lambda c: Mask(c * (0.2 + rand(8, 8))),
+        "own": lambda c: projections(c * matrix(40, 64)),
+        "blur": lambda c: Blur(c * gaussian_kernel(5, 1.0)),
+    }[kind]
+    x = 2 * rand(2, 1, 8, 8) - 1
+    c = 1 / operator_norm(made(1.0), x)  # a norm of 1
+    plain = firm.restore(model, made(c), made(c).A(x), samples=2, sigma=0.1)
+    other = firm.restore(model, made(factor * c), factor * made(c).A(x), samples=2, sigma=0.1 * factor)
+    torch.testing.assert_close(other.samples, plain.samples, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(other.residual, plain.residual, rtol=1e-3, atol=1e-3)
+
+
+def test_the_units_of_a_noise_model_do_not_matter():
+    model, x, c = firm.Firm(Shrink(), firm.Solver(K=2)), 2 * rand(2, 1, 8, 8) - 1, 40.0
+    std = 0.05 + 0.1 * rand(8, 8)
+    for noise in (lambda c: Gaussian(c * std), lambda c: PoissonGaussian(0.02 * c, 0.05 * c)):
+        results = [
+            firm.restore(model, op, op.A(x), seed=1, sigma=noise(scale)).image
+            for op, scale in ((Mask(torch.ones(8, 8)), 1.0), (Mask(c * torch.ones(8, 8)), c))
+        ]
+        torch.testing.assert_close(*results, rtol=1e-4, atol=1e-4)
+
+
+def test_each_image_of_a_batch_has_its_own_scale():
+    """Results do not depend on what else is in the batch."""
+    model, x = firm.Firm(Shrink(), firm.Solver(K=2)), rand(2, 1, 8, 8)
+    weights = torch.stack([torch.ones(1, 8, 8), torch.full((1, 8, 8), 30.0)])
+    x_0 = rand(2, 1, 8, 8)
+    both = firm.sample(model, Mask(weights), weights * x, 1, x_0=x_0)
+    for i in range(2):
+        alone = firm.sample(model, Mask(weights[i]), (weights * x)[i : i + 1], 1, x_0=x_0[i : i + 1])
+        torch.testing.assert_close(both[i : i + 1], alone)
+
+
+def test_a_scaled_operator_is_the_operator_times_c():
+    c, x = torch.tensor([0.5, 4.0]), 2 * rand(2, 1, 8, 8) - 1
+    for op in (Mask(0.2 + rand(8, 8)), Blur(gaussian_kernel(5, 1.0)), projections(matrix(40, 64))):
+        scaled = Scaled(op, c)
+        assert dot_test(scaled, (2, 1, 8, 8)) < 1e-5
+        assert prox_test(scaled, (2, 1, 8, 8), rho=0.1) < 1e-4
+        torch.testing.assert_close(scaled.A(x)[1], 4 * op.A(x)[1])
+
+
+def test_training_scales_as_restoring_does():
+    class Strong(BaseTask):
+        factor = Parameter(float, "what the mask weighs", 40.0)
+
+        def build(self, values):
+            return Mask(values["factor"] * torch.ones(8, 8))
+
+    task, x = Strong(8, sigma=4.0), 2 * rand(3, 1, 8, 8) - 1
+    op, y, sigma = task.draw(x, Rows(3, 0, 3, torch.Generator().manual_seed(0)))
+    assert operator_norm(op, x) == pytest.approx(1)
+    torch.testing.assert_close(sigma, torch.full((3,), 0.1))
+    assert (y - x).std().item() == pytest.approx(0.1, rel=0.1)

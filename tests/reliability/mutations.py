@@ -178,7 +178,7 @@ MUTATIONS = [
     Mutation("files: a picture's metadata fill the memory", "data/tiff.py",
              "> 2 * file.seek(0, io.SEEK_END) + SLACK", "> 1e99", "data/test_hostile.py"),
     Mutation("files: a set of 16 bits is rounded to 8", "data/load.py",
-             "return torch.float32 if has_more_bits(path)", "return torch.uint8 if has_more_bits(path)",
+             "dtype = torch.float32 if deep else torch.uint8", "dtype = torch.uint8",
              "data/test_images.py::test_gray_pictures_of_more_than_8_bits_keep_them"),
     Mutation("files: HDF5 reads other files", "data/array_file.py",
              "require(not found.external and not found.is_virtual,", "require(True,",

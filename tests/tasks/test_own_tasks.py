@@ -83,7 +83,7 @@ def test_the_tasks_of_the_papers_tables_come_first_and_in_its_order():
     assert tables() == five
     others = [
         "blind-deblurring", "camera-denoising", "clipping", "demosaicing", "fourier", "jpeg", "motion-deblurring",
-        "phase-retrieval", "poisson-denoising", "poisson-inpainting", "stroke-inpainting",
+        "mri", "phase-retrieval", "poisson-denoising", "poisson-inpainting", "stroke-inpainting",
     ]  # fmt: skip
     assert list(built_in()) == [*five, *others]
 

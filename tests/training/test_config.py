@@ -125,7 +125,7 @@ def test_a_dump_loads_again(tmp_path):
         (("read_size=256", "dataset=arrays"), "read_size beyond size is for crop=random"),
         ("scale=[0.5, 1]", "scale needs crop=random"),
         ("memory_map=true", "needs cache=FOLDER"),
-        ("value_range=[0, 1]", "value_range is for dataset=arrays"),
+        (("value_range=[0, 1]", "dataset=celeba"), "value_range is for arrays and pictures of more than 8 bits"),
         ("read_size=64", "smaller than size"),
         (("crop=random", "scale=[0, 1]"), "scale must be positive"),
         (("crop=random", "scale=[2, 1]"), "scale must be a range"),

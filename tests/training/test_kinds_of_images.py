@@ -235,6 +235,17 @@ def test_a_value_range_reaches_training(sets):
     assert len(held_out) == 0
 
 
+def test_a_folder_of_counts_in_16_bits_trains_with_its_value_range(tmp_path):
+    counts = np.arange(48, dtype=np.uint16).reshape(3, 4, 4)
+    for i, picture in enumerate(counts):
+        Image.fromarray(picture).save(tmp_path / f"{i}.tif")
+    network = "network={ch: 8, mult: [1], blocks: 1, groups: 4}"
+    settings = ["channels=1", "size=4", network, f"data={tmp_path}", "val_images=1", "value_range=[0, 47]"]
+    images, held_out = load_sets(load_config(None, settings), False)
+    whole = torch.cat([held_out.data, images.data])
+    torch.testing.assert_close(whole, torch.from_numpy(counts[:, None] / 23.5 - 1).float())
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

@@ -22,12 +22,12 @@ def require(condition: object, message: str, error: type[Exception] = ValueError
         raise error(message)
 
 
-def warn(message: str) -> None:
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called the paper's files, `firm._restore` and others, however deep the reason was found."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(("firm._", "torch.")):
         frame, level = frame.f_back, level + 1  # torch: ``no_grad`` as a decorator
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def is_whole(value: Any, low: int, high: float = float("inf")) -> bool:

@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import secrets
+import shutil
 import socket
 import stat
 import sys
@@ -60,6 +61,32 @@ def replacing(path: str | Path) -> Iterator[IO[bytes]]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(path: str | Path) -> Iterator[Path]:
+    """Yield a new, empty folder that takes the place of the folder `path` at the end, or is removed after an error.
+
+    What an earlier command has written there is deleted only then.
+    """
+    path = Path(path)
+    require(not path.exists() or path.is_dir(), f"{path} is a file, not a folder: move it away", NotADirectoryError)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, old = (path.with_name(f".firm-{secrets.token_hex(8)}.tmp") for _ in range(2))
+    temporary.mkdir()
+    try:
+        yield temporary
+        if path.exists():
+            os.replace(path, old)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            if old.exists():
+                os.replace(old, path)
+            raise
+    finally:
+        for folder in (temporary, old):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_leftovers(folders: Iterable[Path]) -> None:

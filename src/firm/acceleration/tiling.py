@@ -25,7 +25,7 @@ def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
     The fewest such tiles are taken, and they are no larger than they must be to cover the picture. Sides that the
     network's strides do not divide are padded, so every size works.
     """
-    return Firm(Tiled(model.estimator, tile, overlap), model.solver, model.card)
+    return model.with_estimator(Tiled(model.estimator, tile, overlap))
 
 
 class Tiled(nn.Module):

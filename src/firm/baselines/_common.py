@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Generator, Tensor
 
-from firm._sampling import Generators, noise_like, prepare
+from firm._prepare import Generators, noise_like, prepare
 from firm._util.checks import require
 from firm.networks import denoise
 from firm.operators.base import LinearOperator, is_linear, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm._sampling import Generators
+from firm._prepare import Generators
 from firm._util.checks import require
 from firm.acceleration.graphs import replayed
 from firm.baselines._common import Denoiser, Progress, begin, noise_source

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from firm._sampling import Generators
+from firm._prepare import Generators
 from firm._util.checks import require
 from firm.acceleration.graphs import replayed
 from firm.baselines._common import Prior, Progress, at_time, begin, noise_source

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from firm._sampling import Generators, noise_like
+from firm._prepare import Generators, noise_like
 from firm._util.checks import require
 from firm.operators import Magnitude, Oversampled
 

@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from firm._sampling import Generators
+from firm._prepare import Generators
 from firm._util.checks import require
 from firm.acceleration.graphs import replayed
 from firm.baselines._common import Progress, begin, noise_source

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import fingerprint, load_network
-from firm._sampling import Generators
+from firm._prepare import Generators
 from firm._util.checks import require
 from firm.acceleration import fast_network
 from firm.acceleration._fast import Precision

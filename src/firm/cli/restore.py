@@ -42,6 +42,7 @@ from firm.tasks import built_in, option_of, picture_tasks
 
 HUGE = "Large jobs (docs/scale.md)"
 TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
+WITH_KERNEL = [name for name, kinds in picture_tasks().items() if kinds[0].picture_file == "kernel"]
 REGION = 384  # pixels: the side of a preview
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
 DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
@@ -106,6 +107,10 @@ def restore(
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
     )] = "euler",
+    final_solve: Annotated[bool | None, typer.Option(
+        "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "
+        "them as the noise says (default: of instruments' scans)."
+    )] = None,
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
     )] = 1,
@@ -167,12 +172,14 @@ def restore(
     from firm._util.machine import ranks
     from firm.acceleration import fast, tiled
     from firm.cli.models import load_plain, noted, range_of
+    from firm.cli.scans import scans_of
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
     from firm.restoration.output import result_names
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
     from firm.restoration.run import Engine, Job, one_by_one, restore_files, try_out
+    from firm.restoration.scan import Scan
     from firm.tasks import task_class
 
     if out.suffix == ".zarr":
@@ -210,7 +217,7 @@ def restore(
         (keep_known is not None and task != "inpainting", "--keep-known belongs to --task inpainting: other tasks know "
          "no pixel exactly"),
         (preview and (named is not None or samples > 1), "--preview is for real pictures, and one sample of each"),
-        (kernel is not None and task != "deblurring", "--kernel belongs to --task deblurring"),
+        (kernel is not None and task not in WITH_KERNEL, f"--kernel belongs to --task {' or '.join(WITH_KERNEL)}"),
         (custom and named is None, "--set belongs to --simulate, and to --task with a custom task, file.py:Class"),
         (size is not None and not measured, "--size belongs to --task with a custom task, file.py:Class"),
         (value_range is not None and measured, "--value-range is for arrays that are images; the measurements of a "
@@ -239,9 +246,19 @@ def restore(
         else:
             check_sigma(task_class(named).checked(degradation).get("sigma"))
 
-        # The pictures, and the mask and the kernel that come with them.
-        files, root, notes = find_pictures(pictures, out, mask, psf)
-        if psf is not None:
+        # The pictures, and the mask and the kernel that come with them; or scans of an instrument.
+        scans = {} if named is not None else scans_of(
+            pictures, task, {**options, "kernel": psf},
+            {"sigma": level, "strength": None if strength == 1 else strength, "value_range": value_range},
+            {"--mask": mask, "--preview": preview, "--format": kind != "same", "--key": key, "--kernel auto": auto,
+             "--ray": ray, "--keep-known": keep_known},
+        )  # fmt: skip
+        if scans:
+            files, notes = list(scans), list[str]()
+            root = Path(os.path.commonpath([os.path.abspath(path.parent) for path in scans]))
+        else:
+            files, root, notes = find_pictures(pictures, out, mask, psf)
+        if psf is not None and not scans:
             read_kernel(psf, max_megapixels)  # which is the same for all
         arrays = {file for file in files if file.suffix.lower() in ARRAY_EXTENSIONS}
         if key is not None and not arrays:
@@ -254,7 +271,8 @@ def restore(
 
         inputs: dict[Path, list[Path]] = {}  # the files that a picture's results depend on
         for path in files:
-            inputs[path] = [path] if psf is None else [path, psf]
+            inputs[path] = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
+            inputs[path] += [] if psf is None else [psf]
             with suppress(ProblemError):  # no mask for this picture: told when its turn comes
                 inputs[path] += [] if mask is None else [mask_of(path) or mask]
 
@@ -266,14 +284,18 @@ def restore(
             channels, print_of_model = channels_of(chosen), chosen.fingerprint()
             values = range_of(value_range, chosen.card, next(iter(arrays), files[0]))
             scale = None
-            if samples > 1 and task is None and simulate is None:
+            if samples > 1 and scans and calibration is None:
+                notes.append("the standard deviations are not calibrated for scans of an instrument")
+            elif samples > 1 and task is None and simulate is None:
                 notes.append("the standard deviations are not calibrated: give --task, which a calibration is made for")
             elif samples > 1:
                 kind_name = str(task) if named is None else task_class(named).name
                 scale, uncalibrated = scale_of(calibration, plain, kind_name, N, samples, integrator)
                 notes += uncalibrated
 
-            def problem(path: Path) -> Problem:
+            def problem(path: Path) -> Problem | Scan:
+                if path in scans:
+                    return scans[path]()
                 ranged = values if value_range is not None or path in arrays else None  # of training: for arrays
                 if simulate is not None:
                     return Problem.simulated(path, simulate, degradation, seed, channels, ranged, max_megapixels, key)
@@ -291,11 +313,12 @@ def restore(
                 "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
+                **({"final_solve": True} if final_solve else {}),
                 "tile": tile, "overlap": overlap, "precision": precision, **({"kernel": kernel} if auto else {}),
             }  # fmt: skip
             job = Job(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
-                integrator, compare,
+                integrator, compare, final_solve=bool(scans) if final_solve is None else final_solve,
             )  # fmt: skip
             if preview:
                 for name, path in zip(result_names(files, root), files, strict=True):
@@ -337,7 +360,8 @@ def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None
     console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
     done = [row for row in rows if "error" not in row and "nothing" not in row]
     advice = sorted({told for row in done for told in row.get("advice", [])})
-    lines = [f"note: {told}" for told in [*notes, *advice]]
+    lines = [f"{Path(row['picture']).name}: {row['read']}" for row in done if "read" in row]
+    lines += [f"note: {told}" for told in [*notes, *advice]]
     lines += [f"{Path(row['picture']).name}: {row['nothing']}" for row in rows if "nothing" in row]
     lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
     if done:
@@ -364,7 +388,10 @@ def _done(done: Sequence[Row]) -> str:
 
 
 def _noise(done: Sequence[Row]) -> str:
-    """The noise in both units, and the blur where it was estimated."""
+    """The noise in both units, and the blur where it was estimated; of scans how well results fit the measurements."""
+    if "slices" in done[0]:
+        found = [row["residual"] for row in done if "residual" in row]
+        return f"what it would measure differs from the measurements by {max(found, default=0):.2f} times their noise"
     levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
@@ -388,6 +415,7 @@ def _table(done: Sequence[Row]) -> Table:
         return f"{text} (est.)" if column == "sigma" and row["estimated"] else text
 
     columns = ["blur"] * any("blur" in row for row in done) + ["sigma", "nfe", "seconds"]
+    columns = [*["slices"] * any("slices" in row for row in done), *columns]
     columns += ["psnr", "ssim", "lpips"] * any("psnr" in row for row in done)
     table = Table("picture")
     for column in columns:

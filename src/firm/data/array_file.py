@@ -75,12 +75,13 @@ def open_array(
     require(is_array_file(path), f"{path}: not an array file ({kinds})", ArrayError)
     require_contents(path, ArrayError)
     if suffix in (".h5", ".hdf5"):
-        with _open_hdf5(path) as file:
-            yield _numbers(path, _dataset(path, file, key))
+        with open_hdf5(path) as file:
+            found = hdf5_dataset(path, file, key)
+            yield _numbers(path, _Slices(path, found.shape, found.dtype, lambda: found, found.chunks))
     elif suffix == ".npz":
         require(not mapped, f"{path}: .npz files cannot be mapped into memory: save the array as .npy", ArrayError)
         with open(path, "rb") as file:  # numpy would leave it open if it is damaged
-            with _damaged(path):
+            with damaged(path):
                 arrays = np.load(file, allow_pickle=False)
             zipped = isinstance(arrays, np.lib.npyio.NpzFile)
             require(zipped, f"{path}: a .npy file under the name of a .npz: rename it", ArrayError)
@@ -95,7 +96,7 @@ def open_array(
 
 
 @contextmanager
-def _damaged(path: Path, else_: str = "") -> Iterator[None]:
+def damaged(path: Path, else_: str = "") -> Iterator[None]:
     """Name the file where its contents cannot be read: numpy, zipfile, HDF5 and torch raise errors of many kinds."""
     try:
         yield
@@ -116,13 +117,13 @@ def _shown(text: str, most: int) -> str:
 
 def array_in(path: Path, data: bytes) -> Any:
     """Read the contents of a .npy file that lies in another file; `path` names it in messages."""
-    with _damaged(path):
+    with damaged(path):
         _header(path, io.BytesIO(data), len(data))
         return _numbers(path, np.load(io.BytesIO(data), allow_pickle=False))
 
 
 def _load_npy(path: Path) -> Any:
-    with open(path, "rb") as file, _damaged(path):
+    with open(path, "rb") as file, damaged(path):
         shape, _ = _header(path, file, path.stat().st_size)
         return np.load(path, mmap_mode="r" if math.prod(shape) else None, allow_pickle=False)  # no empty maps
 
@@ -149,7 +150,7 @@ def _header(path: Path, file: IO[bytes], held: int) -> tuple[tuple[int, ...], np
 
 def _member(path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> _Slices:
     """Return an array of a .npz file, of which only the header is read until it is sliced."""
-    with _damaged(path):
+    with damaged(path):
         member = arrays.zip.getinfo(name if name in arrays.zip.namelist() else f"{name}.npy")
         with arrays.zip.open(member) as file:
             shape, dtype = _header(path, file, member.file_size)
@@ -160,13 +161,13 @@ def _member(path: Path, arrays: np.lib.npyio.NpzFile, name: str) -> _Slices:
 
 
 def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
-    with _damaged(path):
+    with damaged(path):
         packed = not mapped and zipfile.is_zipfile(path)
         with zipfile.ZipFile(path) if packed else nullcontext() as inner:  # its members may be compressed
             held = sum(member.file_size for member in inner.infolist()) if inner else 0
     large = f"{path}: holds {held / 1e6:,.0f} MB, more than {max_bytes / 1e6:,.0f}"
     require(held <= max_bytes, large + " (max_megapixels; --max-megapixels on the command line)", ArrayError)
-    with _damaged(path, ", or with Python objects, which could run code: save plain tensors"):
+    with damaged(path, ", or with Python objects, which could run code: save plain tensors"):
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     if isinstance(found, Mapping):
         return {str(name): value for name, value in found.items() if isinstance(value, Tensor)}
@@ -178,14 +179,15 @@ def _load_pt(path: Path, mapped: bool, max_bytes: float) -> Any:
 # HDF5
 
 
-def _open_hdf5(path: Path) -> Any:
+def open_hdf5(path: Path) -> Any:
+    """Open an HDF5 file for reading, if h5py is there."""
     require(find_spec("h5py"), f"{path}: HDF5 files need h5py: pip install h5py", ArrayError)
-    with _damaged(path):
+    with damaged(path):
         return importlib.import_module("h5py").File(path, "r")
 
 
-def _dataset(path: Path, file: Any, key: str | None) -> _Slices:
-    """Return the data set called `key`, or the only one, if its values are in this very file."""
+def hdf5_names(path: Path, file: Any) -> dict[str, bytes]:
+    """Name the data sets of an HDF5 file; no link to another name or file is followed, and nothing is opened."""
     h5o, names = importlib.import_module("h5py").h5o, list[bytes]()
 
     def note(name: bytes, about: Any) -> None:
@@ -193,9 +195,16 @@ def _dataset(path: Path, file: Any, key: str | None) -> _Slices:
         if about.type == h5o.TYPE_DATASET:
             names.append(name)
 
-    with _damaged(path):
-        h5o.visit(file.id, note, info=True)  # follows no link to another name or file, and opens nothing
-        found = file[_chosen(path, {name.decode(errors="replace"): name for name in names}, key)]
+    with damaged(path):
+        h5o.visit(file.id, note, info=True)
+    return {name.decode(errors="replace"): name for name in names}
+
+
+def hdf5_dataset(path: Path, file: Any, key: str | None) -> Any:
+    """Return the data set called `key`, or the only one, if its values are in this very file."""
+    names = hdf5_names(path, file)
+    with damaged(path):
+        found = file[_chosen(path, names, key)]
         # With values in other files, the file's maker would choose what is read.
         elsewhere = f"{path}: {_shown(found.name, 60)} is kept in other files (external storage, or virtual)"
         require(not found.external and not found.is_virtual, f"{elsewhere}: copy it into one", ArrayError)
@@ -206,7 +215,7 @@ def _dataset(path: Path, file: Any, key: str | None) -> _Slices:
             require(
                 max(stored) <= 2 * whole + 1024, f"{path}: damaged: blocks of {whole:,} bytes hold more", ArrayError
             )
-        return _Slices(path, found.shape, found.dtype, lambda: found, found.chunks)
+        return found
 
 
 # What is inside
@@ -223,7 +232,7 @@ class _Slices:
     chunks: tuple[int, ...] | None = None  # of HDF5: the blocks that it is stored in
 
     def __getitem__(self, place: Any) -> NDArray[Any]:
-        with _damaged(self.path):
+        with damaged(self.path):
             found: NDArray[Any] = self.values()[place]
         return found
 

@@ -21,7 +21,7 @@ from firm.data.array_file import ARRAY_EXTENSIONS, is_array_file
 from firm.data.arrays import ArrayOptions, check_range, load_arrays, read_array_image
 from firm.data.cache import Blocks, collect, fingerprint
 from firm.data.images import Images
-from firm.data.opening import MAX_MEGAPIXELS, PictureError, has_more_bits
+from firm.data.opening import MAX_MEGAPIXELS, PictureError, white_of
 from firm.data.picture import Range, decode, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 from firm.data.shards import load_shards
@@ -64,7 +64,7 @@ def load_images(
         memory but mapped from a file there.
     value_range, key
         `value_range`: (low, high) that stand for -1 and 1, of arrays (complex: 0 and the magnitude that stands for 1)
-        and of gray pictures of more than 8 bits. `key`: the name of the array in files with several.
+        and of pictures of more than 8 bits. `key`: the name of the array in files with several.
     broken
         What to do with files that cannot be read: "refuse" them all, or "skip" and name them.
     max_megapixels
@@ -156,7 +156,7 @@ def resident(
 ) -> tuple[Tensor, list[Path]]:
     """Decode pictures to one tensor (n, channels, size, size) of bytes, in memory or mapped from a cache.
 
-    Gray pictures of more than 8 bits, if the first file is one, are kept as float32 in [-1, 1].
+    Pictures of more than 8 bits, if the first file is one, are kept as float32 in [-1, 1].
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def resident(
     broken
         "refuse": an unreadable file is an error. "skip": it is left out, and named in a warning on the bar.
     value_range
-        Black and white of gray pictures of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1.
+        Black and white of pictures of more than 8 bits: 0 and 65535 if not given, of floats 0 and 1; a warning says so.
 
     Returns
     -------
@@ -179,11 +179,12 @@ def resident(
         "files": [[str(Path(f).resolve()), *fingerprint(Path(f))] for f in files],
         "size": size, "crop": crop, "channels": channels, "broken": broken,
     }  # fmt: skip
-    dtype = _first_dtype(files)
-    deep = dtype == torch.float32
+    white = _first_white(files)
+    deep = white != 255
+    dtype = torch.float32 if deep else torch.uint8
     if deep:
         about["value_range"] = None if value_range is None else list(value_range)
-    eight = "value_range is for arrays, and for gray pictures of more than 8 bits; these pictures have 8"
+    eight = "value_range is for arrays, and for pictures of more than 8 bits; these pictures have 8"
     require(deep or value_range is None, eight)
 
     def read(path: Path) -> Tensor:
@@ -194,10 +195,11 @@ def resident(
         for numbers, block in _decode_ahead(files, read, broken == "skip", progress):
             brightest = max(brightest, float(block.max())) if deep else brightest
             yield numbers, block
-        if deep and value_range is None and brightest < 2 / 16 - 1:
+        if value_range is None and white == 65535:  # an assumption, however good
+            dark = "the brightest pixel of the set has less than 1/16 of white: "
             warnings.warn(
-                "the brightest pixel of the set has less than 1/16 of white: value_range=(low, high) says which values "
-                "stand for black and white",
+                f"{dark if brightest < 2 / 16 - 1 else ''}0 was taken for black and 65535 for white, by the type of "
+                "the pictures; value_range=(low, high) says which values stand for black and white",
                 stacklevel=2,
             )
 
@@ -221,12 +223,12 @@ def _holds_arrays(root: Path) -> bool:
     return bool(arrays)
 
 
-def _first_dtype(files: Sequence[Path]) -> torch.dtype:
-    """Return float32 where the first file that can be opened is gray with more than 8 bits, else uint8."""
+def _first_white(files: Sequence[Path]) -> float:
+    """Return the value of white in the first file that can be opened: other than 255 where it has more than 8 bits."""
     for path in files:
         with suppress(PictureError):  # met again, and reported, when all are read
-            return torch.float32 if has_more_bits(path) else torch.uint8
-    return torch.uint8
+            return white_of(path)
+    return 255.0
 
 
 def _decode_ahead(

@@ -114,10 +114,10 @@ def top(mode: str) -> float:
     return 1.0 if mode == "F" else 65535.0
 
 
-def has_more_bits(path: Path) -> bool:
-    """Tell whether a file holds a gray picture of more than 8 bits."""
+def white_of(path: Path) -> float:
+    """Return the value of white in the picture of a file: 255, or of more than 8 bits a channel 65535, of floats 1."""
     with header(path) as picture:
-        return is_deep(picture)
+        return top(picture.mode) if is_deep(picture) else 65535.0 if deep_mode(picture) else 255.0
 
 
 def whole_numbers(picture: Image.Image) -> tuple[int, bool]:

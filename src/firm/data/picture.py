@@ -17,6 +17,7 @@ from PIL import Image, ImageCms, ImageOps
 from PIL.TiffImagePlugin import TiffImageFile
 from torch import Tensor
 
+from firm._util.checks import require
 from firm.data.opening import (
     MAX_MEGAPIXELS,
     PictureError,
@@ -111,10 +112,15 @@ def read_with_alpha(
             pixels = torch.from_numpy(np.array(strip.convert("RGBA")))
             colors[:, rows], alpha[rows] = to_float(pixels[..., :3].permute(2, 0, 1)), pixels[..., 3]
             if low is not None:
-                below = low.crop((0, rows.start, low.width, rows.stop)).convert("RGBA")
-                whole = 256.0 * pixels[..., :3] + torch.from_numpy(np.array(below))[..., :3]
-                colors[:, rows] = (whole / 32767.5 - 1).permute(2, 0, 1)
+                colors[:, rows] = _whole(strip, low, rows) / 32767.5 - 1
         return colors, alpha if has_alpha(picture) else None
+
+
+def _whole(high: Image.Image, low: Image.Image, rows: slice) -> Tensor:
+    """Put the high bytes of some rows of a picture and the low bytes of all of it together: (3, h, W), 0..65535."""
+    below = low.crop((0, rows.start, low.width, rows.stop))
+    first, second = (torch.from_numpy(np.array(strip.convert("RGBA")))[..., :3] for strip in (high, below))
+    return (256.0 * first + second).permute(2, 0, 1)
 
 
 def _low_bytes(path: Path, mode: str) -> Image.Image:
@@ -172,8 +178,8 @@ def decode(
 ) -> Tensor:
     """Decode a picture, of a file or of `data` from an archive, to bytes, or to floats in [-1, 1], (channels, H, W).
 
-    Gray of more than 8 bits is rounded to bytes, or refused unless `rounded`. Pillow's warnings are not silenced, which
-    is not safe in threads: their caller does it once.
+    More than 8 bits a channel are rounded to bytes, or refused unless `rounded`. Pillow's warnings are not silenced,
+    which is not safe in threads: their caller does it once.
     """
     if channels not in (1, 3):
         raise ValueError(
@@ -182,19 +188,48 @@ def decode(
         )
     deep = dtype == torch.float32
     with opened(path, data) as picture:
+        stored = "" if rounded and not deep else deep_mode(picture)
         picture = _upright(path, picture, max_megapixels, value_range)
-        if not (rounded or deep) and is_deep(picture):
+        if not (rounded or deep) and (stored or is_deep(picture)):
             raise PictureError(
-                f"{path}: {picture.mode} pixels have more than 8 bits, those of the first picture of the set have 8: "
-                "separate them, or save all of them as arrays (.npy)"
+                f"{path}: {stored or picture.mode} pixels have more than 8 bits, those of the first picture of the set "
+                "have 8: separate them, or save all of them as arrays (.npy)"
             )
         if size is None:
+            if stored:
+                return _in_channels(_deep_color(path, picture, stored, background, value_range), channels)
             return _converted(picture, channels, dtype, background)
         side = _side(picture, crop)
         left, first = (picture.width - side) // 2, (picture.height - side) // 2
-        square = _plain(picture.crop((left, first, left + side, first + side)), deep, background)
+        box = left, first, left + side, first + side
+        if stored:
+            planes = [Image.fromarray(plane.numpy()).crop(box).resize((size, size), Image.Resampling.BILINEAR)
+                      for plane in _deep_color(path, picture, stored, background, value_range)]  # fmt: skip
+            return _in_channels(torch.stack([torch.from_numpy(np.array(plane)) for plane in planes]), channels)
+        square = _plain(picture.crop(box), deep, background)
         square = square.resize((size, size), Image.Resampling.BILINEAR)
         return _values(square, channels, deep).expand(channels, -1, -1).contiguous()
+
+
+def _deep_color(path: Path, high: Image.Image, mode: str, background: Background, value_range: Range | None) -> Tensor:
+    """Read colors of 16 bits, (3, H, W) in [-1, 1], over the background; `high` has the high bytes of the picture."""
+    low, colors = _low_bytes(path, mode), torch.empty(3, high.height, high.width)
+    black, white = value_range or (0.0, 65535.0)
+    for rows, strip in _strips(high):
+        colors[:, rows] = (_whole(strip, low, rows) - black) * (2 / (white - black)) - 1
+    least, most = float(colors.min()), float(colors.max())
+    beyond = f"{path}: colors beyond {black:.10g} to {white:.10g}, the range of values that was given for them"
+    require(least >= -1 - 1e-5 and most <= 1 + 1e-5, beyond, PictureError)
+    if has_alpha(high):
+        opaque = torch.from_numpy(np.array(high.getchannel("A"))).float() / 255
+        below = 1.0 if background == "white" else -1.0
+        colors = below + opaque * (colors - below)
+    return colors.clamp(-1, 1)
+
+
+def _in_channels(colors: Tensor, channels: int) -> Tensor:
+    """Turn colors (3, H, W) to gray, with the weights of Pillow, where one channel is asked for."""
+    return colors if channels == 3 else torch.einsum("c,chw->hw", torch.tensor([0.299, 0.587, 0.114]), colors)[None]
 
 
 def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Image.Image, bool]:

@@ -12,14 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm._util.extras import extra
 from firm._util.terminal import progress_bar
 from firm.data.array_file import ArrayError, array_in
 from firm.data.arrays import ArrayOptions, Layout, look, read_one, to_values
@@ -27,6 +25,7 @@ from firm.data.images import Images
 from firm.data.opening import RAW
 from firm.data.picture import decode
 from firm.data.sets import EXTENSIONS, files_below
+from firm.data.store import zarr_array
 from firm.data.stored import Stored
 
 PICTURES = EXTENSIONS - RAW
@@ -146,12 +145,7 @@ def _contents(members: list[_Member]) -> list[bytes]:
 
 def _load_zarr(root: Path, o: ArrayOptions) -> Images:
     """Find the images of a zarr array; its shards, or else its chunks, are what it has of each along the first axis."""
-    zarr = extra("zarr", "A zarr array", "dask")
-    try:
-        array: Any = zarr.open(root, mode="r", path=o.key)
-    except (OSError, ValueError, KeyError) as error:
-        raise ArrayError(f"{root}: no zarr array that can be read ({error})") from error
-    require(hasattr(array, "shape"), f"{root}: a group of arrays: name one with key", ArrayError)
+    array = zarr_array(str(root), o.key)
     layout = look(root, array, o, stack=True)
     layout.require_channels(root, o.channels)
     require(array.ndim > 2, f"{root}: an array {array.shape}; expected (n, C, H, W) or (n, H, W)", ArrayError)

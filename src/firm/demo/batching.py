@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
+from firm._prepare import noise_like
 from firm._restore import AT_ONCE
-from firm._sampling import noise_like, sample
+from firm._sampling import sample
 from firm.demo.jobs import Progress
 from firm.demo.request import Request
 from firm.demo.restorer import Prepared

@@ -22,8 +22,9 @@ from torch.nn import functional as F
 from firm import __version__
 from firm._model import Firm, channels_of
 from firm._posterior_mean import PosteriorMean
+from firm._prepare import noise_like
 from firm._restore import batches, restore
-from firm._sampling import noise_like, sample
+from firm._sampling import sample
 from firm._util.checks import require
 from firm.acceleration.tiling import Tiled
 from firm.data.picture import read_picture

@@ -20,7 +20,8 @@ from torch import Tensor
 from firm._model import Firm, bundled, bundled_for_images, fingerprint
 from firm._model import load as load_model
 from firm._posterior_mean import Sigma
-from firm._sampling import Generators, Integrator, Quality, sample
+from firm._prepare import Generators
+from firm._sampling import Integrator, Quality, sample
 from firm._util.checks import did_you_mean
 from firm._util.custom import custom_code, load_function
 from firm.acceleration._fast import network_class

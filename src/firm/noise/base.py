@@ -118,6 +118,15 @@ class Noise(nn.Module, ABC):
             for key, v in self._buffers.items()
         })  # fmt: skip
 
+    def scaled(self: N, c: Tensor) -> N:
+        """Return the noise of c y for what `on` returned, with a factor c for each sample, (B,), or for all, (1,)."""
+        return self._with({
+            key: v if v is None or key in self.without_unit else v * c.to(v).reshape(-1, *[1] * max(0, v.ndim - 1))
+            for key, v in self._buffers.items()
+        })  # fmt: skip
+
+    without_unit: ClassVar[tuple[str, ...]] = ()  # parameters that are not in the units of y
+
     @abstractmethod
     def neg_log_likelihood(self, u: Tensor, y: Tensor) -> Tensor:
         """Compute -log p(y | u) of every sample, (B,), up to a constant in `u`."""

@@ -27,7 +27,7 @@ class Gaussian(Noise):
         Look at the values; off where a training loop draws its own.
     """
 
-    takes_complex = True
+    takes_complex, without_unit = True, ("spectrum",)
     sigma: Tensor
     spectrum: Tensor | None
 

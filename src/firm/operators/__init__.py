@@ -1,5 +1,6 @@
 """Forward operators A, their closed-form data-consistency steps, masks and kernels, and checks for your own."""
 
+from firm.operators.back_projection import filtered_back_projection as filtered_back_projection
 from firm.operators.base import LinearOperator as LinearOperator
 from firm.operators.base import Operator as Operator
 from firm.operators.base import data_consistency as data_consistency
@@ -10,6 +11,7 @@ from firm.operators.complex import to_complex as to_complex
 from firm.operators.complex import to_real as to_real
 from firm.operators.compose import Compose as Compose
 from firm.operators.compose import Stack as Stack
+from firm.operators.convolution import Convolution as Convolution
 from firm.operators.diffraction import Coded as Coded
 from firm.operators.diffraction import Oversampled as Oversampled
 from firm.operators.diffraction import random_phases as random_phases
@@ -23,6 +25,8 @@ from firm.operators.jpeg import JPEG as JPEG
 from firm.operators.magnitude import Magnitude as Magnitude
 from firm.operators.mask import Identity as Identity
 from firm.operators.mask import Mask as Mask
+from firm.operators.multicoil import MultiCoil as MultiCoil
+from firm.operators.nonuniform import NonUniformFourier as NonUniformFourier
 from firm.operators.patterns import box_mask as box_mask
 from firm.operators.patterns import cartesian_mask as cartesian_mask
 from firm.operators.patterns import gaussian_kernel as gaussian_kernel
@@ -31,6 +35,7 @@ from firm.operators.patterns import motion_kernels as motion_kernels
 from firm.operators.patterns import random_mask as random_mask
 from firm.operators.patterns import resize_kernel as resize_kernel
 from firm.operators.patterns import stroke_mask as stroke_mask
+from firm.operators.radon import Radon as Radon
 from firm.operators.subsample import Downsample as Downsample
 from firm.operators.subsample import Subsample as Subsample
 from firm.operators.subsample import first_guess as first_guess
@@ -38,4 +43,5 @@ from firm.operators.testing import dot_test as dot_test
 from firm.operators.testing import jacobian_test as jacobian_test
 from firm.operators.testing import operator_norm as operator_norm
 from firm.operators.testing import prox_test as prox_test
+from firm.operators.tomography import Geometry as Geometry
 from firm.operators.transmission import Transmission as Transmission

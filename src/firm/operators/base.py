@@ -78,6 +78,10 @@ class Operator(nn.Module, ABC):
         """Solve (A'A + I/gamma) x = A'y + z/gamma; `gamma` is a float, or broadcasts over `z` (B, ...)."""
         return data_consistency(self, z, y, 1 / gamma)
 
+    def normal(self, x: Tensor) -> Tensor:
+        """Compute A'A x, which conjugate gradients call; override it where that costs less than A, then A'."""
+        return self.A_adjoint(self.A(x))
+
     def diagonal(self, y: Tensor) -> Tensor | None:
         """Return d with A A' = diag(d), as it broadcasts over measurements `y`; None where A A' is not diagonal.
 
@@ -85,8 +89,15 @@ class Operator(nn.Module, ABC):
         """
         return None
 
+    def precondition(self, r: Tensor, rho: Tensor) -> Tensor:
+        """Approximate (A'A + rho I)^-1 r, for `rho` (B, 1, ..., 1): fewer conjugate gradients are made then.
+
+        Must be linear in `r`, self-adjoint and positive; `r` itself, as here, stands for none.
+        """
+        return r
+
     def known_norm(self, like: Tensor) -> Tensor | None:
-        """Return the largest singular value of A on images like `like` (B, ...), or None where it is not known."""
+        """Return the largest singular value of A on images like `like` (B, ...), for all or (B,); None: not known."""
         return None
 
     def project(self, x: Tensor, y: Tensor) -> Tensor:
@@ -200,6 +211,11 @@ def diagonal(op: LinearOperator, y: Tensor) -> Tensor | None:
     return found
 
 
+def normal(op: LinearOperator, x: Tensor) -> Tensor:
+    """Compute A'A x, in the way that an operator of this package knows to be quickest, see `Operator.normal`."""
+    return op.normal(x) if isinstance(op, Operator) else op.A_adjoint(op.A(x))
+
+
 def per_sample(value: float | Tensor, x: Tensor) -> float | Tensor:
     """Make `value` broadcast over `x` (B, ...): a float stays one, a value per sample (B,) becomes (B, 1, ..., 1)."""
     if not isinstance(value, Tensor):
@@ -265,7 +281,12 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
     """
 
     def M(v: Tensor) -> Tensor:
-        return op.A_adjoint(op.A(v)) + rho * v
+        return normal(op, v) + rho * v
+
+    def P(r: Tensor, rr: Tensor) -> tuple[Tensor, Tensor]:
+        """The preconditioned residual, and its inner product with the residual."""
+        s: Tensor = op.precondition(r, rho) if isinstance(op, Operator) else r
+        return (s, rr) if s is r else (s, _dot(r, s))
 
     tol, iterations = getattr(op, "cg_tol", None), getattr(op, "cg_iterations", MAX_ITERATIONS)
     tol = tol if tol is not None else (1e-12 if b.real.dtype == torch.float64 else 1e-6)
@@ -275,7 +296,8 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
     bb = _dot(b, b)
     x = torch.where(bb > 0, torch.zeros_like(b) if start is None else start, b)  # b = 0 has x = 0, and NaN stays NaN
     r = b if start is None else b - M(x)
-    p, rr = r, _dot(r, r)
+    rr = _dot(r, r)
+    p, rs = P(r, rr)
     goal = tol**2 * bb
     for _ in range(iterations):
         active = ~(rr <= goal) & bb.isfinite()
@@ -289,10 +311,11 @@ def _conjugate_gradients(op: LinearOperator, rho: Tensor, b: Tensor, start: Tens
                 "or A returns NaN (see firm.operators.dot_test)"
             )
         active = active & ~(pMp <= 0)  # it underflows long past convergence; a NaN stays one
-        alpha = torch.where(active, rr / pMp, 0)
+        alpha = torch.where(active, rs / pMp, 0)
         x, r = x + alpha * p, r - alpha * Mp
-        rr, rr_before = _dot(r, r), rr
-        p = r + torch.where(active, rr / rr_before, 0) * p
+        rr, rs_before = _dot(r, r), rs
+        s, rs = P(r, rr)
+        p = s + torch.where(active, rs / rs_before, 0) * p
     missed = rr > goal
     if tol > 0 and bool(missed.any()):
         worst = float((rr / bb)[missed].max().sqrt())
@@ -320,6 +343,11 @@ def name(op: object) -> str:
 def shape(x: Tensor) -> tuple[int, ...]:
     """Return the shape of `x` as a plain tuple, which prints well."""
     return tuple(x.shape)
+
+
+def largest(pattern: Tensor) -> Tensor:
+    """The largest value of a pattern, or of those of the samples, (B, 1, H, W), each: (B,)."""
+    return pattern.flatten(1).amax(1) if pattern.ndim == 4 else pattern.max()
 
 
 def dimensions(x: Tensor) -> str:
@@ -358,19 +386,3 @@ def checked_pattern(op: object, what: str, pattern: Tensor, check: bool) -> Tens
 def _captured(source: Tensor) -> bool:
     """Whether work on the device of a tensor becomes part of a CUDA graph now."""
     return source.is_cuda and torch.cuda.is_current_stream_capturing()
-
-
-def norm(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
-    """Find the largest singular value of A on images like `like` (B, ...), as a tensor that stays on their device.
-
-    Operators of this package that know it say it exactly, see `Operator.known_norm`. For all others `iterations` power
-    iterations of A'A on fixed noise underestimate it slightly.
-    """
-    known = op.known_norm(like) if isinstance(op, Operator) else None
-    if known is not None:
-        return known
-    generator = torch.Generator(like.device).manual_seed(0)
-    x = torch.randn(like.shape, generator=generator, dtype=like.dtype, device=like.device)
-    for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / x.norm().clamp(min=torch.finfo(x.dtype).tiny)))
-    return x.norm().sqrt()

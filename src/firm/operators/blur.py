@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import Operator, checked_pattern, dimensions, shape
+from firm.operators.base import Operator, checked_pattern, dimensions, largest, shape
 
 
 class Blur(Operator):
@@ -75,7 +75,7 @@ class Blur(Operator):
 
     def known_norm(self, like: Tensor) -> Tensor | None:
         """With circular boundaries the norm is the largest of |Lambda|; else it is not known."""
-        return self.transfer(like).abs().max() if self.closed_form else None
+        return largest(self.transfer(like).abs()) if self.closed_form else None
 
     def transfer(self, x: Tensor) -> Tensor:
         """Return the Fourier coefficients Lambda of the kernel at the size of the images `x`, (..., H, W // 2 + 1)."""

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from firm.operators.base import LinearOperator, Operator, has_closed_form, is_linear, name, shape
+from firm.operators.base import LinearOperator, Operator, has_closed_form, is_linear, name, normal, shape
 
 
 def as_real(op: LinearOperator) -> Operator:
@@ -48,6 +48,10 @@ class AsReal(Operator):
         """The complex adjoint, as real and imaginary parts."""
         return to_real(self.op.A_adjoint(y))
 
+    def normal(self, x: Tensor) -> Tensor:
+        """The wrapped operator's A'A."""
+        return to_real(normal(self.op, to_complex(x)))
+
     @property
     def closed_form(self) -> bool:
         """True where the wrapped operator has one."""
@@ -58,6 +62,11 @@ class AsReal(Operator):
         if self.linear and not self.closed_form:
             return super().prox_l2(z, y, gamma)
         return to_real(self.op.prox_l2(to_complex(z), y, gamma))
+
+    def known_norm(self, like: Tensor) -> Tensor | None:
+        """That of the operator on complex images."""
+        known: Tensor | None = self.op.known_norm(to_complex(like)) if isinstance(self.op, Operator) else None
+        return known
 
     def __repr__(self) -> str:
         return f"as_real({name(self.op)})"

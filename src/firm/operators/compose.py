@@ -237,6 +237,14 @@ class Repeated(Operator):
         parts = zip(z.split(self.batch), y.split(self.batch), gammas, strict=True)
         return torch.cat([self.op.prox_l2(z_i, y_i, gamma_i) for z_i, y_i, gamma_i in parts])
 
+    def precondition(self, r: Tensor, rho: Tensor) -> Tensor:
+        """That of every run."""
+        if not isinstance(self.op, Operator):
+            return r
+        runs = list(zip(r.split(self.batch), rho.expand(len(r), *rho.shape[1:]).split(self.batch), strict=True))
+        parts = [self.op.precondition(part, of_part) for part, of_part in runs]
+        return r if parts[0] is runs[0][0] else torch.cat(parts)
+
     def diagonal(self, y: Tensor) -> Tensor | None:
         """That of one run for every run."""
         runs = [diagonal(self.op, part) for part in y.split(self.batch)]

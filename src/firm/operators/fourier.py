@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import require
-from firm.operators.base import Operator, checked_pattern, dimensions, shape
+from firm.operators.base import Operator, checked_pattern, dimensions, largest, shape
 
 
 class Fourier(Operator):
@@ -63,7 +63,7 @@ class Fourier(Operator):
 
     def known_norm(self, like: Tensor) -> Tensor:
         """A'A is the filter m^2, for real images that of `_power`: the norm is the root of its largest entry."""
-        return (self.mask.square() if self.complex_images else self._power()).max().sqrt()
+        return largest(self.mask.square() if self.complex_images else self._power()).sqrt()
 
     def _power(self) -> Tensor:
         """w(k) = (m(k)^2 + m(-k)^2) / 2, which is A'A on real images."""

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from firm._util.checks import require
-from firm.operators.base import LinearOperator, Operator, dimensions, is_linear, shape
+from firm.operators.base import LinearOperator, Operator, dimensions, is_linear, largest, shape
 from firm.operators.blur import checked_kernel, filtered, transfer
 from firm.operators.patterns import resize_kernel
 
@@ -59,7 +59,7 @@ class Subsample(Operator):
 
     def known_norm(self, like: Tensor) -> Tensor:
         """Pixels are kept as they are: the norm is 1."""
-        return torch.ones((), device=like.device)
+        return torch.ones((), device="cpu")
 
     def _image_size(self, y: Tensor) -> tuple[int, int]:
         return self.image_size or (y.shape[-2] * self.factor, y.shape[-1] * self.factor)
@@ -124,7 +124,7 @@ class Downsample(Operator):
 
     def known_norm(self, like: Tensor) -> Tensor:
         """The root of the largest Fourier coefficient of AA'."""
-        return self._folded(like).max().sqrt()
+        return largest(self._folded(like)).sqrt()
 
     def _folded(self, x: Tensor) -> Tensor:
         """The Fourier coefficients of AA' for images like `x`, see `prox_l2`."""

@@ -15,10 +15,10 @@ from firm.operators.base import (
     has_closed_form,
     is_linear,
     name,
-    norm,
     per_sample,
     shape,
 )
+from firm.operators.scale import norms
 
 TINY, MOST = 1e-300, 1e30  # nothing is divided by 0, and nothing enlarged beyond float32
 
@@ -155,7 +155,7 @@ def prox_test(
 def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations: int = 5) -> float:
     """Find the largest singular value of A, exactly where the operator knows it, else slightly underestimated.
 
-    FIRM is made for a norm of about 1: neither rho nor the noise levels of training are scaled.
+    FIRM is made for a norm of about 1; operators whose norm is below 0.1 or above 3 are scaled inside `firm.prepare`.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations
         Power iterations of A'A on fixed noise, for operators that do not know their norm.
     """
     require(is_linear(op), f"{name(op)} is not linear, and has no norm")
-    return float(norm(op, images if isinstance(images, Tensor) else torch.empty(tuple(images)), iterations))
+    return float(norms(op, images if isinstance(images, Tensor) else torch.zeros(tuple(images)), iterations).max())
 
 
 def _tolerance(dtype: torch.dtype) -> float:

@@ -9,8 +9,9 @@ from weakref import WeakKeyDictionary
 from torch import Generator, Tensor
 
 from firm._posterior_mean import PosteriorMean
+from firm._prepare import prepare
 from firm._restore import check_seed
-from firm._sampling import Quality, at_quality, integrate, noise_like, prepare
+from firm._sampling import Quality, at_quality, integrate
 from firm.operators.interop import DeepinvOperator, checked_operator, deepinv_package
 
 
@@ -53,9 +54,10 @@ def _reconstructor_class() -> Any:
             op = self._operator(y, physics)
             sigma = op.sigma if op.sigma is not None else self.assumed_sigma * (2 if op.unit_range else 1)
             given = prepare(self.model, op, op.measurement(y), sigma)
-            x_0 = noise_like(given.Aty, [Generator().manual_seed(self.seed) for _ in y])
+            x_0 = given.start([Generator().manual_seed(self.seed) for _ in y])
             check_seed(given, x_0, self.seed)
-            x = integrate(self.model, op, given.y, x_0, self.steps, sigma=given.sigma)
+            runs = given.runs(1)
+            x = given.together(integrate(given.model, runs.op, runs.y, x_0, self.steps, sigma=runs.noise))
             given.check_result(x)
             given.settle()
             return op.image(x)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from firm._model import Firm
-from firm._restore import batches, restore
+from firm._restore import MisfitWarning, batches, restore
 from firm._sampling import Integrator
 from firm._util.custom import CustomCodeError, custom_code
 from firm._util.files import folder_lock, is_full
@@ -27,6 +27,7 @@ from firm.acceleration.tiling import Tiled
 from firm.data.array_file import ArrayError
 from firm.data.opening import PictureError, header
 from firm.metrics import visible
+from firm.operators.base import is_linear
 from firm.restoration.advice import advice
 from firm.restoration.calibration import TaskScale
 from firm.restoration.earlier import Earlier, Report, Row, digest, fingerprint
@@ -40,6 +41,7 @@ from firm.restoration.output import (
     write_side_by_side,
 )
 from firm.restoration.problem import NothingToDoError, Problem, ProblemError
+from firm.restoration.scan import Scan, restore_scan
 
 LIBRARY = Path(__file__).parents[1]
 PATIENCE = 2.0  # seconds before a bar appears
@@ -50,7 +52,7 @@ class Job:
     """How to restore, and where to write."""
 
     model: Firm
-    problem: Callable[[Path], Problem]  # from a picture's file
+    problem: Callable[[Path], Problem | Scan]  # from a picture's file, or an instrument's
     steps: int
     samples: int
     seed: int
@@ -62,6 +64,7 @@ class Job:
     force: bool = False  # replace what an earlier run has written
     integrator: Integrator = "euler"
     compare: bool = True  # write NAME_compare.png
+    final_solve: bool = False  # bring samples to their measurements
     bars: bool = False  # show the time left on one picture
 
 
@@ -136,9 +139,12 @@ def try_out(job: Job, path: Path, name: str, device: torch.device) -> str:
     Returns a sentence: where to look, and how long the whole will take; or that it needs nothing.
     """
     try:
-        problem = job.problem(path).to(device)
+        opened = job.problem(path)
     except NothingToDoError as nothing:
         return f"{path.name}: {nothing}"
+    if isinstance(opened, Scan):
+        raise ProblemError(f"{path}: --preview is for pictures")
+    problem = opened.to(device)
     r = restore(job.model, problem.op, problem.y, job.steps, 1, job.seed, sigma=problem.told, keep=False)
     out = job.out / f"{name}_preview.png"
     panels = [("before", problem.shown[0]), ("after", problem.finish(r.image)[0])]
@@ -172,12 +178,30 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     """Restore one picture, write ``out/name_*``, and return what is known of it: a row of restore.json."""
     run = fingerprint(job.settings, job.inputs.get(path, [path]))  # before they are read: a later change will show
     with warnings_as_notes() as warned:
-        problem = job.problem(path).to(device)
+        opened = job.problem(path)
+        if isinstance(opened, Scan):
+            scale = None if job.calibration is None else job.calibration.widened
+            row = {"task": job.settings.get("task")} | restore_scan(
+                job.model, opened, job.out / name, job.steps, job.samples, job.seed, device, scale=scale,
+                integrator=job.integrator, final_solve=job.final_solve, compare=job.compare, progress=job.bars,
+            )  # fmt: skip
+        else:
+            row = _restore_picture(job, opened.to(device), name)
+    row["advice"] += warned
+    return {**row, "digests": [digest(Path(p)) for p in row["written"]], "run": run}
+
+
+def _restore_picture(job: Job, problem: Problem, name: str) -> Row:
+    """Restore one image and write ``out/name_*``; returns what is known of it."""
+    with warnings_as_notes() as warned:
         results = _Results(job, problem, name)
+        if not (problem.array or problem.truth is not None):  # of photographs the level is a guess, and says little
+            warnings.simplefilter("ignore", MisfitWarning)
         with _tile_bar(job, problem):
             result = restore(
-                job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.told,
-                integrator=job.integrator, keep=False, on_sample=results.sample if job.samples > 1 else None,
+                job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.told, keep=False,
+                integrator=job.integrator, final_solve=job.final_solve and is_linear(problem.op),
+                on_sample=results.sample if job.samples > 1 else None,
             )  # fmt: skip
     # Of a gray picture the noise is larger inside, by a factor that the user never gave.
     inside, outside = (f"sigma {level:.3g} " for level in (problem.sigma, problem.sigma / problem.noise_factor))
@@ -187,6 +211,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
         "samples": job.samples, "nfe": result.nfe, "seconds": round(result.seconds, 3),
         "advice": [*notes, *advice(job.model, problem, options=True)],
     }  # fmt: skip
+    row |= {} if result.residual is None else {"residual": round(float(result.residual.mean()), 3)}
     excess = getattr(problem.op, "excess", None)
     if excess is not None:  # of the coefficients of a JPEG
         row["outside its cells by"] = round(float(excess(result.image, problem.y).max()), 4)
@@ -200,7 +225,7 @@ def _restore_file(job: Job, path: Path, name: str, device: torch.device) -> Row:
     if job.samples > 1:
         row |= {f"{key} of the mean": value for key, value in problem.scores(mean).items()}
     results.write(image[0], mean[0], None if std is None else problem.spread(std)[0], row)
-    return {**row, "written": results.written, "digests": [digest(Path(p)) for p in results.written], "run": run}
+    return {**row, "written": results.written}
 
 
 @contextmanager

@@ -16,13 +16,15 @@ from torch import Tensor
 
 from firm._model import Firm
 from firm._restore import restore
+from firm._sampling import Integrator
 from firm._util.files import write_atomically
+from firm._util.sheet import Panel
 from firm._util.terminal import progress_bar
 from firm.noise.base import Noise
-from firm.operators.base import LinearOperator
+from firm.operators.base import LinearOperator, is_linear
 from firm.operators.complex import to_complex
+from firm.restoration.earlier import Row
 from firm.restoration.output import write_side_by_side
-from firm.restoration.run import warnings_as_notes
 
 Values = NDArray[Any]
 
@@ -37,6 +39,7 @@ class Slice:
     gain: float = 1.0
     offset: float = 0.0
     first: Tensor | None = None  # a look before: (1, C, H, W) in the units of x, such as a filtered back-projection
+    rim: int = 0  # pixels around the image that are restored with it, and cut off
 
 
 class Writer(Protocol):
@@ -106,47 +109,45 @@ class _Collected:
         self.values[i] = values
 
 
-@dataclass(frozen=True)
-class ScanReport:
-    """What was restored, and how well it fits the measurements."""
-
-    written: list[Path]
-    residual: float | None  # root mean square of A x - y over all slices, in units of the noise
-    nfe: int
-    seconds: float
-    notes: list[str]
+Scale = Callable[[Tensor, LinearOperator], Tensor]  # of standard deviations, see `TaskScale.widened`
 
 
 def restore_scan(
-    model: Firm, scan: Scan, out: Path, steps: int, samples: int, seed: int, device: torch.device, *,
-    final_solve: bool = False, scale: Callable[[Slice, Tensor], Tensor] | None = None, progress: bool = True,
-) -> ScanReport:  # fmt: skip
-    """Restore all slices of a scan and write ``out/NAME_restored.*``; with several samples their mean and deviation.
+    model: Firm, scan: Scan, stem: Path, steps: int, samples: int, seed: int, device: torch.device, *,
+    integrator: Integrator = "euler", final_solve: bool = True, scale: Scale | None = None, compare: bool = True,
+    progress: bool = True,
+) -> Row:  # fmt: skip
+    """Restore all slices of a scan and write ``stem_restored.*``; with several samples their mean and deviation.
 
-    One slice is in memory at a time. The deviation of complex images is that of their magnitudes. ``NAME_compare.png``
+    One slice is in memory at a time. The deviation of complex images is that of their magnitudes. ``stem_compare.png``
     shows the middle slice before and after.
 
     Parameters
     ----------
-    model, steps, samples, seed, final_solve
+    model, steps, samples, seed, integrator, final_solve
         As in `firm.restore`.
     scan
         What is restored.
-    out
-        The folder of the results.
+    stem
+        The path of the results, without what they are and the ending of their format.
     device
         Where to compute.
     scale
-        What standard deviations are turned into, by a calibration.
-    progress
-        Show a bar over the slices.
+        What a calibration makes of standard deviations.
+    compare, progress
+        Write the picture; show a bar over the slices.
+
+    Returns
+    -------
+    What is known of the results, a row of restore.json: among them ``residual``, the root mean square of A x - y over
+    all slices in units of the noise.
     """
-    stem = out / scan.path.name.split(".")[0]
     kinds = ["restored", *(["mean", "std"] if samples > 1 else [])]
     residuals: list[float] = []
-    notes, nfe, seconds, written = list(scan.notes), 0, 0.0, []
+    levels: list[float] = []
+    panels: list[Panel] = []
+    nfe, seconds = 0, 0.0
     with ExitStack() as stack:
-        told = stack.enter_context(warnings_as_notes())
         to = {
             kind: stack.enter_context(scan.writer(stem.with_name(f"{stem.name}_{kind}"), kind == "std"))
             for kind in kinds
@@ -154,28 +155,40 @@ def restore_scan(
         for i in progress_bar(range(len(scan)), unit="slice", shown=progress and len(scan) > 1):
             s = scan.slice(i)
             op: Any = s.op.to(device) if isinstance(s.op, torch.nn.Module) else s.op
-            noise = s.noise.to(device) if isinstance(s.noise, Noise) else s.noise
-            r = restore(model, op, s.y.to(device), steps, samples, seed, sigma=noise, final_solve=final_solve)
-            nfe, seconds = r.nfe, seconds + r.seconds
+            y, noise = s.y.to(device), s.noise.to(device) if isinstance(s.noise, Noise) else s.noise
+            exact = final_solve and is_linear(op)
+            r = restore(model, op, y, steps, samples, seed, sigma=noise, integrator=integrator, final_solve=exact)
+            nfe, seconds = nfe + r.nfe, seconds + r.seconds
             residuals += [] if r.residual is None else r.residual.square().tolist()
+            levels.append(float(noise.on(op, y, r.image).level(y).mean()) if isinstance(noise, Noise) else noise)
+            image, mean = (_within(x, s.rim) for x in (r.image, r.mean))
             std = None
             if samples > 1:
-                shown = _magnitude(r.samples[:, 0]) if scan.complex else r.samples[:, 0]
-                std = shown.std(0)[None]
-                std = std if scale is None else scale(s, std)
-            values = {"restored": r.image, "mean": r.mean}
-            for kind in kinds:
-                image = std if kind == "std" else values[kind]
-                assert image is not None
-                offset = 0.0 if kind == "std" else s.offset
-                to[kind].put(i, _physical(image[0], s.gain, offset, scan.complex and kind != "std"))
+                drawn = _within(r.samples[:, 0], s.rim)
+                std = (_magnitude(drawn) if scan.complex else drawn).std(0)[None]
+                std = std if scale is None else scale(std, op)
+            for kind, result in (("restored", image), ("mean", mean), ("std", std)):
+                if kind in kinds and result is not None:
+                    offset = 0.0 if kind == "std" else s.offset
+                    to[kind].put(i, _physical(result[0], s.gain, offset, scan.complex and kind != "std"))
             if i == len(scan) // 2:
-                panels = _panels(scan, s, r.image, r.mean, std)
-        written = [writer.path for writer in to.values()]
-    write_side_by_side(stem.with_name(f"{stem.name}_compare.png"), [panels])
-    written.append(stem.with_name(f"{stem.name}_compare.png"))
-    residual = float(np.sqrt(np.mean(residuals))) if residuals else None
-    return ScanReport(written, residual, nfe * len(scan), seconds, [*notes, *told])
+                panels = _panels(scan, s, image, mean, std)
+        written = [str(writer.path) for writer in to.values()]
+    if compare:
+        picture = stem.with_name(f"{stem.name}_compare.png")
+        write_side_by_side(picture, [panels])
+        written.append(str(picture))
+    return {
+        "read": scan.about, "slices": len(scan), "unit": scan.unit, "estimated": True,
+        "sigma": round(sum(levels) / len(levels), 5), "N": steps, "integrator": integrator, "samples": samples,
+        "nfe": nfe, "seconds": round(seconds, 3), "advice": list(scan.notes), "written": written,
+        **({"residual": round(float(np.sqrt(np.mean(residuals))), 3)} if residuals else {}),
+    }  # fmt: skip
+
+
+def _within(x: Tensor, rim: int) -> Tensor:
+    """Cut off a rim of so many pixels."""
+    return x[..., rim:-rim, rim:-rim] if rim else x
 
 
 def _magnitude(x: Tensor) -> Tensor:
@@ -191,10 +204,10 @@ def _physical(x: Tensor, gain: float, offset: float, complex_image: bool) -> Val
     return values[0] if len(values) == 1 else values
 
 
-def _panels(scan: Scan, s: Slice, image: Tensor, mean: Tensor, std: Tensor | None) -> list[tuple[str, Tensor]]:
+def _panels(scan: Scan, s: Slice, image: Tensor, mean: Tensor, std: Tensor | None) -> list[Panel]:
     """What the picture shows: before, after, and with several samples their mean and deviation."""
     seen = _magnitude if scan.complex else lambda x: x
-    first = s.first if s.first is not None else s.op.A_adjoint(s.y)
+    first = _within(s.first if s.first is not None else s.op.A_adjoint(s.y), s.rim)
     restored = seen(image).cpu()
     if scan.window is None:
         low, high = float(restored.min()), float(restored.quantile(0.999))

@@ -31,22 +31,22 @@ from firm.acceleration._fast import Precision
 from firm.acceleration.tiling import Tiled
 from firm.data.opening import MAX_MEGAPIXELS
 from firm.data.picture import Range
-from firm.restoration.estimates import estimate_noise
-from firm.restoration.reading import ProblemError, picture_settings, read_kernel
-from firm.scale.blocks import Block, Recipe, check_local, keeps_known, restore_block
-from firm.scale.store import (
+from firm.data.store import (
     CHUNK,
     USE,
     Layout,
     chunk_keys,
     create,
     describe,
+    is_url,
     named_axes,
     opened,
     results,
     stored_chunks,
 )
-from firm.scale.urls import is_url
+from firm.restoration.estimates import estimate_noise
+from firm.restoration.reading import ProblemError, picture_settings, read_kernel
+from firm.scale.blocks import Block, Recipe, check_local, keeps_known, restore_block
 
 WINDOW, WINDOWS = 256, 4  # pixels, and so many by so many: where the noise is estimated
 

@@ -14,7 +14,8 @@ from firm._util.custom import custom_code, require_operator
 from firm.noise import Gaussian, Noise
 from firm.noise.base import Rows as Rows
 from firm.operators import LinearOperator, Operator
-from firm.operators.base import require_tensor
+from firm.operators.base import is_linear, require_tensor
+from firm.operators.scale import Scaled, norms, unit_scale
 from firm.tasks.parameter import Parameter, Range
 
 
@@ -45,6 +46,7 @@ class BaseTask:
     table: ClassVar[int | None] = None  # its column in the paper's tables
     picture: ClassVar[str] = ""  # the kind of degraded picture it is for, `firm restore --task`; "" for none
     picture_file: ClassVar[str] = ""  # what a degraded picture may come with: "mask", "kernel"; "itself": its own file
+    scan: ClassVar[str] = ""  # "package.module:Class" of what opens an instrument's files for it, `firm restore --task`
     color: ClassVar[bool] = False  # whether images must have three channels, of which a pixel shows one
     parameters: ClassVar[dict[str, Parameter[Any]]] = {}
 
@@ -78,6 +80,7 @@ class BaseTask:
                 value = parameter.checked(self.name, min(max(parameter.paper(self.shape), low), high))
             self.__dict__[key] = value
         self._constants: dict[torch.device, LinearOperator] = {}
+        self._unit: tuple[Tensor | None] | None = None  # see `_unit_scale`
 
     @classmethod
     def checked(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,6 +237,10 @@ class BaseTask:
         """Return the operator that restoring a measurement (B, ...) works with: `op`, or an estimate of it."""
         return op
 
+    def variant(self, x: Tensor, rows: Rows) -> Tensor:
+        """Return the images that training shows, made of those of the data set (B, C, H, W): here, as they are."""
+        return x
+
     def draw(self, x: Tensor, rows: Rows) -> tuple[LinearOperator, Tensor, Tensor | Noise]:
         """Draw operators and noise for a batch in training, and measure it.
 
@@ -246,7 +253,20 @@ class BaseTask:
         clean = op.A(x)
         noise = noise.on(op, clean, x)
         y = self.observed(op, x, clean, noise.draw(clean, rows))
+        c = self._unit_scale(x)
+        if c is not None:
+            op, y, noise = Scaled(op, c), c.to(y) * y, noise.scaled(c).on(op, y, x)
         return op, y, noise.level(y) if isinstance(noise, Gaussian) and noise.plain else noise
+
+    def _unit_scale(self, x: Tensor) -> Tensor | None:
+        """What A, y and the noise are multiplied by in training, (1,), as in `firm.prepare`; None where that is 1.
+
+        It is found once, for the operator of the first image of a data set, so that a run that goes on has the same.
+        """
+        if self._unit is None:
+            op, like = _on_device(self.operator(), x.device, x.dtype), x[:1]
+            self._unit = (unit_scale(norms(op, like)) if is_linear(op) else None,)
+        return self._unit[0]
 
     def observed(self, op: LinearOperator, x: Tensor, clean: Tensor, y: Tensor) -> Tensor:
         """Return the measurements of `x`, of which `clean` is A(x): y = A(x) + noise, unless a task says otherwise."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from firm._sampling import Generators
+from firm._prepare import Generators
 from firm._util.checks import require
 from firm.baselines import _i2sb
 from firm.data.images import Images

@@ -87,7 +87,7 @@ class TrainConfig:
     shuffle: int = 10_000  # shards: images are this many places from where they lie, in shards of a random order
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
-    value_range: tuple[float, ...] = ()  # arrays: [low, high] is mapped to [-1, 1]; without it, floats are kept
+    value_range: tuple[float, ...] = ()  # of arrays and deep pictures: [low, high] becomes [-1, 1]; see docs/data.md
     read_size: int = 0  # side of the pictures as they are kept; 0 = size; random crops need more
     crop: Literal["center", "random"] = "center"  # random: a new square of `size` pixels out of the picture every time
     scale: tuple[float, ...] = ()  # random crops: enlarge by a factor of [low, high], such as [0.7, 1.0]

@@ -101,8 +101,8 @@ def _check_values(c: TrainConfig) -> None:
         (not c.val_data or not named,
          f"val_data is for dataset=folder, arrays and shards; {c.dataset} has a val split of its own, in data="),
         (not c.key or not named, f"key names an array in files that hold several; dataset={c.dataset} has pictures"),
-        (c.dataset in ("arrays", "shards") or not c.value_range,
-         "value_range is for dataset=arrays, and arrays in shards; pictures have their own range"),
+        (not c.value_range or not named,
+         f"value_range is for arrays and pictures of more than 8 bits; those of dataset={c.dataset} have 8"),
         (c.dataset == "shards" or c.shuffle == type(c).shuffle, "shuffle is for dataset=shards: others are drawn from"),
         (c.dataset != "shards" or not c.memory_map, "memory_map is not for dataset=shards, which is streamed anyway"),
     )  # fmt: skip

@@ -84,7 +84,7 @@ def _check_range(c: TrainConfig, root: str, images: Images) -> None:
         scaled = f" with value_range=[{c.value_range[0]:g}, {c.value_range[1]:g}]" if c.value_range else ""
         raise ConfigError(
             f"{root}: the images have values of about {float(sizes.max()):.3g} (root mean square){scaled}, but FIRM "
-            "works in [-1, 1]: value_range=[low, high] of dataset=arrays names the values in the file that stand for "
+            "works in [-1, 1]: value_range=[low, high] names the values in the file that stand for "
             "-1 and 1"
         )
 

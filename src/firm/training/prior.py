@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from firm._flow import interpolate
-from firm._sampling import noise_like
+from firm._prepare import noise_like
 from firm.data.images import Images
 from firm.networks import PriorUNet
 from firm.networks.denoisers import denoise

@@ -195,6 +195,9 @@ class StepLoss(nn.Module):
             times.append(t[first + r.start : first + r.stop])
             first += r.total
         x_1 = self._feed.draw(rows, read, t.device)
+        if self.tasks:
+            parts = x_1.split([len(r) for r in rows])
+            x_1 = torch.cat([task.variant(x, r) for task, x, r in zip(self.tasks, parts, rows, strict=True)])
         batch = Batch(x_1, torch.cat(times), rows, self.tasks, warm)
         with torch.autocast(t.device.type, torch.bfloat16, enabled=self.config.bf16):
             return self._objective.loss(self._called, batch)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from firm._sampling import noise_like
+from firm._prepare import noise_like
 from firm._util.files import write_atomically
 from firm._util.sheet import Panel, sheet
 from firm.data.images import Images

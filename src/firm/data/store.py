@@ -23,11 +23,15 @@ from firm._util.checks import require
 from firm._util.extras import extra
 from firm.data.array_file import ArrayError, is_array_file, open_array
 from firm.data.picture import Range
-from firm.scale.urls import is_url
 
 CHUNK = 256  # pixels: the side of the chunks that results are stored in
 TIFF = (".tif", ".tiff")
 USE = "Restoring arrays block by block"
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is a URL, which fsspec opens, and no path."""
+    return "://" in place
 
 
 @contextmanager
@@ -59,10 +63,11 @@ def opened(place: str, key: str | None = None) -> Iterator[Any]:
         finally:
             store.close()
     else:
-        yield _zarr_array(place, key)
+        yield zarr_array(place, key)
 
 
-def _zarr_array(place: str, key: str | None) -> Any:
+def zarr_array(place: str, key: str | None) -> Any:
+    """Open a zarr array; of a group the one called `key`, the finest level of an OME-Zarr image, or the only one."""
     zarr = extra("zarr", USE, "dask")
     try:
         found = zarr.open(place, mode="r")

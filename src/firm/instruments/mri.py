@@ -1,0 +1,244 @@
+"""Raw k-space of a scanner: coils' maps and noise from the data themselves, images restored and written back."""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from firm._util.checks import counted, require
+from firm._util.files import write_atomically
+from firm.data.array_file import ArrayError
+from firm.data.kspace import KSpace, bart_header, cut_middle, open_kspace
+from firm.operators import to_complex
+from firm.operators.coils import edge_covariance, espirit_maps, noise_covariance, whiten
+from firm.operators.sampling import uniform_lines
+from firm.restoration.reading import ProblemError
+from firm.restoration.scan import Scan, Slice, Writer, array_writer
+from firm.tasks.mri import multicoil
+
+CALIBRATION, FEWEST = 24, 8  # samples along each side that make maps, at most and at least
+CENTERED = (-2, -1)
+BRIGHT = 0.999  # quantile of the first look that stands for 1: single pixels may be brighter
+
+
+@dataclass
+class _Read:
+    """One image of the file: whitened k-space, maps, and how its result becomes what the scanner would show."""
+
+    y: Tensor  # (C, H, W), centered, 0 where not measured
+    mask: Tensor  # (1, W) of whole lines, or (H, W); centered
+    maps: Tensor  # (C, H, W); the smooth phase of the image is in them
+    phase: Tensor  # (H, W), of modulus 1, which is taken out of the image that is restored; 0 where no coil sees
+    noise: float  # standard deviation of samples of y
+    image_shape: tuple[int, int]
+
+
+class MriScan(Scan):
+    """K-space of several coils, as ISMRMRD, fastMRI-style .h5 or BART's .cfl hold it.
+
+    Every image by itself: the noise of the coils comes from a scan of noise, or from the corners of k-space, and is
+    whitened; their maps come from the file, or by ESPIRiT from the lines in the middle; what the scanner measured
+    beyond the image along the readout is cut off. The smooth phase that the middle of k-space shows goes into the maps,
+    so that the image to restore is almost real, and comes back into the result. Images are divided by about their
+    brightest value, and results are in the unit of the file: that of the root of the sum of squares over the coils.
+    """
+
+    complex = True
+
+    def __init__(self, path: Path, source: KSpace, acceleration: float, center_lines: int) -> None:
+        self.path, self.source = path, source
+        self.acceleration, self.center_lines = acceleration, center_lines
+        self._noise: Tensor | None = None
+        self._last: tuple[int, _Read] | None = None
+        middle = self._read(len(self) // 2)
+        measured = int(middle.mask.sum())
+        share = float(middle.mask.mean())
+        lines = f"{measured} of {middle.mask.numel()} {'lines' if len(middle.mask) == 1 else 'samples'} measured"
+        if acceleration > 1:
+            lines += f" (one in {acceleration:g} taken, and {center_lines} in the middle)"
+        (H, W), (h, w) = source.shape, source.image_shape
+        shown = "" if (h, w) == (H, W) else f", shown {h}x{w}"
+        brightest = float((middle.maps.abs().square().sum(0).sqrt() > 0).float().mean())
+        self.about = (
+            f"{source.kind}: {counted(len(self))}, {counted(source.coils, 'coil')}, {H}x{W}{shown}, {lines} "
+            f"({share:.0%}), noise {middle.noise:.3g} by {'a scan of it' if self._scanned else 'the edge of k-space'}, "
+            f"maps {'of the file' if source.maps(0) is not None else 'by ESPIRiT'} ({brightest:.0%} of the image)"
+        )
+        self.notes = tuple(source.notes)
+
+    @classmethod
+    def open(cls, path: Path, acceleration: float = 1.0, center_lines: int = 24, **settings: Any) -> MriScan:
+        """Open a file, and look at its middle image.
+
+        Parameters
+        ----------
+        path
+            The file, see `firm.data.kspace.open_kspace`.
+        acceleration, center_lines
+            Take only every so many of the lines, and those in the middle; 1 takes all that were measured.
+        settings
+            Others that the task declares for scans; there are none.
+        """
+        with _one_sentence():
+            return cls(Path(path), open_kspace(path), acceleration, center_lines)
+
+    def __len__(self) -> int:
+        return self.source.count
+
+    @property
+    def _scanned(self) -> bool:
+        return self._noise is not None and self._noise.numel() > 0
+
+    def slice(self, i: int) -> Slice:
+        """Read image `i`, estimate its noise and its maps, and bring it to magnitudes of about 1."""
+        with _one_sentence():
+            one = self._read(i)
+        self._last = (i, one)
+        mask = torch.fft.ifftshift(one.mask, dim=[axis for axis in CENTERED if one.mask.shape[axis] > 1])
+        image = _transformed(torch.fft.ifft2, one.y)
+        y = mask * torch.fft.fft2(image, norm="ortho")  # of pixels counted from the corner, as the operator's
+        op = multicoil(mask, one.maps)
+        first = op.prox_l2(torch.zeros_like(op.A_adjoint(y[None])), y[None], 100.0)
+        bright = float(to_complex(first).abs().flatten().quantile(BRIGHT))
+        require(bright > 0, f"{self.path}: image {i} holds nothing but zeros", ProblemError)
+        return Slice(op, y[None] / bright, one.noise / bright, gain=bright)
+
+    def _read(self, i: int) -> _Read:
+        y = self.source.read(i)
+        mask = y.ne(0).any(0)
+        if self.source.sampled is not None:
+            mask = mask & torch.from_numpy(self.source.sampled)
+        rows, columns = mask.any(1), mask.any(0)
+        require(bool(mask.any()), f"{self.path}: nothing was measured of image {i}", ArrayError)
+        whole = bool(rows.all()) and bool((mask == columns).all())
+        if self.acceleration > 1:
+            numbers = (torch.tensor([float(v)]) for v in (0, self.acceleration, self.center_lines))
+            kept = uniform_lines(*numbers, mask.shape[1])  # type: ignore[misc]
+            mask = mask & (torch.fft.fftshift(kept[0, 0, 0]) > 0)
+            require(bool(mask.any()), f"{self.path}: no line is left: a lower acceleration", ArrayError)
+        y = y * mask
+        y, covariance = self._white(y)
+        H, W = y.shape[1:]
+        if whole:
+            h = self.source.image_shape[0]
+            mask = mask.any(0)[None]
+            y = _less_oversampled(y, h) * mask if h < H else y
+        given = self.source.maps(i)
+        middle = self._middle(y, mask, i)
+        if given is None:
+            maps = espirit_maps(middle, (y.shape[1], W))
+        else:
+            given = torch.from_numpy(cut_middle(given.numpy(), (y.shape[1], W)))
+            maps = whiten(given, covariance)
+        low = _low_resolution(middle, (y.shape[1], W))
+        phase = (maps.conj() * low).sum(0).sgn()
+        noise = float(self._level)
+        return _Read(y, mask.float(), maps * phase, phase, noise, self.source.image_shape)
+
+    def _white(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Whiten the coils, and leave the unit as it is; also returns the covariance in units of its mean."""
+        if self._noise is None:
+            scan = self.source.noise()
+            self._noise = torch.empty(0) if scan is None else scan
+        covariance = noise_covariance(self._noise) if self._noise.numel() else edge_covariance(y)
+        level = covariance.diagonal().real.mean()
+        self._level = level.sqrt()
+        return whiten(y, covariance / level), covariance / level
+
+    def _middle(self, y: Tensor, mask: Tensor, i: int) -> Tensor:
+        """Cut the samples around zero frequency out that were all measured."""
+        H, W = y.shape[1:]
+        full = mask.expand(H, W)
+        most = CALIBRATION if self.acceleration == 1 else min(CALIBRATION, max(self.center_lines, FEWEST))
+        for side in range(most, FEWEST - 1, -1):
+            top, left = max(0, H // 2 - side // 2), max(0, W // 2 - side // 2)
+            block = (slice(top, top + side), slice(left, left + side))
+            if bool(full[block].all()) and min(H, W) >= side:
+                return y[:, block[0], block[1]].contiguous()
+        raise ArrayError(
+            f"{self.path}: fewer than {FEWEST}x{FEWEST} samples around zero frequency are measured in image {i}: "
+            "maps of the coils cannot be made from them (center_lines; --center-lines on the command line)"
+        )
+
+    @contextmanager
+    def writer(self, stem: Path, deviation: bool = False) -> Iterator[Writer]:
+        """Write .npy, and the format of the file beside it: .h5 with a data set ``image``, or .cfl with .hdr."""
+        with array_writer(stem.with_name(stem.name + ".npy"), len(self)) as to:
+            both = _Both(to, self, deviation)
+            yield both
+        images = np.stack(both.images)
+        if self.source.path.suffix == ".cfl":
+            sides = iter(images.shape[1:])
+            dimensions: list[int] = list(getattr(self.source, "dimensions"))  # noqa: B009
+            dimensions[:4] = [next(sides) if n > 1 else 1 for n in dimensions[:3]] + [1]
+            values = np.moveaxis(images.astype(np.complex64), 0, -1)
+            write_atomically(stem.with_name(stem.name + ".cfl"), values.tobytes(order="F"))
+            write_atomically(stem.with_name(stem.name + ".hdr"), bart_header(tuple(dimensions)))
+        else:
+            buffer = io.BytesIO()
+            with importlib.import_module("h5py").File(buffer, "w") as file:
+                file["image"] = images
+            write_atomically(stem.with_name(stem.name + ".h5"), buffer.getvalue())
+
+
+@dataclass
+class _Both:
+    """Takes images, gives them their phase back, and cuts them to what the scanner shows."""
+
+    to: Writer
+    scan: MriScan
+    deviation: bool
+    images: list[NDArray[Any]] = field(default_factory=list)
+
+    @property
+    def path(self) -> Path:
+        return self.to.path
+
+    def put(self, i: int, values: NDArray[Any]) -> None:
+        assert self.scan._last is not None and self.scan._last[0] == i  # noqa: PT018
+        one = self.scan._last[1]
+        phase = one.phase.numpy()
+        shown = values * (np.abs(phase) if self.deviation else phase)
+        shown = cut_middle(shown, (min(one.image_shape[0], shown.shape[0]), min(one.image_shape[1], shown.shape[1])))
+        self.images.append(shown.astype(np.float32 if self.deviation else np.complex64))
+        self.to.put(i, self.images[-1])
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """Turn what is wrong with a file into the error that commands show."""
+    try:
+        yield
+    except (ArrayError, ModuleNotFoundError) as error:
+        raise ProblemError(str(error)) from error
+
+
+def _transformed(transform: Callable[..., Tensor], y: Tensor) -> Tensor:
+    """Apply a Fourier transform between centered images and centered k-space, (C, H, W)."""
+    return torch.fft.fftshift(transform(torch.fft.ifftshift(y, dim=CENTERED), norm="ortho"), dim=CENTERED)
+
+
+def _less_oversampled(y: Tensor, h: int) -> Tensor:
+    """K-space (C, h, W) of the middle h rows of the images whose k-space is `y` (C, H, W), fully sampled along H."""
+    top = y.shape[1] // 2 - h // 2
+    return _transformed(torch.fft.fft2, _transformed(torch.fft.ifft2, y)[:, top : top + h])
+
+
+def _low_resolution(middle: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Images (C, H, W) of the samples (C, h, w) around zero frequency, faded out towards the rim."""
+    C, h, w = middle.shape
+    (H, W), windows = shape, [torch.hann_window(n + 2)[1:-1] for n in (h, w)]
+    y = torch.zeros(C, H, W, dtype=middle.dtype)
+    top, left = H // 2 - h // 2, W // 2 - w // 2
+    y[:, top : top + h, left : left + w] = middle * windows[0][:, None] * windows[1]
+    return _transformed(torch.fft.ifft2, y)
