@@ -142,18 +142,20 @@ def best(methods: dict[str, Any], kind: str) -> str:
     return max((name for name in methods if name.startswith(kind)), key=lambda name: methods[name]["psnr"])
 
 
-def tune(data: Path, count: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Choose how `photo` is told the noise, then the coupling, then what may help; returns all, and the best."""
-    rows: dict[str, Any] = {}
+def tune(data: Path, count: int, keep: Callable[[dict[str, Any]], None], rows: dict[str, Any]) -> dict[str, Any]:
+    """Choose how `photo` is told the noise, then the coupling, then what may help; returns the best settings."""
     chosen: dict[str, Any] = {}
     for tried in (
         [{"noise_as": kind} for kind in ("map", "level", "harmonic")],
         [{"rho": rho} for rho in (0.003, 0.03, 0.1)],
         [{"steps": 2}, {"samples": 4}, {"final_solve": True}],
     ):
-        rows |= measure(data, count, with_photo([{**chosen, **change} for change in tried]))
+        for name, method in with_photo([{**chosen, **change} for change in tried]).items():
+            if name not in rows:
+                rows |= measure(data, count, {name: method})
+                keep(rows)
         chosen = json.loads(best(rows, "photo ").removeprefix("photo "))
-    return rows, chosen
+    return chosen
 
 
 def check_total_variation(data: Path, weight: float) -> dict[str, Any]:
@@ -175,20 +177,24 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3, help="slices of each")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    tried, chosen = tune(given.tune, 2)
-    result: dict[str, Any] = {
-        "views": VIEWS, "photons": PHOTONS, "side": SIDE, "iterations of TV": ITERATIONS, "chosen": chosen,
-        f"tuned on {given.tune.name}": tried,
-    }  # fmt: skip
-    for data in given.report:
-        methods = measure(data, given.count, classical() | with_photo([chosen]))
-        kinds = ["FBP", "Tikhonov", "TV", "photo"]
-        result[data.name] = {"best": {kind: methods[best(methods, kind)]["psnr"] for kind in kinds}, "all": methods}
+    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}  # goes on where it ended
+    tuned, more = f"tuned on {given.tune.name}", "more work, on one slice of the person tuned on"
+
+    def keep(part: str, value: Any) -> None:
+        result.update({"views": VIEWS, "photons": PHOTONS, "side": SIDE, "iterations of TV": ITERATIONS, part: value})
         given.out.write_text(json.dumps(result, indent=1) + "\n")
-    result["TV"] = check_total_variation(given.tune, 8)
-    slow = with_photo([{**chosen, "steps": 10}, {**chosen, "samples": 8}])
-    result["more work, on one slice of the person tuned on"] = measure(given.tune, 1, slow | with_photo([chosen]))
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+    chosen = tune(given.tune, 2, lambda rows: keep(tuned, rows), result.get(tuned, {}))
+    keep("chosen", chosen)
+    for data in given.report:
+        if data.name not in result:
+            methods = measure(data, given.count, classical() | with_photo([chosen]))
+            kinds = ["FBP", "Tikhonov", "TV", "photo"]
+            keep(data.name, {"best": {kind: methods[best(methods, kind)]["psnr"] for kind in kinds}, "all": methods})
+    if "TV" not in result:
+        keep("TV", check_total_variation(given.tune, 5))
+    if more not in result:
+        keep(more, measure(given.tune, 1, with_photo([chosen, {**chosen, "steps": 10}, {**chosen, "samples": 8}])))
 
 
 if __name__ == "__main__":
