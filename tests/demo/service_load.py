@@ -24,7 +24,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from demo.served import demo
 
-from firm.data import portrait
+from firm.data import cat
 
 KINDS = [{"trouble": "noise", "noise": "25"}, {"trouble": "blur", "noise": "5", "blur": "1.0"}]
 
@@ -54,7 +54,7 @@ def load(url: str, options: argparse.Namespace) -> dict:
     with httpx.Client(base_url=url, timeout=600, limits=httpx.Limits(max_connections=options.clients)) as client:
 
         def ask(i: int) -> tuple[float, int, np.ndarray]:
-            x = portrait()[0].permute(1, 2, 0).numpy()
+            x = cat()[0].permute(1, 2, 0).numpy()
             corner = 3 * (i % 20), 3 * (i % 7)
             part = x[corner[0] : corner[0] + options.side, corner[1] : corner[1] + options.side]
             noisy = part + np.random.default_rng(i % 20).normal(0, 0.2, part.shape)

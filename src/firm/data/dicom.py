@@ -36,6 +36,7 @@ class DicomSeries(Volume):
         for file in files:
             with damaged(file):
                 heads.append((file, pydicom.dcmread(file, stop_before_pixels=True)))
+        heads = [(file, head) for file, head in heads if "Rows" in head] or heads  # without a DICOMDIR, a report
         _one_series(path, [head for _, head in heads])
         places = _places(path, heads)
         order = np.argsort(places, kind="stable")
