@@ -24,7 +24,7 @@ def folder(tmp_path):
 def test_the_slices_of_all_volumes_below_a_folder(folder):
     images = load_images("volumes", folder, size=16, value_range=(0, 4095), progress=False)
     assert (len(images), tuple(images.data.shape), images.complex) == (9, (9, 1, 16, 16), False)
-    assert images.names[3:6] == ["b.ome.tif[0]", "b.ome.tif[1]", "series[0]"]
+    assert images.names[3:6] == ["below/b.ome.tif[0]", "below/b.ome.tif[1]", "series[0]"]
     expected = 2 * values(2, seed=1)[1, 2:18, 4:20].astype(np.float64) / 4095 - 1
     np.testing.assert_allclose(images.data[4, 0].numpy(), expected, atol=1e-6)
     assert len(load_images("volumes", folder / "a.nii.gz", size=None, progress=False)) == 3

@@ -94,7 +94,7 @@ def load_images(
             raise ValueError(why)
     check_range(value_range)
     folder = None if cache is None else Path(cache)
-    if dataset in ("arrays", "volumes", "shards") or arrays:
+    if dataset == "arrays" or dataset == "volumes" or dataset == "shards" or arrays:
         options = ArrayOptions(
             size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
         )

@@ -66,7 +66,9 @@ def load_volumes(root: Path, o: ArrayOptions) -> Images:
     require(not o.mapped or o.cache is not None, f"{root}: volumes are mapped from converted ones: give cache=DIR")
     cache = o.cache if o.mapped else None
     pixels, _ = collect(blocks, len(slices), (channels, H, W), "float32", cache=cache, about=about)
-    names = [f"{volume.path.name}[{i}]" for volume, i in slices]
+    names = [
+        f"{volume.path.name if volume.path == root else volume.path.relative_to(root)}[{i}]" for volume, i in slices
+    ]
     return Images(torch.from_numpy(pixels), names, channels == 2)
 
 
