@@ -104,7 +104,7 @@ def assumed():
     "page", [p for p in PAGES if p.name not in ELSEWHERE and blocks(p, "python")], ids=lambda p: p.stem
 )
 def test_the_python_of_a_page_runs(page, workplace, quick):
-    names = assumed() if page.name == "restoring.md" else {}
+    names = assumed() if page.name == "all-options.md" else {}
     for program in blocks(page, "python"):
         needs(program)
         exec(compile(shortened(program), page.name, "exec"), names)

@@ -113,7 +113,7 @@ class Prepared:
         noise = (
             noise.repeated(samples) if isinstance(noise, Noise) else None if noise is None else noise.repeat(samples)
         )
-        return Runs(op, y.repeat(samples, *[1] * (y.ndim - 1)), noise)
+        return Runs(op, y if samples == 1 else y.repeat(samples, *[1] * (y.ndim - 1)), noise)
 
     def together(self, x: Tensor) -> Tensor:
         """Average the copies of every image: (copies B, C, H, W) to (B, C, H, W)."""

@@ -149,6 +149,8 @@ def test_heic_goes_in_and_out(tmp_path: Path) -> None:
     assert origin.ending == ".heic"
     write_picture(tmp_path / "b.heic", read_with_alpha(tmp_path / "a.heic")[0], "same", None, origin)
     assert (read_picture(tmp_path / "b.heic")[0] - to_float(smooth)).abs().mean() < 0.02
+    Image.fromarray(np.stack([smooth] * 3, -1)).save(tmp_path / "c.heic", "HEIF", quality=90)  # as the web's: no EXIF
+    assert (read_picture(tmp_path / "c.heic")[0] - to_float(smooth)).abs().mean() < 0.02
 
 
 def to_float(pixels: np.ndarray) -> torch.Tensor:

@@ -44,7 +44,7 @@ def test_other_settings_are_refused_before_any_work(folder, denoised, tmp_path, 
     before = contents(tmp_path / "out")
     counted.clear()
     for change in (["--sigma", 0.2], ["--seed", 1], ["--format", "npy"], ["--samples", 2], ["--no-compare"],
-                   ["--integrator", "heun"], ["--overlap", 16], ["--model", "face-128"]):  # fmt: skip
+                   ["--integrator", "heun"], ["--overlap", 24], ["--model", "face-128"]):  # fmt: skip
         output = denoised(folder, *change, code=2)
         assert says(output, "001_restored.png is a result of a run with other settings: nothing was done")
         assert says(output, "--force")

@@ -56,8 +56,17 @@ def test_the_estimate_does_not_depend_on_how_the_picture_is_cut_into_strips(monk
     x = (photograph() + 0.2 * noise()).clamp(-1, 1)
     tall = torch.cat([x] * 8, dim=-2)
     whole = estimate_grain(tall)
-    monkeypatch.setattr("firm.restoration.grain.STRIP", 256)
+    monkeypatch.setattr("firm.restoration.grain.STRIP", 128)
     assert estimate_grain(tall).level == pytest.approx(whole.level, rel=1e-5)
+
+
+def test_of_a_large_picture_strips_tell_its_noise(monkeypatch):
+    """Strips all over it: what is noisy at the foot is noisy."""
+    noisy = torch.cat([photograph(), (photograph() + 0.2 * noise()).clamp(-1, 1)], dim=-2)
+    monkeypatch.setattr("firm.restoration.grain.STRIP", 64)
+    whole = estimate_grain(noisy)
+    monkeypatch.setattr("firm.restoration.grain.ENOUGH", 2 * 64 * 128)  # half of it
+    assert estimate_grain(noisy).level == pytest.approx(whole.level, rel=0.15)
 
 
 def test_what_is_wrong_is_found(tmp_path):

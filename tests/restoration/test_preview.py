@@ -53,3 +53,9 @@ def test_pictures_of_one_name_have_previews_of_their_own(picture, restore, tmp_p
     Image.open(picture).save(tmp_path / "a.bmp")
     restore(picture, tmp_path / "a.bmp", "--task", "denoising", "--preview", "--tile", 64)
     assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_the_path_may_be_relative(picture, restore, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    restore("a.png", "--task", "denoising", "--preview", "--tile", 64)
+    assert (tmp_path / "out" / "a_preview.png").is_file()

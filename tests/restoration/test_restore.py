@@ -110,5 +110,6 @@ def test_one_line_says_what_was_done_and_where_to_look(folder, restore, tmp_path
     output, out = restore(folder, kind, "denoising", "--sigma", "25/255"), tmp_path / "out"
     last = next(line for line in reversed(output.splitlines()) if line.strip())
     assert last.startswith("3 pictures restored by denoising in ")
-    assert f"noise 0.196 in [-1, 1] = 25/255; see before and after in {out / '000_compare.png'}" in last
+    noise = "noise of 25 of 255 levels" if kind == "--task" else "noise 0.196 in [-1, 1] = 25/255"
+    assert f"{noise}; see before and after in {out / '000_compare.png'}" in last
     assert rows(out)[0]["sigma"] == 0.19608

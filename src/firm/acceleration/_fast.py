@@ -19,8 +19,8 @@ from firm.acceleration import graphs
 from firm.acceleration.graphs import Recordings, recorded, structure
 from firm.acceleration.tiling import Tiled
 from firm.networks import Estimator, Step
-from firm.networks.res_unet import Level
-from firm.networks.unet import NormSwish
+from firm.networks.res_unet import Level, PlainBlock
+from firm.networks.unet import Attention, NormSwish
 from firm.noise.base import Noise
 from firm.operators.base import LinearOperator
 
@@ -71,6 +71,10 @@ def fast_network(net: nn.Module, precision: Precision = "auto", graphs: bool = T
     for module in net.modules():
         if isinstance(module, NormSwish | Level):
             module.fused = _has_fused(device)
+        elif isinstance(module, PlainBlock):
+            module.in_place = device.type == "cpu"
+        elif isinstance(module, Attention):
+            module.in_parts = device.type == "cpu"
     return FastNetwork(net, graphs)
 
 

@@ -16,10 +16,12 @@ from torch.nn import functional as F
 
 from firm._model import Firm
 
+# 256 pixels that share 16 cost 12 % less than with 32 shared, and 0.000 to 0.007 dB (docs/any-size.md).
+TILE, OVERLAP = 256, 16
 Grid = tuple[int, list[int]]  # the side of tiles, and where each of them begins
 
 
-def tiled(model: Firm, tile: int = 256, overlap: int = 32) -> Firm:
+def tiled(model: Firm, tile: int = TILE, overlap: int = OVERLAP) -> Firm:
     """Return the model, with its network called on tiles of at most `tile` x `tile` pixels that overlap by `overlap`.
 
     The fewest such tiles are taken, and they are no larger than they must be to cover the picture. Sides that the
@@ -64,20 +66,19 @@ class Tiled(nn.Module):
         """Call the estimator on every tile: images (B, C, H, W) first, then t, sigma and the like, (B,)."""
         H, W = x.shape[-2:]
         images, scalars = [x, *(v for v in others if v.ndim == 4)], [v for v in others if v.ndim < 4]
-        joined = _pad(torch.cat(images, dim=1), self.stride)
+        images = [_pad(image, self.stride) for image in images]
         (height, rows), (width, columns) = self.grid(H, W)
         window = torch.outer(_ramp(height, self.overlap), _ramp(width, self.overlap)).to(x)
-        total = torch.zeros_like(joined[:, : x.shape[1]])
+        total = torch.zeros_like(images[0])
         weight = torch.zeros_like(total[:1, :1])
         for top in rows:
             for left in columns:
-                part = joined[..., top : top + height, left : left + width]
-                out = self.estimator(*part.chunk(len(images), dim=1), *scalars)
-                total[..., top : top + height, left : left + width] += window * out
-                weight[..., top : top + height, left : left + width] += window
+                place = (..., slice(top, top + height), slice(left, left + width))
+                total[place] += window * self.estimator(*(image[place] for image in images), *scalars)
+                weight[place] += window
                 if self.on_tile is not None:
                     self.on_tile()
-        return (total / weight)[..., :H, :W]
+        return total.div_(weight)[..., :H, :W]
 
 
 def _pad(x: Tensor, stride: int) -> Tensor:

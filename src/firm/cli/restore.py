@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from firm._sampling import Integrator
-from firm._util.checks import counted, in_both_units, require
+from firm._util.checks import require
 from firm._util.terminal import printable
 from firm.cli.options import (
     PICTURE,
@@ -33,9 +29,8 @@ from firm.cli.options import (
     whole_number,
     with_task_options,
 )
+from firm.cli.summary import print_results
 from firm.data.array_file import ARRAY_EXTENSIONS
-from firm.restoration.calibration import in_words
-from firm.restoration.earlier import Row
 from firm.restoration.output import Format
 from firm.scale.urls import is_url, place
 from firm.tasks import built_in, option_of, picture_tasks
@@ -45,7 +40,6 @@ TASKS, PICTURE_TASKS = list(built_in()), list(picture_tasks())
 WITH_KERNEL = [name for name, kinds in picture_tasks().items() if kinds[0].picture_file == "kernel"]
 REGION = 384  # pixels: the side of a preview
 COUNT: dict[str, Any] = {"parser": whole_number(1), "metavar": "<int>"}
-DIGITS = {"blur": 2, "sigma": 4, "seconds": 2, "psnr": 2, "ssim": 3, "lpips": 3}  # of numbers in the table
 
 
 # fmt: off
@@ -142,7 +136,9 @@ def restore(
     tile: Annotated[int | None, typer.Option(help=(
         "Largest side of the tiles that go through the network (default: 256; for --out NAME.zarr 128)."
     ))] = None,
-    overlap: Annotated[int, typer.Option(help="Pixels that tiles share.")] = 32,
+    overlap: Annotated[int | None, typer.Option(help=(
+        "Pixels that tiles share (default: 16; for --out NAME.zarr 32)."
+    ))] = None,
     block: Annotated[int, typer.Option(**COUNT, rich_help_panel=HUGE, help="Side of the blocks, in pixels.")] = 1024,
     axes: Annotated[str | None, typer.Option(rich_help_panel=HUGE, help=(
         "A letter for each axis of the array, such as tczyx or yxc (default: as the file says, or guessed)."
@@ -171,14 +167,14 @@ def restore(
     from firm._util.custom import code_digest
     from firm._util.machine import ranks
     from firm.acceleration import fast, tiled
+    from firm.acceleration.tiling import OVERLAP, TILE
     from firm.cli.models import load_plain, noted, range_of
     from firm.cli.scans import scans_of
     from firm.restoration import Problem, ProblemError
     from firm.restoration.calibration import scale_of
     from firm.restoration.earlier import find_pictures
-    from firm.restoration.output import result_names
     from firm.restoration.reading import check_sigma, mask_in, picture_settings, read_kernel
-    from firm.restoration.run import Engine, Job, one_by_one, restore_files, try_out
+    from firm.restoration.run import Engine, Job, names_of, one_by_one, restore_files, try_out
     from firm.restoration.scan import Scan
     from firm.tasks import task_class
 
@@ -195,12 +191,12 @@ def restore(
             pictures, out, alone, model=model, task=task, sigma=sigma, mask=mask, axes=axes, key=key,
             kernel=None if kernel is None else Path(kernel),
             value_range=value_range, quality=quality, steps=steps, iterations=iterations, seed=seed, block=block,
-            tile=tile or 128, overlap=overlap, precision=precision, workers=workers, device=device, force=force,
-            **settings,
+            tile=tile or 128, overlap=32 if overlap is None else overlap, precision=precision, workers=workers,
+            device=device, force=force, **settings,
         )  # fmt: skip
     if any(is_url(path) for path in (*pictures, out, mask, kernel) if path is not None):
         return _restore_urls(**given)
-    tile = tile or 256
+    tile, overlap = tile or TILE, OVERLAP if overlap is None else overlap
     auto = kernel == "auto"
     psf = None if kernel is None or auto else Path(kernel)
     measured = task is not None and ":" in task  # file.py:Class, which the files are measurements of
@@ -322,7 +318,7 @@ def restore(
                 integrator, compare, final_solve=final_solve,
             )  # fmt: skip
             if preview:
-                for name, path in zip(result_names(files, root), files, strict=True):
+                for name, path in names_of(files, root).items():
                     print(printable(try_out(job, path, name, r.device)))
                 return
             engine: Engine = one_by_one
@@ -337,7 +333,8 @@ def restore(
         return
     if len(pictures) == 1 and not pictures[0].is_dir() and "error" in rows[0]:
         raise typer.BadParameter(printable(rows[0]["error"]))
-    _print_results(rows, out, notes)
+    photographs = named is None and not arrays and not scans
+    print_results(rows, out, notes, plainly=photographs, looked=photographs and task is None)
     if any("error" in row for row in rows):
         raise typer.Exit(1)
 
@@ -354,73 +351,3 @@ def _restore_urls(**given: Any) -> None:
         restore(**{**given, "pictures": files, "out": out, "mask": mask, "kernel": kernel}, **settings)
     if out != given["out"]:
         typer.echo(f"copied to {place(given['out'])}")
-
-
-def _print_results(rows: Sequence[Row], out: Path, notes: Sequence[str]) -> None:
-    """Print the table of all pictures, what was noticed, what failed, and in one line what was done and where it is."""
-    console = Console(markup=False, soft_wrap=True)  # names may hold what looks like markup
-    done = [row for row in rows if "error" not in row and "nothing" not in row]
-    advice = sorted({told for row in done for told in row.get("advice", [])})
-    lines = [f"{Path(row['picture']).name}: {row['read']}" for row in done if "read" in row]
-    lines += [f"note: {told}" for told in [*notes, *advice]]
-    lines += [f"{Path(row['picture']).name}: {row['nothing']}" for row in rows if "nothing" in row]
-    lines += [f"not restored: {row['error']}" for row in rows if "error" in row]
-    if done:
-        console.print(_table(done), soft_wrap=False)
-        look = [f"see before and after in {p}" for row in done for p in row["written"] if p.endswith("_compare.png")]
-        scales = [row["std multiplied by"] for row in done if "std multiplied by" in row][:1]
-        calibrated = [f"standard deviations multiplied by {in_words(scale)}" for scale in scales]
-        lines.append("; ".join([_done(done), _noise(done), *calibrated, *look[:1], f"results are in {out}"]))
-    elif not any("nothing" in row for row in rows):
-        lines.append(f"none of the {counted(len(rows), 'picture')} could be restored")
-    for line in lines:
-        console.print(printable(line).replace("\n", "\\n"))  # a name of a file may hold a line break
-
-
-def _done(done: Sequence[Row]) -> str:
-    """How many pictures were restored now, and how many before."""
-    earlier = sum(bool(row.get("earlier")) for row in done)
-    if earlier == len(done):
-        count = counted(earlier, "picture")
-        return f"nothing to do: {count} restored by {done[0]['task']} in an earlier run (--force does that again)"
-    seconds = sum(row["seconds"] for row in done if not row.get("earlier"))
-    again = f", {earlier} by an earlier run (--force does them again)" if earlier else ""
-    return f"{counted(len(done) - earlier, 'picture')} restored by {done[0]['task']} in {seconds:.1f} s{again}"
-
-
-def _noise(done: Sequence[Row]) -> str:
-    """The noise in both units, and the blur where it was estimated; of scans how well results fit the measurements."""
-    if "slices" in done[0]:
-        worst = max((row["residual"] for row in done if "residual" in row), default=0)
-        return f"what it would measure differs from the measurements by {worst:.2f} times their noise"
-    levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
-    estimated = "estimated " if any(row["estimated"] for row in done) else ""
-    noise = f"{estimated}noise {in_both_units(min(levels), max(levels))}"
-    photons = [key for key in ("peak", "gain", "read") if f"{key}_error" in done[0]]
-    if photons and len(done) == 1:
-        found = (f"{key} {done[0][key]:.3g} ± {done[0][f'{key}_error']:.1g}" for key in photons)
-        noise = f"{noise} ({', '.join(found)})"
-    if not widths:
-        return noise
-    width = f"{widths[0]:.2f} ± {done[0]['blur_error']:.2f}"
-    return f"{noise}, estimated blur {width if len(done) == 1 else f'{min(widths):.2f} to {max(widths):.2f}'} pixels"
-
-
-def _table(done: Sequence[Row]) -> Table:
-    """A table with one line a picture."""
-
-    def cell(row: Row, column: str) -> str:
-        text = f"{row[column]:.{DIGITS[column]}f}" if column in DIGITS and column in row else str(row.get(column, ""))
-        if column == "blur" and "blur_error" in row:
-            return f"{text} ± {row['blur_error']:.2f} (est.)"
-        return f"{text} (est.)" if column == "sigma" and row["estimated"] else text
-
-    columns = ["blur"] * any("blur" in row for row in done) + ["sigma", "nfe", "seconds"]
-    columns = [*["slices"] * any("slices" in row for row in done), *columns]
-    columns += ["psnr", "ssim", "lpips"] * any("psnr" in row for row in done)
-    table = Table("picture")
-    for column in columns:
-        table.add_column(column if column in ("blur", "sigma", "seconds") else column.upper(), justify="right")
-    for row in done:
-        table.add_row(Text(printable(Path(row["picture"]).name)), *(cell(row, column) for column in columns))
-    return table

@@ -174,8 +174,9 @@ def decode(
     background: Background = "white",
     value_range: Range | None = None,
     rounded: bool = True,
+    data: bytes | None = None,
 ) -> Tensor:
-    """Decode a picture to bytes, or to floats in [-1, 1], (channels, H, W).
+    """Decode a picture, of a file or of `data` from an archive, to bytes, or to floats in [-1, 1], (channels, H, W).
 
     More than 8 bits a channel are rounded to bytes, or refused unless `rounded`. Pillow's warnings are not silenced,
     which is not safe in threads: their caller does it once.
@@ -186,7 +187,7 @@ def decode(
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
     deep = dtype == torch.float32
-    with opened(path) as picture:
+    with opened(path, data) as picture:
         stored = "" if rounded and not deep else deep_mode(picture)
         picture = _upright(path, picture, max_megapixels, value_range)
         if not (rounded or deep) and (stored or is_deep(picture)):
@@ -241,8 +242,8 @@ def _loaded(path: Path, picture: Image.Image, max_megapixels: float) -> tuple[Im
         width, height = (int(picture.tag_v2.get(tag, 1)) for tag in (TILE_WIDTH, TILE_LENGTH))
         check_size(path, width, height, max_megapixels)
     picture.load()
-    exif, text = picture.info.get("exif", b""), picture.info.get("Raw profile type exif", "")  # text in some PNGs
-    exif = exif.removeprefix(b"Exif\0\0")
+    text = picture.info.get("Raw profile type exif", "")  # in some PNGs
+    exif = (picture.info.get("exif") or b"").removeprefix(b"Exif\0\0")  # of a HEIC that has none it is None
     if len(text) > 2**18 or (exif and fills_memory(io.BytesIO(exif))):
         raise PictureError(f"{path}: its EXIF data would fill the memory: save the picture without them")
     tags = picture.tag_v2 if isinstance(picture, TiffImageFile) and picture.mode == "I" else {SAMPLE_FORMAT: (0,)}

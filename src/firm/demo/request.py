@@ -43,7 +43,6 @@ TROUBLES: dict[Trouble, tuple[str, str | None, str, float]] = {
     "pixels": ("Lost pixels", "inpainting", "random-inpainting", 1.5),
     "mosaic": ("Raw mosaic", "demosaicing", "demosaicing", 1.5),
 }
-DEFAULT_TILE = 256  # of firm restore
 NO_WIDTH = "needs the *Width of the blur*, in pixels"
 
 
@@ -220,8 +219,8 @@ class Request:
             max_megapixels=limits.megapixels / larger, **self.settings,
         )  # fmt: skip
 
-    def command(self, tile: int = DEFAULT_TILE, mask: str | None = None, picture: str | None = None) -> str:
-        """Write the command line that gives the same result, with tiles of that side and these names of the files.
+    def command(self, mask: str | None = None, picture: str | None = None) -> str:
+        """Write the command line that gives the same result, with these names of the files.
 
         The picture is named as the visitor calls it if no other name is given.
         """
@@ -232,7 +231,6 @@ class Request:
             "strength": self.strength if estimated and self.strength != 1 else None,
             "quality": self.quality, "steps": self.steps, "iterations": self.iterations, "samples": self.samples,
             "seed": self.seed,
-            "tile": None if tile == DEFAULT_TILE else tile,
         }  # fmt: skip
         words = ["firm", "restore", picture or name]
         for option, value in options.items():

@@ -26,12 +26,12 @@ from firm._prepare import noise_like
 from firm._restore import batches, restore
 from firm._sampling import sample
 from firm._util.checks import require
-from firm.acceleration.tiling import Tiled
+from firm.acceleration.tiling import OVERLAP, TILE, Tiled
 from firm.data.picture import read_picture
 from firm.demo.jobs import CanceledError, Progress
 from firm.demo.models import Models
 from firm.demo.previews import GRAY_LEVELS, save_heat_map, save_preview, save_trade_off, save_view
-from firm.demo.request import DEFAULT_TILE, Limits, Request, RequestError, for_visitors
+from firm.demo.request import Limits, Request, RequestError, for_visitors
 from firm.restoration import Problem, ProblemError
 from firm.restoration.advice import advice
 from firm.restoration.calibration import scale_of
@@ -39,8 +39,6 @@ from firm.restoration.output import result_names, write_picture
 from firm.restoration.run import warnings_as_notes
 from firm.tasks import picture_tasks
 
-OVERLAP = 32
-LARGEST_TILE = 512  # pixels a side: about 0.5 GB with face-128
 REGION = 384  # pixels a side of what is restored first of a large picture
 LARGE = 8  # times that many pixels
 THUMBNAIL = 800  # pixels of a sample in the gallery
@@ -197,7 +195,7 @@ class Restorer:
                 prepared.model, problem.op, problem.y, prepared.steps, request.samples, request.seed,
                 sigma=problem.told, keep=False, on_sample=keep if request.samples > 1 else None,
             )  # fmt: skip
-        tile, mask = prepared.tiles.tile, prepared.mask
+        mask = prepared.mask
         image = problem.finish(result.image)
         (stem,) = result_names([Path(Path(request.name).name or "picture")], Path())  # short enough
         endings = {
@@ -219,10 +217,10 @@ class Restorer:
             "firm": __version__, "picture": request.name, "pixels": [int(image.shape[-1]), int(image.shape[-2])],
             "degraded here": request.clean, **problem.settings, "sigma": round(sigma, 5),
             "noise (gray levels)": round(sigma * GRAY_LEVELS, 2), "model": request.model, "steps": prepared.steps,
-            "iterations": prepared.model.solver.K, "samples": request.samples, "seed": request.seed, "tile": tile,
+            "iterations": prepared.model.solver.K, "samples": request.samples, "seed": request.seed,
             "device": str(self.models.device), "network calls": result.nfe,
             "seconds": round(result.seconds, 2), "scores": problem.scores(image),
-            "command": request.command(tile, None if mask is None else mask.name),
+            "command": request.command(None if mask is None else mask.name),
         }  # fmt: skip
         notes = [*prepared.notes, *problem.notes, *advice(prepared.model, problem)]
         if result.std is not None:
@@ -361,10 +359,7 @@ class Restorer:
         allowed = 1.2 * self.limits.megapixels * 1e6  # with a margin around the picture
         too_large = f"the result would have more than {self.limits.megapixels:g} megapixels"
         require(like[0, 0].numel() <= allowed, too_large, RequestError)
-        stride = getattr(model.estimator, "stride", 1)
-        # up to the command line's own tile, the command need not name one: the result is the same
-        tile = DEFAULT_TILE if max(like.shape[-2:]) <= DEFAULT_TILE else LARGEST_TILE - LARGEST_TILE % stride
-        tiles = Tiled(model.estimator, tile, OVERLAP)
+        tiles = Tiled(model.estimator, TILE, OVERLAP)  # the command line's
         prepared = Prepared(Firm(tiles, model.solver, model.card), N, notes, problem, tiles, mask, like)
         calls, allowed_calls = prepared.calls(N if steps is None else steps, request.samples), self.limits.calls
         too_many = (

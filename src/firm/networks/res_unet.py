@@ -140,6 +140,7 @@ class PlainBlock(nn.Module):
     """
 
     compiled_alone = True
+    in_place = False  # set by `firm.fast` on a CPU; no gradients
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -147,7 +148,18 @@ class PlainBlock(nn.Module):
 
     def forward(self, x: Tensor, shift: Tensor) -> Tensor:
         """Map (B, width, H, W) to the same shape; `shift` is (B, width, 1, 1)."""
+        if self.in_place and not x.is_cuda and not torch.compiler.is_compiling():
+            return self._in_place(x, shift)
         exact = x.to(torch.promote_types(x.dtype, torch.float32))  # of bfloat16 a sum of squares is too coarse
         unit = exact * (exact.square().mean(1, keepdim=True) + TINY).rsqrt()
         out: Tensor = x + self.conv2(F.silu(self.conv1(unit.to(x.dtype)) + shift.to(x.dtype)))
         return out
+
+    def _in_place(self, x: Tensor, shift: Tensor) -> Tensor:
+        """The same without gradients: a CPU waits for its memory, so no features are written that need not be."""
+        exact = x.to(torch.promote_types(x.dtype, torch.float32), copy=True)
+        size = torch.linalg.vector_norm(exact, dim=1, keepdim=True).square_().div_(x.shape[1])
+        unit = exact.mul_(size.add_(TINY).rsqrt_()).to(x.dtype)
+        h = F.silu(self.conv1(unit).add_(shift.to(x.dtype)), inplace=True)
+        out: Tensor = self.conv2(h)
+        return out.add_(x)

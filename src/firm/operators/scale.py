@@ -37,7 +37,7 @@ def norms(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
     x = torch.randn(like.shape[1:], generator=generator, dtype=like.dtype, device=like.device).expand(like.shape)
     smallest = torch.finfo(like.real.dtype).tiny
     for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / _sizes(x).clamp(min=smallest)))
+        x = normal(op, x / _sizes(x).clamp(min=smallest))
     return _sizes(x).flatten().sqrt()
 
 

@@ -18,8 +18,9 @@ from firm.restoration.estimates import estimate_noise
 CELL = 16  # pixels: the side of the squares that have an estimate of their own
 FLOOR = 0.002  # the least level, which is the rounding to 8 bits
 CUT_OFF = 0.02  # of the pixels of a cell that may be black or white
-STRIP = 512  # rows that go through the network together, so that memory stays bounded
+STRIP = 256  # rows that go through the network together, so that memory stays bounded
 REACH = 64  # pixels that a cell sees on each side, at the most
+ENOUGH = 4e6  # pixels: of larger pictures strips are looked at, evenly spread, of so many pixels in all
 
 
 @dataclass(frozen=True)
@@ -96,20 +97,20 @@ def estimate_grain(image: Tensor) -> Grain:
     -------
     What was found. ValueError where there are too few pixels.
     """
-    x = image.detach().cpu().float().clamp(-1, 1).expand(-1, 3, -1, -1)
-    x = F.pad(x, [0, -x.shape[-1] % CELL, 0, -x.shape[-2] % CELL], mode="replicate")
-    net, height = _network(), x.shape[-2]
-    levels, errors = [], []
-    for top in range(0, height, STRIP):
-        first, last = max(0, top - REACH), min(height, top + STRIP + REACH)
-        strip = slice((top - first) // CELL, (top - first + min(STRIP, height - top)) // CELL)
-        level, error = net(x[..., first:last, :])
-        levels.append(level[0, strip])
-        errors.append(error[0, strip])
-    level, error = torch.cat(levels), torch.cat(errors)
+    x, net = image.detach().cpu().expand(-1, 3, -1, -1), _network()
+    H, W = x.shape[-2:]
+    parts = []
+    for top in _strips(H, W):
+        first = max(0, top - REACH)
+        part = x[..., first : top + STRIP + REACH, :].float().clamp(-1, 1)
+        part = F.pad(part, [0, -W % CELL, 0, -part.shape[-2] % CELL], mode="replicate")
+        # Where black or white cuts the noise off, there is less than elsewhere.
+        cut_off = F.avg_pool2d((part.abs() > 0.999).float().amax(1), CELL)
+        rows = slice((top - first) // CELL, (top - first + STRIP) // CELL)
+        parts.append(torch.cat([*net(part), cut_off])[:, rows])
+    level, error, cut_off = torch.cat(parts, dim=1)
     weight = (-2 * error).exp()
-    # Where black or white cuts the noise off, there is less than elsewhere: such cells do not count beside others.
-    open_cells = F.avg_pool2d((x.abs() > 0.999).float().amax(1), CELL)[0] < CUT_OFF
+    open_cells = cut_off < CUT_OFF  # others do not count beside these
     weight = weight * open_cells if bool(open_cells.any()) else weight
     total = weight.sum()
     power = (weight * (2 * level).exp()).sum() / total
@@ -117,6 +118,13 @@ def estimate_grain(image: Tensor) -> Grain:
     spread = (weight * error.exp()).sum() / total
     found = max(FLOOR, float(power.sqrt()))
     return Grain(found, round(float(spread), 3), _is_shared(image, found))
+
+
+def _strips(H: int, W: int) -> list[int]:
+    """The first rows of the strips that are looked at."""
+    every = range(0, H, STRIP)
+    wanted = min(len(every), max(1, round(ENOUGH / (STRIP * W))))
+    return [every[(2 * i + 1) * len(every) // (2 * wanted)] for i in range(wanted)]
 
 
 def _is_shared(image: Tensor, level: float) -> bool:

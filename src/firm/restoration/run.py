@@ -106,9 +106,8 @@ def restore_files(
     """
     main, shared = ranks.rank == 0, ranks.world > 1
     job = replace(job, bars=progress and main)
-    absolute = [Path(os.path.abspath(path)) for path in files]  # the same names however the paths are spelled
     with folder_lock(job.out if main else None):
-        places = dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
+        places = names_of(files, root)
         found: list[Any] = [None]
         if main:  # the others wait for what it finds before they write
             found = [Earlier.find(job.out, places, job.settings, job.inputs, job.force)]
@@ -131,6 +130,12 @@ def restore_files(
             results = {name: row for part in gathered for name, row in part.items()}
         report.finish(list(places), results)
     return [{**results[name], "earlier": True} if name in before.done else results[name] for name in places]
+
+
+def names_of(files: Sequence[Path], root: Path) -> dict[str, Path]:
+    """Return the files by the names of their results, which are the same however the paths are spelled."""
+    absolute = [Path(os.path.abspath(path)) for path in files]
+    return dict(zip(result_names(absolute, Path(os.path.abspath(root))), files, strict=True))
 
 
 def try_out(job: Job, path: Path, name: str, device: torch.device) -> str:
@@ -316,7 +321,9 @@ class _Results:
 
         how = f"N = {job.steps}" + ("" if job.integrator == "euler" else f" {job.integrator}")
         score = f": {row['psnr']:.2f} dB" if "psnr" in row else ""
-        panels = [("measurement", problem.shown[0]), (f"restored, {how}{score}", seen(image))]
+        photograph = problem.truth is None and not problem.array
+        before, after = ("before", "after") if photograph else ("measurement", f"restored, {how}{score}")
+        panels = [(before, problem.shown[0]), (after, seen(image))]
         if std is not None:
             deviation = "standard deviation" + (", calibrated" if job.calibration is not None else "")
             psnr = f": {row['psnr of the mean']:.2f} dB" if "psnr of the mean" in row else ""
