@@ -136,7 +136,7 @@ class CtScan(Scan):
         return f"by {self.photons:g} photons" if self.photons else "estimated from neighboring bins"
 
     def _integrals(self, i: int) -> tuple[Tensor, Tensor, list[str]]:
-        """Line integrals of slice `i` and their deviations, (1, 1, views, bins), and what is to be said of them."""
+        """Line integrals of slice `i`, (1, 1, views, bins), their deviations, or the one of all, and what is to be said."""
         values = torch.from_numpy(self.sinogram.values[i][self.chosen].astype(np.float64))[None, None]
         if self.sinogram.blank is not None:
             p, sigma = line_integrals(values, torch.from_numpy(self.sinogram.blank))
@@ -148,4 +148,4 @@ class CtScan(Scan):
             return values.float(), ((values / 2).exp() / math.sqrt(self.photons)).float(), []
         wiggles = values.diff(n=2, dim=-1).abs().flatten().quantile(0.5) / 0.6745 / SMOOTHED
         level = wiggles.clamp(min=LEAST_NOISE * float(values.abs().max().clamp(min=1e-9)))
-        return values.float(), level.float().expand(values.shape), []
+        return values.float(), level.float(), []
