@@ -47,7 +47,7 @@ class CtScan(Scan):
             torch.from_numpy(sinogram.angles[chosen]), (self.side, self.side), shadow * bins / self.side, bins,
             sinogram.spacing, source, detector, sinogram.offset, sinogram.curved,
         )  # fmt: skip
-        self._op: Radon | None = None
+        self._made: tuple[Radon, Tensor] | None = None
         p, sigma, faint = self._integrals(len(self) // 2)
         first = filtered_back_projection(self.geometry, p, smooth=True)
         self.white = ABOVE * float(first.flatten().quantile(BRIGHT))
@@ -101,26 +101,26 @@ class CtScan(Scan):
     def __len__(self) -> int:
         return len(self.sinogram.values)
 
-    @property
-    def op(self) -> Radon:
-        """The operator of all slices, made when it is first asked for."""
-        if self._op is None:
+    def _operator(self) -> tuple[Radon, Tensor]:
+        """The operator of all slices, made when it is first asked for, and what it measures of ones."""
+        if self._made is None:
             g = self.geometry
-            self._op = Radon(
+            op = Radon(
                 g.angles, g.image_size, pixel=g.pixel, bins=g.bins, spacing=g.spacing, source=g.source,
                 detector=g.detector, offset=g.offset, curved=g.curved,
             )  # fmt: skip
-            self._op.cg_tol = TOLERANCE
-        return self._op
+            op.cg_tol = TOLERANCE
+            self._made = op, op.A(torch.ones(1, 1, *g.image_size))  # before somebody moves it to another device
+        return self._made
 
     def slice(self, i: int) -> Slice:
         """Make the problem of slice `i`: images x stand for white (x + 1) / 2."""
         p, sigma, _ = self._integrals(i)
-        half = self.white / 2
-        y = p / half - self.op.A(torch.ones(1, 1, *self.geometry.image_size))
+        half, (op, of_ones) = self.white / 2, self._operator()
+        y = p / half - of_ones
         first = filtered_back_projection(self.geometry, p) / half - 1
         low, high = self._values(-1.0), self._values(1.0)
-        return Slice(self.op, y, Gaussian(sigma / half), (high - low) / 2, (high + low) / 2, first)
+        return Slice(op, y, Gaussian(sigma / half), (high - low) / 2, (high + low) / 2, first)
 
     def _values(self, x: float) -> float:
         """What a value of an image stands for, in the unit of the scan."""
@@ -136,7 +136,7 @@ class CtScan(Scan):
         return f"by {self.photons:g} photons" if self.photons else "estimated from neighboring bins"
 
     def _integrals(self, i: int) -> tuple[Tensor, Tensor, list[str]]:
-        """Line integrals of slice `i`, (1, 1, views, bins), their deviations, or the one of all, and what is to be said."""
+        """Line integrals of slice `i`, (1, 1, views, bins), their deviations, or one of all, and what is to be said."""
         values = torch.from_numpy(self.sinogram.values[i][self.chosen].astype(np.float64))[None, None]
         if self.sinogram.blank is not None:
             p, sigma = line_integrals(values, torch.from_numpy(self.sinogram.blank))
