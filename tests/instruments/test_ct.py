@@ -124,3 +124,10 @@ def test_hounsfield_units_need_lengths(tmp_path):
     np.save(tmp_path / "a.npy", np.ones((4, 8)))
     with pytest.raises(ProblemError, match="no spacing"):
         CtScan.open(tmp_path / "a.npy", water=0.2)
+
+
+def test_what_does_not_fit_into_memory_is_refused_before_it_is_made(tmp_path):
+    angles = np.arange(4000) / 10
+    np.savez(tmp_path / "a.npz", sinogram=np.ones((4000, 30)), angles=angles, spacing=1.0)
+    with pytest.raises(ProblemError, match=r"GB, and .* fewer views"):
+        CtScan.open(tmp_path / "a.npz", side=8192 * 64)

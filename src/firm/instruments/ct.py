@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import counted, require
+from firm._util.machine import free_memory
 from firm.data.array_file import ArrayError
 from firm.data.sinogram import Sinogram, read_sinogram
 from firm.noise import Gaussian, line_integrals
@@ -22,6 +23,7 @@ BRIGHT, ABOVE = 0.999, 1.1  # white: a quantile of the first look, and how much 
 TOLERANCE = 1e-4  # of conjugate gradients: less changes images by under 0.01 dB (experiments/ct)
 LEAST_NOISE = 1e-4  # of an estimate, in units of the largest line integral
 SMOOTHED = math.sqrt(6)  # deviation of the second differences of white noise of deviation 1
+BYTES = 144  # while the matrix is made, for every view, bin and pixel of a side: 72 of an entry, of which a row has two
 FAINT = 10  # photons, below which their logarithm is far from normal
 
 
@@ -47,6 +49,12 @@ class CtScan(Scan):
             torch.from_numpy(sinogram.angles[chosen]), (self.side, self.side), shadow * bins / self.side, bins,
             sinogram.spacing, source, detector, sinogram.offset, sinogram.curved,
         )  # fmt: skip
+        needed, free = BYTES * len(chosen) * bins * self.side, free_memory()
+        large = (
+            f"{path}: {len(chosen)} views, {bins} bins and {self.side}x{self.side} pixels take {needed / 1e9:.0f} GB"
+        )
+        fewer = "fewer views (--views 60), or a smaller image (--side 256)"
+        require(free is None or needed < free, f"{large}, and {(free or 0) / 1e9:.0f} are free: {fewer}", ArrayError)
         self._made: tuple[Radon, Tensor] | None = None
         p, sigma, faint = self._integrals(len(self) // 2)
         first = filtered_back_projection(self.geometry, p, smooth=True)
