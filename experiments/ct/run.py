@@ -42,7 +42,7 @@ def problems(folder: Path, count: int) -> Iterator[tuple[Tensor, Any, Tensor, No
     angles = torch.arange(VIEWS, dtype=torch.float64) * torch.pi / VIEWS
     radon = Radon(angles, SIDE)
     op = Scaled(radon, 1 / radon.largest[None])
-    op.cg_tol = 1e-4
+    op.cg_tol = 1e-5
     for i in range(count):
         x, pixel = attenuation(files[(2 * i + 1) * len(files) // (2 * count)], SIDE)
         noise = Attenuation(PHOTONS, float(1 / (radon.largest * WATER * pixel)))  # x + 1 is 1 for water
