@@ -4,10 +4,13 @@ python experiments/notes/scale/onnx_files.py write FOLDER face-128 photo     # t
 python experiments/notes/scale/onnx_files.py time FOLDER face-128 photo      # one picture of 128x128, float32
 """
 
+import os
 import statistics
 import sys
 import time
 from pathlib import Path
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # as `firm` does where it is imported before torch
 
 import onnxruntime
 import torch
@@ -18,7 +21,7 @@ from firm.metrics import psnr
 from firm.operators import Blur, Downsample, Identity, Mask, Subsample, gaussian_kernel
 from firm.scale.export import export_model
 
-SIGMA, REPEATS = 0.1, 9
+SIGMA, REPEATS = 0.1, 15
 TASKS = {
     "denoising": {}, "inpainting": {}, "deblurring": {}, "super-resolution": {},
     "stride": {"task": "super-resolution", "filter": "stride"},
