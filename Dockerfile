@@ -8,7 +8,7 @@
 FROM python:3.11-slim
 ARG TORCH=https://download.pytorch.org/whl/cpu
 COPY dist/firm-*.whl /tmp/
-RUN pip install --no-cache-dir --extra-index-url "$TORCH" torch \
+RUN pip install --no-cache-dir --index-url "$TORCH" torch \
  && wheel="$(ls /tmp/firm-*.whl)" \
  && pip install --no-cache-dir "firm[serve] @ file://$wheel" \
  && rm "$wheel" \

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 import torch
 import yaml
+from helpers import call, says
 
 import firm
 from firm import _hub
@@ -191,9 +192,10 @@ def test_nothing_is_fetched_unless_the_name_says_so(monkeypatch):
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install huggingface_hub"):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ModuleNotFoundError, match=r"needs huggingface_hub: pip install 'firm\[hub\]'"):
         firm.load("hf://me/small")
+    assert says(call("info", "hf://me/small").output, "needs huggingface_hub")  # and no traceback
     monkeypatch.undo()
     pytest.importorskip("huggingface_hub")
     with pytest.raises(ValueError, match="hf://owner/name"):

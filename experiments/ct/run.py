@@ -1,13 +1,15 @@
-"""Sparse-view CT: back-projection, Tikhonov, total variation and the untrained `photo`: ``python run.py DATA``.
+"""Sparse-view CT: back-projection, Tikhonov, total variation and `photo`, untrained: ``run.py TUNE REPORT...``.
 
-DATA is a folder of DICOM files, whose slices are measured here, or a measured sinogram of the Helsinki challenge, whose
+Data are folders of DICOM files, whose slices are measured here, or a measured sinogram of the Helsinki challenge, whose
 reconstruction from all views is the truth. Settings of `photo` are chosen on slices of one person and reported on those
-of another; weights of the classical methods are chosen with the truth, for their benefit.
+of others; weights of the classical methods are chosen with the truth, for their benefit.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
+import dataclasses
 import json
 import statistics
 import time
@@ -21,7 +23,7 @@ from torch.nn import functional as F
 
 import firm
 from experiments.ct.dicom import WATER, attenuation, series
-from experiments.ct.total_variation import total_variation
+from experiments.ct.total_variation import objective, total_variation
 from firm.instruments.ct import CtScan
 from firm.metrics import psnr, ssim
 from firm.noise import Attenuation, Gaussian, Noise
@@ -29,8 +31,9 @@ from firm.operators import Radon, data_consistency, filtered_back_projection
 from firm.operators.scale import Scaled
 
 SIDE, VIEWS, PHOTONS = 256, 60, 1e4
-TIKHONOV = [0.3, 1, 3, 10, 30, 100]
-TV = [1, 2, 4, 8, 16, 32]
+TIKHONOV = [0.3, 1, 3, 10, 30]
+TV = [2, 5, 12, 30, 70]
+ITERATIONS = 250  # of total variation
 
 
 def problems(folder: Path, count: int) -> Iterator[tuple[Tensor, Any, Tensor, Noise]]:
@@ -71,7 +74,7 @@ def back_projection(op: Any, y: Tensor, smooth: bool) -> Tensor:
     )
 
 
-def classical(weights: dict[str, list[float]], iterations: int) -> dict[str, Callable[..., Tensor]]:
+def classical() -> dict[str, Callable[..., Tensor]]:
     """Methods by name, each with a weight; called with the operator, measurements and noise."""
     methods: dict[str, Callable[..., Tensor]] = {
         "FBP": lambda op, y, noise: back_projection(op, y, False),
@@ -84,33 +87,35 @@ def classical(weights: dict[str, list[float]], iterations: int) -> dict[str, Cal
         return x.clamp(-1, 1)
 
     def tv(op: Any, y: Tensor, noise: Noise, weight: float) -> Tensor:
-        return total_variation(op, y, 1 / noise.std(y), weight, back_projection(op, y, True), iterations)
+        return total_variation(op, y, 1 / noise.std(y), weight, back_projection(op, y, True), ITERATIONS)
 
-    for w in weights["Tikhonov"]:
+    for w in TIKHONOV:
         methods[f"Tikhonov {w:g}"] = lambda op, y, noise, w=w: tikhonov(op, y, noise, w)
-    for w in weights["TV"]:
+    for w in TV:
         methods[f"TV {w:g}"] = lambda op, y, noise, w=w: tv(op, y, noise, w)
     return methods
 
 
 def with_photo(settings: list[dict[str, Any]]) -> dict[str, Callable[..., Tensor]]:
-    """`photo` by the settings of `firm.restore`; "noise" is the map of every ray, its root mean square, or harmonic."""
-    model = firm.fast(firm.load("photo"))
-    methods = {}
+    """`photo` by the settings of `firm.restore`, and two more.
 
-    def restored(op: Any, y: Tensor, noise: Noise, s: dict[str, Any]) -> Tensor:
-        s = dict(s)
-        kind = s.pop("noise")
+    "noise_as" is the map of every ray, its root mean square ("level"), or its harmonic mean, the level that weighs as
+    much as the map; "rho" the coupling of the data-consistency step.
+    """
+    photo = firm.load("photo")
+
+    def restored(op: Any, y: Tensor, noise: Noise, noise_as: str, rho: float, **settings: Any) -> Tensor:
         std = noise.std(y)
-        harmonic = float(std[std > 0].square().reciprocal().mean().rsqrt())
-        sigma = {"map": Gaussian(std), "level": float(noise.level(y)), "harmonic": harmonic}[kind]
-        r = firm.restore(model, op, y, seed=3, sigma=sigma, **s)
-        return r.mean.clamp(-1, 1)
+        harmonic = float(std.square().reciprocal().mean().rsqrt())
+        sigma = {"map": Gaussian(std), "level": float(noise.level(y)), "harmonic": harmonic}[noise_as]
+        model = copy.copy(photo)
+        model.solver = dataclasses.replace(photo.solver, rho=rho)
+        return firm.restore(model, op, y, seed=3, sigma=sigma, **settings).mean.clamp(-1, 1)
 
-    for s in settings:
-        label = "photo " + ", ".join(f"{k} {v}" for k, v in s.items())
-        methods[label] = lambda op, y, noise, s=s: restored(op, y, noise, s)
-    return methods
+    return {
+        "photo " + json.dumps(s): lambda op, y, noise, s=s: restored(op, y, noise, **{"rho": 0.01, **s})
+        for s in settings
+    }  # fmt: skip
 
 
 def measure(data: Path, count: int, methods: dict[str, Callable[..., Tensor]]) -> dict[str, Any]:
@@ -132,24 +137,64 @@ def measure(data: Path, count: int, methods: dict[str, Callable[..., Tensor]]) -
     }  # fmt: skip
 
 
+def best(methods: dict[str, Any], kind: str) -> str:
+    """The method whose name begins so with the largest PSNR."""
+    return max((name for name in methods if name.startswith(kind)), key=lambda name: methods[name]["psnr"])
+
+
+def tune(data: Path, count: int, keep: Callable[[dict[str, Any]], None], rows: dict[str, Any]) -> dict[str, Any]:
+    """Choose how `photo` is told the noise, then the coupling, then what may help; returns the best settings."""
+    chosen: dict[str, Any] = {}
+    for tried in (
+        [{"noise_as": kind} for kind in ("map", "level", "harmonic")],
+        [{"rho": rho} for rho in (0.003, 0.03, 0.1)],
+        [{"steps": 2}, {"samples": 4}, {"final_solve": True}],
+    ):
+        for name, method in with_photo([{**chosen, **change} for change in tried]).items():
+            if name not in rows:
+                rows |= measure(data, count, {name: method})
+                keep(rows)
+        chosen = json.loads(best(rows, "photo ").removeprefix("photo "))
+    return chosen
+
+
+def check_total_variation(data: Path, weight: float) -> dict[str, Any]:
+    """Compare the iterations that are made with many, on one slice."""
+    x, op, y, noise = next(problems(data, 1))
+    found = {}
+    for iterations in (ITERATIONS, 5 * ITERATIONS):
+        z = total_variation(op, y, 1 / noise.std(y), weight, back_projection(op, y, True), iterations)
+        value = objective(op, y, 1 / noise.std(y), weight, z)
+        found[str(iterations)] = {"objective": round(value, 2), "psnr": round(float(psnr(z, x)), 3)}
+    return found
+
+
 def main() -> None:
-    """Run what the command line asks for, and write it as JSON."""
+    """Tune on one person, report on others and on a measured sinogram."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("--count", type=int, default=3)
-    parser.add_argument("--iterations", type=int, default=300)
-    parser.add_argument("--classical", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--tikhonov", type=float, nargs="*", default=TIKHONOV)
-    parser.add_argument("--tv", type=float, nargs="*", default=TV)
-    parser.add_argument("--photo", type=json.loads, nargs="*", default=[])
+    parser.add_argument("tune", type=Path, help="a folder of DICOM files")
+    parser.add_argument("report", type=Path, nargs="+", help="folders of other people, or .mat files")
+    parser.add_argument("--count", type=int, default=3, help="slices of each")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
-    weights = {"Tikhonov": given.tikhonov, "TV": given.tv}
-    methods = classical(weights, given.iterations) if given.classical else {}
-    methods |= with_photo(given.photo) if given.photo else {}
-    result = {"data": given.data.name, "slices": given.count, "views": VIEWS, "photons": PHOTONS, "side": SIDE}
-    result |= {"iterations of TV": given.iterations, "methods": measure(given.data, given.count, methods)}
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    result: dict[str, Any] = json.loads(given.out.read_text()) if given.out.exists() else {}  # goes on where it ended
+    tuned, more = f"tuned on {given.tune.name}", "more work, on one slice of the person tuned on"
+
+    def keep(part: str, value: Any) -> None:
+        result.update({"views": VIEWS, "photons": PHOTONS, "side": SIDE, "iterations of TV": ITERATIONS, part: value})
+        given.out.write_text(json.dumps(result, indent=1) + "\n")
+
+    chosen = tune(given.tune, 2, lambda rows: keep(tuned, rows), result.get(tuned, {}))
+    keep("chosen", chosen)
+    for data in given.report:
+        if data.name not in result:
+            methods = measure(data, given.count, classical() | with_photo([chosen]))
+            kinds = ["FBP", "Tikhonov", "TV", "photo"]
+            keep(data.name, {"best": {kind: methods[best(methods, kind)]["psnr"] for kind in kinds}, "all": methods})
+    if "TV" not in result:
+        keep("TV", check_total_variation(given.tune, 5))
+    if more not in result:
+        keep(more, measure(given.tune, 1, with_photo([chosen, {**chosen, "steps": 10}, {**chosen, "samples": 8}])))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from firm._util.checks import generator_for
 from firm.noise.base import Noise
 from firm.noise.gaussian import Gaussian
-from firm.operators.base import LinearOperator, is_linear, per_sample
+from firm.operators.base import LinearOperator, per_sample
 from firm.operators.compose import Repeated
 
 
@@ -74,8 +74,7 @@ def independent(
 
     Models for color expect independent noise in the three colors, and copies of one measurement share theirs. Adding
     noise that sums to zero over the copies, of the right size, makes it independent with the deviation sqrt(3) sigma,
-    and leaves the mean of the copies, which is all that is known, as it was. What is not linear says what it knows in
-    its own way, and its measurements stay as they are.
+    and leaves the mean of the copies, which is all that is known, as it was.
 
     Parameters
     ----------
@@ -91,11 +90,10 @@ def independent(
         return many, None
     std: Any = noise.std(y) if isinstance(noise, Noise) else per_sample(sigma, y)
     std = math.sqrt(copies) * std.expand(y.shape)
-    if is_linear(op):
-        # The same measurement gives the same copies. These must not be the numbers that `restore` starts from.
-        source = generator_for(0, 0, "channels")
-        drawn = torch.randn((copies, *y.shape), dtype=y.dtype, generator=source, device="cpu")
-        many = many + ((drawn - drawn.mean(0)).to(y.device) * std).flatten(0, 1)
+    # The same measurement gives the same copies. These must not be the numbers that `restore` starts from.
+    source = generator_for(0, 0, "channels")
+    drawn = torch.randn((copies, *y.shape), dtype=y.dtype, generator=source, device="cpu")
+    many = many + ((drawn - drawn.mean(0)).to(y.device) * std).flatten(0, 1)
     if not isinstance(noise, Noise):
         return many, math.sqrt(copies) * sigma.repeat(copies)
     std = std.clamp(min=1e-3 * std.abs().max())  # a counted zero has no noise of its own

@@ -7,7 +7,6 @@ network. huggingface_hub is imported when a name of a hub is used, and only then
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import tempfile
 from collections.abc import Mapping
@@ -18,16 +17,14 @@ import yaml
 
 from firm._model_file import read_facts
 from firm._util.checks import require
+from firm._util.extras import extra
 from firm._util.files import write_atomically
 
 if TYPE_CHECKING:
     from firm._model import Firm
 
 PREFIX, WEIGHTS, CONFIG, CARD = "hf://", "model.safetensors", "config.json", "README.md"
-MISSING = (
-    "a model of a hub needs huggingface_hub: pip install huggingface_hub, or in a checkout pip install "
-    '-e ".[hub]" -c constraints.txt'
-)
+USE = "A model of a hub"
 # Sets that a card's sentence on its data may name, and what the hub calls them.
 DATASETS = {
     "CelebA": "celeba", "AFHQ": "afhq", "Flickr8k": "flickr8k", "ImageNet": "imagenet-1k", "BSDS500": "bsds500"
@@ -85,14 +82,13 @@ def fetch(name: str, **options: Any) -> Path:
     `options` are those of ``huggingface_hub.hf_hub_download``: revision, token, cache_dir, local_files_only and others.
     FileNotFoundError says what the hub has answered.
     """
-    require(importlib.util.find_spec("huggingface_hub"), MISSING, ModuleNotFoundError)
-    from huggingface_hub import errors, hf_hub_download
+    hub, errors = extra("huggingface_hub", USE, "hub"), extra("huggingface_hub.errors", USE, "hub")
 
     repository, _, revision = name.removeprefix(PREFIX).partition("@")
     require(repository.count("/") == 1, f"a model of a hub is named hf://owner/name, got {name!r}")
     options = {"revision": revision or None} | options
     try:
-        return Path(hf_hub_download(repository, WEIGHTS, library_name="firm", **options))
+        return Path(hub.hf_hub_download(repository, WEIGHTS, library_name="firm", **options))
     except (errors.HfHubHTTPError, errors.HFValidationError, errors.LocalEntryNotFoundError, OSError) as error:
         raise FileNotFoundError(f"the hub has no model {repository!r} for you: {error}") from error
 
@@ -102,10 +98,7 @@ def push(model: Firm, name: str, message: str, metadata: Mapping[str, Any] | Non
 
     `options` are token, private, branch (the revision to write to) and create_pr.
     """
-    require(importlib.util.find_spec("huggingface_hub"), MISSING, ModuleNotFoundError)
-    from huggingface_hub import HfApi
-
-    api = HfApi(token=options.pop("token", None))
+    api = extra("huggingface_hub", USE, "hub").HfApi(token=options.pop("token", None))
     repository = api.create_repo(name, private=options.pop("private", None), exist_ok=True).repo_id
     with tempfile.TemporaryDirectory() as folder:
         write_folder(model, Path(folder), metadata)

@@ -5,7 +5,8 @@ import re
 
 import numpy as np
 import pytest
-from helpers import save_pictures, says, tiny_model
+from helpers import call, save_pictures, says, tiny_model
+from mri_helpers import scanned, write_fastmri
 from PIL import Image, ImageFilter
 from typer.testing import CliRunner
 
@@ -13,6 +14,7 @@ import firm
 from firm.cli import app
 from firm.data.sets import portrait_file
 from firm.restoration.calibration import Calibration, TaskScale, in_card
+from volume_helpers import nifti, ome_tiff, values
 
 
 def shown(*arguments):
@@ -180,3 +182,15 @@ def test_a_damaged_folder_is_said_to_be(tmp_path):
         (folder / file).write_text(content)
         code, text = shown("info", str(folder))
         assert (code, says(text, "damaged")) == (2, True), (file, text)
+
+
+def test_an_instruments_file_is_read_as_one(tmp_path):
+    kspace, _, _ = scanned(1, 4, 48, 40)
+    for path, words in (
+        (nifti(tmp_path / "brain.nii.gz", values(3)), ("3 slices of 24x20", "--task denoising")),
+        (ome_tiff(tmp_path / "cells.ome.tif", values(2)), ("2 slices of 24x20", "--task microscopy")),
+        (write_fastmri(tmp_path / "scan.h5", kspace), ("4 coils, 48x40", "--task mri")),
+    ):
+        done = call("info", path)
+        assert done.exit_code == 0
+        assert all(says(done.output, word) for word in words), done.output

@@ -118,9 +118,9 @@ def test_mapped_sets_are_not_held_in_memory(kind, tmp_path, monkeypatch):
 def test_mapped_sets_are_converted_or_checked_once(kind, tmp_path, monkeypatch):
     read = []
     module = sys.modules["firm.data.load"]
-    real_picture, real_values = module.decode, sys.modules["firm.data.arrays"]._to_values
+    real_picture, real_values = module.decode, sys.modules["firm.data.arrays"].to_values
     monkeypatch.setattr(module, "decode", lambda *a, **k: read.append(1) or real_picture(*a, **k))
-    monkeypatch.setattr("firm.data.arrays._to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
+    monkeypatch.setattr("firm.data.arrays.to_values", lambda *a, **k: read.append(1) or real_values(*a, **k))
     dataset, root, _ = make(kind, tmp_path / "set", 3)
     counts = []
     for options in ({}, {}, {"size": 8}, {"limit": 2}, {}):

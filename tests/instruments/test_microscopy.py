@@ -1,10 +1,12 @@
 """Stacks and volumes from file to file: slices restored one by one, values and metadata kept."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tifffile
 import torch
-from helpers import cells
+from helpers import call, cells, tiny_model
 from PIL import Image
 
 import firm
@@ -37,7 +39,7 @@ def counts(peak=40, gain=3, read=4, offset=100, planes=3, side=SIDE, seed=0):
 
 def restored(scan, out, samples=1, K=4):
     model = firm.Firm(Smooth(), firm.Solver(K=K))
-    return restore_scan(model, scan, out, 1, samples, 0, torch.device("cpu"), progress=False)
+    return restore_scan(model, scan, out / "a", 1, samples, 0, torch.device("cpu"), progress=False)
 
 
 def whole(path):
@@ -50,7 +52,7 @@ def test_a_stack_of_counts_is_restored_in_its_type_and_units(tmp_path):
     scan = MicroscopyScan.open(ome_tiff(tmp_path / "a.ome.tif", noisy))
     assert "a photon adds" in scan.about
     report = restored(scan, tmp_path / "out", samples=2)
-    names = {path.name for path in report.written}
+    names = {Path(path).name for path in report["written"]}
     assert names == {"a_restored.ome.tif", "a_mean.ome.tif", "a_std.ome.tif", "a_compare.png"}
     result = open_volume(tmp_path / "out" / "a_restored.ome.tif")
     assert (result.dtype, result.spacing) == (np.uint16, pytest.approx((0.5, 0.2, 0.1)))
@@ -58,7 +60,7 @@ def test_a_stack_of_counts_is_restored_in_its_type_and_units(tmp_path):
     assert error < 0.6 * (noisy - clean).std()
     assert abs(whole(result.path).mean() - clean.mean()) < 1  # counts, in their own units
     assert open_volume(tmp_path / "out" / "a_std.ome.tif").dtype == np.float32
-    assert 0.5 < report.residual < 1.5
+    assert 0.5 < report["residual"] < 1.5
 
 
 def test_every_channel_has_its_own_noise(tmp_path):
@@ -114,7 +116,7 @@ def test_volumes_of_other_instruments_are_restored_as_pictures(kind, tmp_path):
     path = dicom(tmp_path / "a", noisy) if shift else nifti(tmp_path / "a.nii.gz", noisy.astype(np.int16))
     scan = VolumeScan.open(path)
     report = restored(scan, tmp_path / "out")
-    result = open_volume(report.written[0])
+    result = open_volume(report["written"][0])
     assert (result.dtype, result.unit, result.spacing) == (scan.volume.dtype, scan.volume.unit, scan.volume.spacing)
     assert (whole(result.path) + shift - clean).std() < 14
     level = float(scan.slice(1).noise) * scan.slice(1).gain
@@ -149,3 +151,18 @@ def test_counts_of_nothing_and_values_that_are_none_end_in_a_sentence(tmp_path):
     with pytest.raises(ProblemError, match="slice 2 has values that are NaN"):
         restored(VolumeScan.open(tmp_path / "b.tif"), tmp_path / "out")
     assert not list((tmp_path / "out").glob("*"))  # nothing half-written
+
+
+def test_the_command_line_restores_stacks_and_volumes(tmp_path):
+    model = tiny_model(tmp_path / "m.safetensors", [{"name": "denoising", "sigma": [0.01, 0.5]}])
+    noisy, _ = counts(planes=2)
+    ome_tiff(tmp_path / "s.ome.tif", noisy)
+    dicom(tmp_path / "ct", noisy[:, :20, :24])
+    arguments = ["--model", str(model), "--steps", "1", "--device", "cpu", "--precision", "float32", "--tile", "64"]
+    said = call("restore", tmp_path / "s.ome.tif", "--task", "microscopy", "--out", tmp_path / "a", *arguments).output
+    assert "a photon adds" in said
+    assert open_volume(tmp_path / "a" / "s_restored.ome.tif").dtype == np.uint16
+    wide = ("--task", "denoising", "--sigma", "0.1", "--value-range", "-1000,200")
+    said = call("restore", tmp_path / "ct", *wide, "--out", tmp_path / "b", *arguments).output
+    assert "-1000 to 200 HU become -1 to 1; noise 0.1, 60 HU, given" in " ".join(said.split())
+    assert open_volume(tmp_path / "b" / "ct_restored").unit == "HU"

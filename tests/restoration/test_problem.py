@@ -7,7 +7,6 @@ import torch
 from firm.data.picture import read_picture
 from firm.operators import data_consistency
 from firm.restoration import Problem, ProblemError
-from firm.restoration.problem import independent_channels
 from restoration_helpers import save_gray
 
 
@@ -77,16 +76,6 @@ def test_settings_change_the_simulated_task(folder):
     for settings, message in (({"sigma": "5"}, "from 0 to 2"), ({"sigma": [0.1, 0.2]}, "a range is for training")):
         with pytest.raises(ProblemError, match=message):
             Problem.simulated(folder / "001.png", "denoising", settings)
-
-
-def test_the_channels_of_a_gray_picture_get_independent_noise():
-    generator = torch.Generator().manual_seed(1)
-    noise = 0.1 * torch.randn(1, 1, 400, 400, generator=generator)
-    y, level = independent_channels(noise, 0.1)
-    assert level == pytest.approx(0.1 * 3**0.5)
-    torch.testing.assert_close(y.mean(1, keepdim=True), noise)
-    covariance = torch.cov(y[0].flatten(1))
-    torch.testing.assert_close(covariance, level**2 * torch.eye(3), atol=3e-4, rtol=0)
 
 
 def test_a_simulated_gray_picture_is_measured_once(gray):

@@ -13,6 +13,7 @@ from helpers import call, says
 from PIL import Image
 
 import firm
+from firm._util.extras import MissingPackageError
 from firm.operators import Blur, Downsample, Identity, Mask, Subsample, gaussian_kernel
 from firm.scale import export
 from firm.scale.export import export_model
@@ -163,9 +164,8 @@ def test_what_cannot_be_exported(path, settings, words, model, tmp_path):
 
 
 def test_a_missing_package_is_named(model, tmp_path, monkeypatch):
-    find = export.importlib.util.find_spec
-    monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None if "onnx" in name else find(name))
-    with pytest.raises(ModuleNotFoundError, match="needs onnx: pip install onnx onnxscript onnxruntime"):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(MissingPackageError, match=r"An ONNX file needs onnx: pip install 'firm\[export\]'"):
         export_model(model, tmp_path / "m.onnx")
 
 

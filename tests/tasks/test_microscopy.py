@@ -33,6 +33,7 @@ def test_training_draws_gain_and_read_noise_for_every_sample():
 def test_the_settings_of_a_stack_are_counts():
     kind, values = picture_settings("microscopy", gain=3.5, read=12, offset=-100)
     assert (kind.name, values) == ("microscopy", {"gain": 3.5, "read": 12, "offset": -100})
+    assert picture_settings("microscopy", kernel="psf.png", gain=3.5)[1] == {"gain": 3.5}
     with pytest.raises(ProblemError, match="gain"):
         picture_settings("microscopy", gain=0)
     with pytest.raises(ValueError, match="offset"):

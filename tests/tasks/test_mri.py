@@ -44,6 +44,7 @@ def test_the_noise_and_the_share_are_those_of_the_settings():
 def test_training_draws_coils_masks_and_noise_without_waiting(pattern):
     task = firm.Task("mri", 32, pattern=pattern, coils=[1, 5], acceleration=[2, 8], sigma=[0.001, 0.1], phase=[0, 2])
     rows = Rows(40, 0, 40)
+    task.draw(images(1), Rows(1, 0, 1))  # the first finds the norm of A, and waits for it
     with Watch() as watch:
         x = task.variant(images(40), rows)
         op, y, sigma = task.draw(x, rows)

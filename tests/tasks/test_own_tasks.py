@@ -82,8 +82,8 @@ def test_the_tasks_of_the_papers_tables_come_first_and_in_its_order():
     five = ["denoising", "deblurring", "super-resolution", "random-inpainting", "box-inpainting"]
     assert tables() == five
     others = [
-        "blind-deblurring", "camera-denoising", "clipping", "demosaicing", "fourier", "jpeg", "motion-deblurring",
-        "mri", "phase-retrieval", "poisson-denoising", "poisson-inpainting", "stroke-inpainting",
+        "blind-deblurring", "camera-denoising", "clipping", "ct", "demosaicing", "fourier", "jpeg", "microscopy",
+        "motion-deblurring", "mri", "phase-retrieval", "poisson-denoising", "poisson-inpainting", "stroke-inpainting",
     ]  # fmt: skip
     assert list(built_in()) == [*five, *others]
 

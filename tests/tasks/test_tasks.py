@@ -15,6 +15,8 @@ NAMES = pytest.mark.parametrize("name", [name for name in built_in() if name != 
 OTHERWISE = (
     "mri",
     "clipping",
+    "ct",
+    "microscopy",
     "jpeg",
     "camera-denoising",
     "poisson-denoising",

@@ -86,7 +86,6 @@ TINY, CONTEXT = dict(widths=(4, 8)), dict(widths=(4, 8), extra=("context",))
 REFUSED = {
     "cannot be given the previous iterate as well": (
         ResUNet(**CONTEXT), ResUNet(widths=(4, 8), extra=("previous", "context"))),
-    "trained with channels=3, not 1": (ResUNet(**TINY), ResUNet(1, **TINY)),
     "has a PriorResUNet, which sees other images": (PriorResUNet(**TINY), ResUNet(**TINY)),
     "do not fit this network": (ResUNet(**TINY, blocks=(2, 1)), ResUNet(**TINY, blocks=(1, 1))),
     "the weights of .* do not fit": (UNet(3, **SMALL), UNet(3, **SMALL | {"ch": 16}, extra=ALL)),
@@ -112,3 +111,25 @@ def test_a_run_with_all_of_them_learns_and_starts_from_less(fit, tmp_path):
     assert torch.equal(rows[2:], rows[1:2].expand(len(rows) - 2))  # later ones count as the last that was taught
     losses = [row["loss"] for row in read_log(tmp_path / "more") if "loss" in row]
     assert losses[-1] < losses[0]
+
+
+@pytest.mark.parametrize("unshuffle", [1, 2])
+@pytest.mark.parametrize("kind", [UNet, ResUNet])
+@pytest.mark.filterwarnings("ignore:init_from")
+def test_a_model_for_color_starts_one_for_gray_and_for_complex_images(unshuffle, kind, started):
+    """On one channel it does what the model for color does on three equal ones; of two each begins with their mean."""
+    shape = SMALL if kind is UNet else dict(widths=(8, 16))
+    color = spread(kind(3, noise_level=True, unshuffle=unshuffle, extra=["previous"], **shape), 0.1)
+    gray = started(color, kind(1, noise_level=True, unshuffle=unshuffle, extra=["previous"], **shape))
+    one = x[:, :1]
+    three = color(*(v.expand(-1, 3, -1, -1) for v in (one, one + 1, 2 * one)), t, t)
+    torch.testing.assert_close(gray(one, one + 1, 2 * one, t, t), three.mean(1, keepdim=True), rtol=1e-4, atol=1e-5)
+    two = started(color, kind(2, noise_level=True, unshuffle=unshuffle, extra=["previous"], **shape))
+    given = x[:, :2].mean(1, keepdim=True)
+    expected = gray(given, given + 1, 2 * given, t, t).expand(-1, 2, -1, -1)
+    torch.testing.assert_close(two(x[:, :2], x[:, :2] + 1, 2 * x[:, :2], t, t), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_other_channels_are_said_in_words(started):
+    with pytest.warns(UserWarning, match="is for images of 3 channels, and these have 2"):
+        started(ResUNet(3, widths=(8,)), ResUNet(2, widths=(8,)))

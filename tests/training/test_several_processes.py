@@ -7,12 +7,14 @@ import queue
 import signal
 import socket
 import sys
+import tarfile
 
 import pytest
 import torch
 from helpers import same, weights
 
-from firm._util.machine import ranks
+from firm._util.machine import Ranks, ranks
+from firm.training.config import ConfigError
 from firm.training.feed import load_sets
 from firm.training.log import read_log
 from firm.training.loop import train
@@ -131,3 +133,30 @@ def test_each_process_holds_its_share(make, make_trainer):
     total = 4 * sum(p.numel() for p in trainer.net.parameters())  # weights, their average, two moments
     assert sum(held) == total
     assert max(held) < 0.6 * total
+
+
+def test_shards_are_shared_among_processes(make, pictures, tmp_path):
+    """1 to 2 to 1: every image of every batch is read by one process, the same as by one alone."""
+    (tmp_path / "shards").mkdir()
+    files = sorted(pictures.iterdir())
+    for n in range(0, len(files), 20):
+        with tarfile.open(tmp_path / "shards" / f"{n}.tar", "w") as tar:
+            for file in files[n : n + 20]:
+                tar.add(file, file.name)
+    data = ("dataset=shards", f"data={tmp_path / 'shards'}", "shuffle=10", "val_images=4", "val_steps=[1]")
+    settings = (*data, "epochs=2", "log_every=1", "crop=random", "read_size=20")
+    together(1, make(*settings, out="alone"))
+    changing = make(*settings, out="changing")
+    assert not together(1, changing, stop_at=7)
+    assert not together(2, changing, stop_at=14)
+    assert together(1, changing)
+    alone, changed = (losses(tmp_path / name) for name in ("alone", "changing"))
+    assert len(changed) == 20
+    assert changed == pytest.approx(alone, rel=1e-6)
+    kept = make(*settings, out="kept")
+    assert not together(1, kept, stop_at=9)
+    assert together(1, kept)
+    assert same(weights(tmp_path / "alone"), weights(tmp_path / "kept"))
+    (tmp_path / "shards" / "0.tar").unlink()
+    with pytest.raises(ConfigError, match="does not hold the images"):
+        train(kept, Ranks(0, 1, torch.device("cpu")), progress=False)

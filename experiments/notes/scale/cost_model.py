@@ -1,20 +1,29 @@
 """What a training step costs on n GPUs, up to 1,024: bytes, time, and where more of them stop helping.
 
 python experiments/notes/scale/cost_model.py              # the tables of docs/several-gpus.md
-python experiments/notes/scale/cost_model.py --measure    # the same formula against gloo on this machine
+python experiments/notes/scale/cost_model.py --measure    # the same formulas against gloo here: messages, and steps of
+                                                          # one and two processes, one thread each
 """
 
+import dataclasses
 import math
 import os
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from firm.training.log import read_log
+
+CONFIG = str(Path(__file__).parents[3] / "configs" / "face-128.yaml")
 OVERLAP = 2 / 3  # of the computation is the backward pass, under which gradients travel
 COUNTS = (1, 8, 16, 64, 256, 1024)
 
@@ -143,6 +152,38 @@ def measure() -> None:
     links = Links(inside=bandwidth, between=bandwidth, latency=latency, node=64)
     for (n, size), took in seconds.items():
         print(f"| {n} | {size / 1e6:.3g} MB | {1e3 * took:.2f} ms | {1e3 * exchange(size, n, links):.2f} ms |")
+    steps(links)
+
+
+def steps(links: Links, each: int = 4) -> None:
+    """Compare training steps of one and two processes, each with a batch of its own, with the formula."""
+    import firm
+
+    with tempfile.TemporaryDirectory() as folder:
+        images = firm.data.portrait().repeat(8, 1, 1, 1).numpy()
+        np.save(f"{folder}/images.npy", images)
+        found = {}
+        for n in (1, 2):
+            words = ["-m", "torch.distributed.run", "--nproc-per-node", str(n), "-m", "firm", "train", CONFIG]
+            words += ["dataset=arrays", f"data={folder}/images.npy", f"out={folder}/{n}", f"batch_size={each * n}"]
+            words += ["epochs=1", "steps_per_epoch=12", "log_every=1", "val_images=0", "val_data=", "max_minutes=0"]
+            words += [
+                "warm_start_epochs=0",
+                "bf16=false",
+                "read_size=0",
+                "crop=center",
+                "scale=[]",
+                "cache=",
+                "mixture=[]",
+            ]
+            subprocess.run([sys.executable, *words, "task=denoising"], check=True, capture_output=True,
+                           env={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})  # fmt: skip
+            speeds = sorted(row["images/s"] for row in read_log(Path(folder) / str(n)) if "images/s" in row)
+            found[n] = each * n / speeds[len(speeds) // 2]
+    run = Run("face-128 on one core", 8.2e6, each / found[1], 0.0)
+    links = dataclasses.replace(links, numbers=1e8)
+    for n, took in found.items():
+        print(f"| {n} processes | {took:.3f} s a step | model: {step(run, each, n, links)[1]:.3f} s |")
 
 
 if __name__ == "__main__":

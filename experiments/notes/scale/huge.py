@@ -1,6 +1,7 @@
 """An 8-bit array restored in two block sizes by two threads, with a small network: peak memory, time, agreement.
 
-python experiments/notes/scale/huge.py SIDE FOLDER
+python experiments/notes/scale/huge.py 16000 FOLDER                   # a network of random weights, blocks of 1024, 768
+python experiments/notes/scale/huge.py 2500 FOLDER photo 1024 640     # a bundled model, and blocks; a run goes on
 """
 
 import subprocess
@@ -42,20 +43,22 @@ def small_model(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    side, folder = int(sys.argv[1]), Path(sys.argv[2])
+    side, folder, *rest = int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]
+    chosen, blocks = rest[0] if rest else str(folder / "small.safetensors"), list(map(int, rest[1:])) or [1024, 768]
     folder.mkdir(parents=True, exist_ok=True)
-    source(folder / "y.npy", side)
-    small_model(folder / "small.safetensors")
+    if not (folder / "y.npy").exists():
+        source(folder / "y.npy", side)
+        small_model(folder / "small.safetensors")
     import zarr
 
-    for block in (1024, 768):
-        words = [str(folder / name) for name in ("y.npy", f"{block}.zarr", "small.safetensors")]
+    for block in blocks:
+        words = [str(folder / "y.npy"), str(folder / f"{block}.zarr"), chosen]
         done = subprocess.run(
             [sys.executable, "-c", PART, *words, str(block)], capture_output=True, text=True, check=True
         )
         seconds, peak = map(float, done.stdout.split())
         print(f"{side} x {side}, blocks of {block}: {seconds:.0f} s, at most {peak:.2f} GiB", flush=True)
-    first, second = (zarr.open(folder / f"{block}.zarr", mode="r") for block in (1024, 768))
+    first, second = (zarr.open(folder / f"{block}.zarr", mode="r") for block in blocks)
     rows = range(0, side, 1024)
     worst = max(float(np.abs((first[r : r + 1024] - second[r : r + 1024]) / 127.5).max()) for r in rows)
     print(f"the two differ by at most {worst:.1e} in [-1, 1]")

@@ -6,6 +6,10 @@ import importlib
 from typing import Any
 
 
+class MissingPackageError(ModuleNotFoundError, ValueError):
+    """A package that is not installed; the message names the command that installs it."""
+
+
 def extra(name: str, what: str, group: str) -> Any:
     """Import a package of an extra.
 
@@ -23,4 +27,4 @@ def extra(name: str, what: str, group: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name is None or not name.startswith(error.name.split(".")[0]):
             raise  # one of its own parts is missing
-        raise ModuleNotFoundError(f"{what} needs {name.split('.')[0]}: pip install 'firm[{group}]'") from error
+        raise MissingPackageError(f"{what} needs {name.split('.')[0]}: pip install 'firm[{group}]'") from error

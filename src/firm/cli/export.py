@@ -46,7 +46,7 @@ def export(
             load_plain(model), path, task, steps=steps, iterations=iterations, quality=quality, scale=scale,
             filter=filter, compiled=compiled,
         )  # fmt: skip
-    except (ModuleNotFoundError, RuntimeError) as error:
+    except RuntimeError as error:
         raise typer.BadParameter(str(error)) from error
     for name, shape in done.inputs.items():
         typer.echo(f"{name:9} {shape}")

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 Facts = dict[str, Any]
 
 
+RAW = {".h5": ("mri", "ct"), ".hdf5": ("mri", "ct"), ".cfl": ("mri",), ".mat": ("ct",), ".npz": ("ct",)}  # may be scans
+
+
 @user_errors()
 def models() -> None:
     """List the bundled models and, in a checkout, the baselines' networks: tasks, parameters, data."""
@@ -62,8 +65,8 @@ def info(
         str,
         typer.Argument(
             metavar="PICTURE|MODEL|RUN",
-            help="A picture or array, a model or a baseline's network (name or file), or the folder of a training run, "
-            "an evaluation or restored pictures.",
+            help="A picture, an array or an instrument's file, a model or a baseline's network (name or file), or the "
+            "folder of a training run, an evaluation or restored pictures.",
             autocompletion=model_names,
         ),
     ],
@@ -79,9 +82,12 @@ def info(
     from firm.data.array_file import is_array_file
 
     path = Path(what)
+    scan = _scan_facts(path) if key is None and path.exists() else None
     fits = key is None or is_array_file(path)
     require(fits, f"--key names an array in a file that holds several, and {what} is no such file")
-    if path.is_dir():
+    if scan is not None:
+        facts = scan
+    elif path.is_dir():
         facts = _folder_facts(path)
     elif path.suffix == ".safetensors" or not path.exists():
         facts = read_facts(find(listed(what)))
@@ -90,6 +96,23 @@ def info(
     else:
         facts = _picture_facts(path, max_megapixels, key)
     Console().print(_table(facts))
+
+
+def _scan_facts(path: Path) -> Facts | None:
+    """What an instrument's file holds, and the task that restores it; None for pictures, arrays and folders."""
+    from firm.instruments import scan_for
+    from firm.restoration import ProblemError
+
+    for task in RAW.get(path.suffix.lower(), ("denoising",)):
+        kind = scan_for(task, path)
+        if kind is None:
+            continue
+        if path.suffix.lower() not in RAW:
+            task = "microscopy" if path.suffix.lower() in (".tif", ".tiff", ".zarr") else task
+            return {"volume": str(path), "read": kind.open(path).about, "firm restore": f"--task {task}"}
+        with suppress(ProblemError):  # an array of something else
+            return {"scan": str(path), "read": kind.open(path).about, "firm restore": f"--task {task}"}
+    return None
 
 
 def _calibrations(entries: Any) -> list[str]:

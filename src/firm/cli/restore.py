@@ -103,7 +103,7 @@ def restore(
     )] = "euler",
     final_solve: Annotated[bool | None, typer.Option(
         "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "
-        "them as the noise says (default: of instruments' scans)."
+        "them as the noise says (default: of scans other than MRI)."
     )] = None,
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
@@ -245,7 +245,8 @@ def restore(
         # The pictures, and the mask and the kernel that come with them; or scans of an instrument.
         scans = {} if named is not None else scans_of(
             pictures, task, {**options, "kernel": psf},
-            {"sigma": level, "strength": None if strength == 1 else strength, "value_range": value_range},
+            {"sigma": level, "strength": None if strength == 1 else strength,
+             "value_range": value_range and range_of(value_range, {}, pictures[0])},
             {"--mask": mask, "--preview": preview, "--format": kind != "same", "--key": key, "--kernel auto": auto,
              "--ray": ray, "--keep-known": keep_known},
         )  # fmt: skip
@@ -309,12 +310,12 @@ def restore(
                 "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
-                **({"final_solve": True} if final_solve else {}),
+                **({} if final_solve is None else {"final_solve": final_solve}),
                 "tile": tile, "overlap": overlap, "precision": precision, **({"kernel": kernel} if auto else {}),
             }  # fmt: skip
             job = Job(
                 tiled(chosen, tile, overlap), problem, N, samples, seed, out, kind, about, inputs, scale, force,
-                integrator, compare, final_solve=bool(scans) if final_solve is None else final_solve,
+                integrator, compare, final_solve=final_solve,
             )  # fmt: skip
             if preview:
                 for name, path in names_of(files, root).items():

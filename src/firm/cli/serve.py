@@ -8,11 +8,6 @@ import typer
 
 from firm.cli.options import Device, user_errors
 
-MISSING = (
-    "the service needs fastapi, uvicorn and python-multipart: pip install fastapi uvicorn python-multipart, or in a "
-    'checkout pip install -e ".[serve]" -c constraints.txt'
-)
-
 
 @user_errors()
 def serve(
@@ -42,15 +37,15 @@ def serve(
     The description for programs is at /openapi.json; /health and /metrics are for whoever watches it.
     """
     import signal
-    from importlib.util import find_spec
 
     from firm._util.checks import require
+    from firm._util.extras import extra
     from firm._util.machine import choose_device
     from firm.demo.app import return_freed_memory
     from firm.demo.request import Limits
 
-    if not all(find_spec(package) for package in ("fastapi", "uvicorn", "python_multipart")):
-        raise typer.BadParameter(MISSING)
+    for package in ("fastapi", "uvicorn", "python_multipart"):
+        extra(package, "The service", "serve")
     import uvicorn
 
     from firm.demo.service import service

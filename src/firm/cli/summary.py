@@ -62,8 +62,8 @@ def _noise(done: Sequence[Row], plainly: bool) -> str:
     Of scans how well results fit the measurements.
     """
     if "slices" in done[0]:
-        found = [row["residual"] for row in done if "residual" in row]
-        return f"what it would measure differs from the measurements by {max(found, default=0):.2f} times their noise"
+        worst = max((row["residual"] for row in done if "residual" in row), default=0)
+        return f"what it would measure differs from the measurements by {worst:.2f} times their noise"
     levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     least, most = (f"{GRAY_LEVELS * level:.3g}" for level in (min(levels), max(levels)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import io
 import math
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
@@ -112,6 +113,13 @@ def _shown(text: str, most: int) -> str:
 
 
 # .npy and .npz
+
+
+def array_in(path: Path, data: bytes) -> Any:
+    """Read the contents of a .npy file that lies in another file; `path` names it in messages."""
+    with damaged(path):
+        _header(path, io.BytesIO(data), len(data))
+        return _numbers(path, np.load(io.BytesIO(data), allow_pickle=False))
 
 
 def _load_npy(path: Path) -> Any:

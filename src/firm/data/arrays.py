@@ -82,7 +82,7 @@ def read_array_image(path: Path, options: ArrayOptions) -> tuple[Tensor, bool]:
     -------
     The image (C, H, W), float32 in [-1, 1], and whether its channels are complex.
     """
-    layout, values, largest = _read_one(path, options)
+    layout, values, largest = _read_file(path, options)
     layout.require_channels(path, options.channels)
     _warn_if_large(path, largest)
     return to_float(torch.from_numpy(values)[0]), layout.complex
@@ -104,7 +104,7 @@ def check_size(path: Path, c: int, H: int, W: int, max_megapixels: float) -> Non
 
 def _load_stack(path: Path, o: ArrayOptions) -> Images:
     with open_array(path, o.key, mapped=o.mapped) as array:
-        layout = _look(path, array, o, stack=True)
+        layout = look(path, array, o, stack=True)
         layout.require_channels(path, o.channels)
         n = min(o.limit or layout.n, layout.n)
         names = [f"{path.name}[{i}]" for i in range(n)]
@@ -115,7 +115,7 @@ def _load_stack(path: Path, o: ArrayOptions) -> Images:
             with progress_bar(total=n, desc=f"reading {path.name}", unit="img", shown=o.progress) as bar:
                 for start in range(0, n, step):
                     stop = min(start + step, n)
-                    values, peak = _to_values(path, layout.read(array, start, stop), o.value_range, start)
+                    values, peak = to_values(path, layout.read(array, start, stop), o.value_range, start)
                     largest = max(largest, peak)
                     bar.update(stop - start)
                     yield range(start, stop), values
@@ -139,7 +139,7 @@ def _load_folder(root: Path, o: ArrayOptions) -> Images:
     expected = None  # of the first file that can be read; all others must be like it
     for path in files:
         with _unless_broken(o, str), open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:
-            expected = _look(path, array, o)
+            expected = look(path, array, o)
             break
     if expected is None:
         raise ArrayError(unreadable)
@@ -150,7 +150,7 @@ def _load_folder(root: Path, o: ArrayOptions) -> Images:
         bar = progress_bar(files, desc=f"reading {root.name}", unit="img", shown=o.progress)
         for i, path in enumerate(bar):
             with _unless_broken(o, bar.write):
-                _, values, peak = _read_one(path, o, expected)
+                _, values, peak = _read_file(path, o, expected)
                 largest, readable = max(largest, peak), readable + 1
                 yield [i], values
         require(readable, unreadable, ArrayError)
@@ -173,16 +173,22 @@ def _unless_broken(o: ArrayOptions, say: Callable[[str], object]) -> Iterator[No
         say(f"skipped {error}")
 
 
-def _read_one(path: Path, o: ArrayOptions, expected: _Layout | None = None) -> tuple[_Layout, NDArray[Any], float]:
-    """Read a file that is one image: its layout, its values (1, C, H, W), and their largest magnitude."""
+def _read_file(path: Path, o: ArrayOptions, expected: Layout | None = None) -> tuple[Layout, NDArray[Any], float]:
     with open_array(path, o.key, max_bytes=48e6 * o.max_megapixels) as array:  # three channels of complex128
-        layout = _look(path, array, o)
-        other = f"{path}: {layout}, but the folder's first file has {expected}"
-        require(expected is None or str(layout) == str(expected), other, ArrayError)
-        return layout, *_to_values(path, layout.read(array, 0, 1), o.value_range)
+        return read_one(path, array, o, expected)
 
 
-def _about(files: list[Path], layout: _Layout, o: ArrayOptions) -> dict[str, Any]:
+def read_one(
+    path: Path, array: Any, o: ArrayOptions, expected: Layout | None = None
+) -> tuple[Layout, NDArray[Any], float]:
+    """Read an open file that is one image: its layout, its values (1, C, H, W), and their largest magnitude."""
+    layout = look(path, array, o)
+    other = f"{path}: {layout}, but the folder's first file has {expected}"
+    require(expected is None or str(layout) == str(expected), other, ArrayError)
+    return layout, *to_values(path, layout.read(array, 0, 1), o.value_range)
+
+
+def _about(files: list[Path], layout: Layout, o: ArrayOptions) -> dict[str, Any]:
     """Return all that decides what a converted file holds."""
     return {
         "arrays": [[str(path.resolve()), *fingerprint(path)] for path in files], "key": o.key,
@@ -198,7 +204,7 @@ def _cache(root: Path, o: ArrayOptions) -> Path | None:
 
 
 @dataclass(frozen=True)
-class _Layout:
+class Layout:
     """The `n` images of a file: `shape` is (C, H, W) of one, after the crop, complex channels counted twice."""
 
     n: int
@@ -234,7 +240,7 @@ class _Layout:
         raise ChannelsError(f"{path}: {count}, where {channels} are asked for", C)
 
 
-def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layout:
+def look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> Layout:
     """Look at the shape and type of an open file; refuse what cannot be images, or are too large to be read."""
     shape, kind = tuple(array.shape), array.dtype
     known = "(n, C, H, W) or (n, H, W)" if stack else "(C, H, W) or (H, W)"
@@ -262,12 +268,10 @@ def _look(path: Path, array: Any, o: ArrayOptions, stack: bool = False) -> _Layo
     dtype = "uint8" if kind == np.uint8 and o.value_range is None else "float32"
     top, left = (H - h) // 2, (W - w) // 2
     window = slice(top, top + h), slice(left, left + w)
-    return _Layout(shape[0] if stacked else 1, (2 * c if is_complex else c, h, w), dtype, is_complex, stacked, window)
+    return Layout(shape[0] if stacked else 1, (2 * c if is_complex else c, h, w), dtype, is_complex, stacked, window)
 
 
-def _to_values(
-    path: Path, block: NDArray[Any], value_range: Range | None, first: int = 0
-) -> tuple[NDArray[Any], float]:
+def to_values(path: Path, block: NDArray[Any], value_range: Range | None, first: int = 0) -> tuple[NDArray[Any], float]:
     """Convert stored values (m, c, H, W) to uint8 or float32 (m, C, H, W), and find the largest magnitude of floats.
 
     `first` is the number of the first image, for messages. Complex channels become real parts, then imaginary parts.

@@ -36,6 +36,7 @@ class DicomSeries(Volume):
         for file in files:
             with damaged(file):
                 heads.append((file, pydicom.dcmread(file, stop_before_pixels=True)))
+        heads = [(file, head) for file, head in heads if "Rows" in head] or heads  # without a DICOMDIR, a report
         _one_series(path, [head for _, head in heads])
         places = _places(path, heads)
         order = np.argsort(places, kind="stable")
@@ -46,7 +47,8 @@ class DicomSeries(Volume):
         known = f"{path}: {bits} bits a value; 8, 16 and 32 are read"
         require(bits in (8, 16, 32), known, VolumeError)
         self.dtype = np.dtype(f"{'i' if signed else 'u'}{bits // 8}")
-        self.unit = str(first.get("RescaleType", "") or ("HU" if first.get("Modality") == "CT" else ""))
+        own = "HU" if first.get("Modality") == "CT" else first.get("Units", "")  # the latter of PET, such as BQML
+        self.unit = str(first.get("RescaleType", "") or own)
         self.unit = "" if self.unit == "US" else self.unit  # unspecified
         self.slope, self.intercept = _rescale(first)
         apart = _spacing(path, np.sort(np.array(places)), first)

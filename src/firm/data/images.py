@@ -14,6 +14,7 @@ from torch import Tensor
 
 from firm._util.checks import require
 from firm.data.picture import to_float
+from firm.data.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,14 @@ class Images:
     Parameters
     ----------
     data
-        (n, C, H, W): uint8, where 0..255 stand for [-1, 1], or float32 values; perhaps memory-mapped.
+        (n, C, H, W): uint8, where 0..255 stand for [-1, 1], or float32 values; perhaps memory-mapped, or `Stored`.
     names
         One for each image: its file, or its place in a stack.
     complex
         If true, the c channels are complex and C = 2c: all real parts, then all imaginary parts.
     """
 
-    data: Tensor
+    data: Tensor | Stored
     names: list[str]
     complex: bool = False
 
@@ -77,7 +78,8 @@ class Images:
 
     def part(self, start: int | None = None, stop: int | None = None) -> Images:
         """Return the images ``start:stop`` as a set; nothing is copied."""
-        return Images(self.data[start:stop], self.names[start:stop], self.complex)
+        data = self.data.part(start, stop) if isinstance(self.data, Stored) else self.data[start:stop]
+        return Images(data, self.names[start:stop], self.complex)
 
 
 class Prefetcher:
@@ -134,7 +136,7 @@ class Prefetcher:
         self.close()
 
 
-def _gather(data: Tensor, indices: Callable[[int], Tensor], step: int) -> Tensor:
+def _gather(data: Tensor | Stored, indices: Callable[[int], Tensor], step: int) -> Tensor:
     index = indices(step).to("cpu", torch.long)
     batch = torch.empty((len(index), *data.shape[1:]), dtype=data.dtype, pin_memory=torch.cuda.is_available())
-    return torch.index_select(data, 0, index, out=batch)
+    return batch.copy_(data[index]) if isinstance(data, Stored) else torch.index_select(data, 0, index, out=batch)

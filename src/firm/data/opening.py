@@ -158,11 +158,17 @@ def require_contents(path: Path, error: type[ValueError]) -> None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Image.Image]:
-    """Open a file, of which the header is read, and turn whatever goes wrong within into an error that names it."""
-    require_contents(path, PictureError)
+def opened(path: Path, data: bytes | None = None) -> Iterator[Image.Image]:
+    """Open a file, of which the header is read, and turn whatever goes wrong within into an error that names it.
+
+    `data` are the contents of a file that has no path of its own, as in an archive.
+    """
+    if data is None:
+        require_contents(path, PictureError)
     try:
-        if path.suffix.lower() in RAW:
+        if data is not None:
+            yield open_picture(io.BytesIO(data))
+        elif path.suffix.lower() in RAW:
             status = path.stat()
             yield open_picture(io.BytesIO(_developed(path, (status.st_size, status.st_mtime_ns))))
         else:

@@ -174,8 +174,9 @@ def decode(
     background: Background = "white",
     value_range: Range | None = None,
     rounded: bool = True,
+    data: bytes | None = None,
 ) -> Tensor:
-    """Decode a picture to bytes, or to floats in [-1, 1], (channels, H, W).
+    """Decode a picture, of a file or of `data` from an archive, to bytes, or to floats in [-1, 1], (channels, H, W).
 
     More than 8 bits a channel are rounded to bytes, or refused unless `rounded`. Pillow's warnings are not silenced,
     which is not safe in threads: their caller does it once.
@@ -186,7 +187,7 @@ def decode(
             "from arrays (.npy, .npz, .pt, .h5), see docs/data.md"
         )
     deep = dtype == torch.float32
-    with opened(path) as picture:
+    with opened(path, data) as picture:
         stored = "" if rounded and not deep else deep_mode(picture)
         picture = _upright(path, picture, max_megapixels, value_range)
         if not (rounded or deep) and (stored or is_deep(picture)):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -39,6 +40,7 @@ class Stack(Volume):
     """
 
     length, unit = "um", "counts"
+    _array: Any = None
 
     def __init__(self, path: Path) -> None:
         extra("zarr", USE, "microscopy")
@@ -67,8 +69,12 @@ class Stack(Volume):
     def read(self, i: int) -> Values:
         """Read plane `i`, (H, W), as it is stored; of a tiled or chunked file only what holds it."""
         H, W = self.size
-        with _sentence(self.path), opened(str(self.path)) as array:
-            return np.asarray(array[self.layout.index(i, range(H), range(W))])
+        with _sentence(self.path):
+            if self._array is None:  # open until nobody has the volume: finding thousands of pages takes its time
+                held = ExitStack()
+                self._array = held.enter_context(opened(str(self.path)))
+                weakref.finalize(self, held.close)
+            return np.asarray(self._array[self.layout.index(i, range(H), range(W))])
 
     @contextmanager
     def writer(self, stem: Path, deviation: bool = False) -> Iterator[VolumeWriter]:

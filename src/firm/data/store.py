@@ -63,10 +63,11 @@ def opened(place: str, key: str | None = None) -> Iterator[Any]:
         finally:
             store.close()
     else:
-        yield _zarr_array(place, key)
+        yield zarr_array(place, key)
 
 
-def _zarr_array(place: str, key: str | None) -> Any:
+def zarr_array(place: str, key: str | None) -> Any:
+    """Open a zarr array; of a group the one called `key`, the finest level of an OME-Zarr image, or the only one."""
     zarr = extra("zarr", USE, "dask")
     try:
         found = zarr.open(place, mode="r")

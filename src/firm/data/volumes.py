@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from firm._util.checks import require
 Values = NDArray[Any]
 STACKS, NIFTI = (".tif", ".tiff", ".zarr"), (".nii", ".nii.gz")
 OME = (".ome.tif", ".ome.tiff", ".ome.zarr")
+LOOKED_AT = 8  # files of a folder, to tell whether it holds a series
 MAGIC, PREAMBLE = b"DICM", 128  # of a DICOM file, and the bytes before it
 
 
@@ -85,7 +87,7 @@ class Volume(ABC):
 def is_volume(path: str | Path) -> bool:
     """Tell whether a path is a volume by its name, or a DICOM file or a folder of them; a plain TIFF is a picture."""
     path, name = Path(path), str(path).lower().rstrip("/")
-    return name.endswith((*NIFTI, *OME, ".zarr", ".dcm")) or _is_dicom(path) or bool(_dicom_within(path))
+    return name.endswith((*NIFTI, *OME, ".zarr", ".dcm")) or _is_dicom(path) or bool(_dicom_within(path, LOOKED_AT))
 
 
 def open_volume(path: str | Path) -> Volume:
@@ -149,6 +151,6 @@ def _is_dicom(path: Path) -> bool:
         return file.read(4) == MAGIC
 
 
-def _dicom_within(path: Path) -> list[Path]:
-    """Return the DICOM files of a folder, whatever their names; not those of folders in it."""
-    return [file for file in sorted(path.iterdir()) if _is_dicom(file)] if path.is_dir() else []
+def _dicom_within(path: Path, most: int | None = None) -> list[Path]:
+    """Return the DICOM files of a folder, whatever their names, among its first `most`; not those of folders in it."""
+    return [file for file in sorted(islice(path.iterdir(), most)) if _is_dicom(file)] if path.is_dir() else []

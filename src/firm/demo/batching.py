@@ -16,13 +16,12 @@ import torch
 from torch import Generator, Tensor
 
 from firm._prepare import noise_like
+from firm._restore import AT_ONCE
 from firm._sampling import sample
 from firm.demo.jobs import Progress
 from firm.demo.request import Request
 from firm.demo.restorer import Prepared
 from firm.operators.compose import group
-
-AT_ONCE = 32 * 128 * 128  # pixels in a batch: memory stays bounded
 
 
 @dataclass(frozen=True, eq=False)

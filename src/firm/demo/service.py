@@ -192,16 +192,14 @@ def service(
         end = time.monotonic() + 60 * limits.minutes
         with tempfile.TemporaryDirectory(prefix="firm-serve-") as name:
             folder = Path(name)
-            files: dict[str, Path | None] = {"picture": folder / "picture", "mask": folder / "given-mask"}
-            for upload, path in ((picture, folder / "picture"), (mask, folder / "given-mask")):
-                if upload is None:
-                    files["mask"] = None
-                    continue
-                path.write_bytes(await upload.read())
+            files = folder / "picture", folder / "given-mask"
+            for upload, path in zip((picture, mask), files, strict=True):
+                if upload is not None:
+                    path.write_bytes(await upload.read())
             asked = Request(
-                folder / "picture", Path(picture.filename or "picture").name, model or restorer.models.names[0],
-                trouble=trouble, noise=noise, blur=blur, scale=scale, mask=files["mask"], color=color, quality=quality,
-                steps=steps, iterations=iterations, seed=seed,
+                files[0], Path(picture.filename or "picture").name, model or restorer.models.names[0],
+                trouble=trouble, noise=noise, blur=blur, scale=scale, mask=None if mask is None else files[1],
+                color=color, quality=quality, steps=steps, iterations=iterations, seed=seed,
             )  # fmt: skip
             try:
                 async with app.state.reading:

@@ -32,7 +32,7 @@ BRIGHT = 0.999  # quantile of the first look that stands for 1: single pixels ma
 
 
 @dataclass
-class _Read:
+class MeasuredImage:
     """One image of the file: whitened k-space, maps, and how its result becomes what the scanner would show."""
 
     y: Tensor  # (C, H, W), centered, 0 where not measured
@@ -54,25 +54,24 @@ class MriScan(Scan):
     """
 
     complex = True
+    final_solve = False  # few lines and many coils: noise that is amplified costs more than the last solve gains
 
     def __init__(self, path: Path, source: KSpace, acceleration: float, center_lines: int) -> None:
         self.path, self.source = path, source
         self.acceleration, self.center_lines = acceleration, center_lines
-        self._noise: Tensor | None = None
-        self._last: tuple[int, _Read] | None = None
-        middle = self._read(len(self) // 2)
-        measured = int(middle.mask.sum())
-        share = float(middle.mask.mean())
-        lines = f"{measured} of {middle.mask.numel()} {'lines' if len(middle.mask) == 1 else 'samples'} measured"
-        if acceleration > 1:
-            lines += f" (one in {acceleration:g} taken, and {center_lines} in the middle)"
+        self._noise = source.noise()
+        self._last: tuple[int, MeasuredImage] | None = None
+        middle = self.image(len(self) // 2)
+        lines = "lines" if len(middle.mask) == 1 else "samples"
+        taken = f" (one in {acceleration:g} taken, and {center_lines} in the middle)" if acceleration > 1 else ""
         (H, W), (h, w) = source.shape, source.image_shape
         shown = "" if (h, w) == (H, W) else f", shown {h}x{w}"
-        brightest = float((middle.maps.abs().square().sum(0).sqrt() > 0).float().mean())
+        covered = float(middle.maps.ne(0).any(0).float().mean())
         self.about = (
-            f"{source.kind}: {counted(len(self))}, {counted(source.coils, 'coil')}, {H}x{W}{shown}, {lines} "
-            f"({share:.0%}), noise {middle.noise:.3g} by {'a scan of it' if self._scanned else 'the edge of k-space'}, "
-            f"maps {'of the file' if source.maps(0) is not None else 'by ESPIRiT'} ({brightest:.0%} of the image)"
+            f"{source.kind}: {counted(len(self))}, {counted(source.coils, 'coil')}, {H}x{W}{shown}, "
+            f"{int(middle.mask.sum())} of {middle.mask.numel()} {lines} measured{taken}, noise {middle.noise:.3g} by "
+            f"{'the edge of k-space' if self._noise is None else 'a scan of it'}, maps "
+            f"{'by ESPIRiT' if source.maps(0) is None else 'of the file'}, which cover {covered:.0%} of the image"
         )
         self.notes = tuple(source.notes)
 
@@ -95,15 +94,10 @@ class MriScan(Scan):
     def __len__(self) -> int:
         return self.source.count
 
-    @property
-    def _scanned(self) -> bool:
-        return self._noise is not None and self._noise.numel() > 0
-
     def slice(self, i: int) -> Slice:
         """Read image `i`, estimate its noise and its maps, and bring it to magnitudes of about 1."""
         with _one_sentence():
-            one = self._read(i)
-        self._last = (i, one)
+            one = self.image(i)
         mask = torch.fft.ifftshift(one.mask, dim=[axis for axis in CENTERED if one.mask.shape[axis] > 1])
         image = _transformed(torch.fft.ifft2, one.y)
         y = mask * torch.fft.fft2(image, norm="ortho")  # of pixels counted from the corner, as the operator's
@@ -113,62 +107,54 @@ class MriScan(Scan):
         require(bright > 0, f"{self.path}: image {i} holds nothing but zeros", ProblemError)
         return Slice(op, y[None] / bright, one.noise / bright, gain=bright)
 
-    def _read(self, i: int) -> _Read:
+    def image(self, i: int) -> MeasuredImage:
+        """Read image `i`, whitened, with its maps; the last one is kept."""
+        if self._last is None or self._last[0] != i:
+            self._last = (i, self._read(i))
+        return self._last[1]
+
+    def _read(self, i: int) -> MeasuredImage:
         y = self.source.read(i)
         mask = y.ne(0).any(0)
         if self.source.sampled is not None:
             mask = mask & torch.from_numpy(self.source.sampled)
-        rows, columns = mask.any(1), mask.any(0)
         require(bool(mask.any()), f"{self.path}: nothing was measured of image {i}", ArrayError)
-        whole = bool(rows.all()) and bool((mask == columns).all())
+        lines = bool(mask.any(1).all()) and bool((mask == mask.any(0)).all())
         if self.acceleration > 1:
-            numbers = (torch.tensor([float(v)]) for v in (0, self.acceleration, self.center_lines))
-            kept = uniform_lines(*numbers, mask.shape[1])  # type: ignore[misc]
-            mask = mask & (torch.fft.fftshift(kept[0, 0, 0]) > 0)
-            require(bool(mask.any()), f"{self.path}: no line is left: a lower acceleration", ArrayError)
+            first, R, center = (torch.tensor([float(v)]) for v in (0, self.acceleration, self.center_lines))
+            mask = mask & (torch.fft.fftshift(uniform_lines(first, R, center, mask.shape[1])[0, 0, 0]) > 0)
+            require(bool(mask.any()), f"{self.path}: no line of image {i} is left: a lower acceleration", ArrayError)
         y = y * mask
-        y, covariance = self._white(y)
-        H, W = y.shape[1:]
-        if whole:
-            h = self.source.image_shape[0]
-            mask = mask.any(0)[None]
-            y = _less_oversampled(y, h) * mask if h < H else y
-        given = self.source.maps(i)
-        middle = self._middle(y, mask, i)
-        if given is None:
-            maps = espirit_maps(middle, (y.shape[1], W))
-        else:
-            given = torch.from_numpy(cut_middle(given.numpy(), (y.shape[1], W)))
-            maps = whiten(given, covariance)
-        low = _low_resolution(middle, (y.shape[1], W))
-        phase = (maps.conj() * low).sum(0).sgn()
-        noise = float(self._level)
-        return _Read(y, mask.float(), maps * phase, phase, noise, self.source.image_shape)
-
-    def _white(self, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Whiten the coils, and leave the unit as it is; also returns the covariance in units of its mean."""
-        if self._noise is None:
-            scan = self.source.noise()
-            self._noise = torch.empty(0) if scan is None else scan
-        covariance = noise_covariance(self._noise) if self._noise.numel() else edge_covariance(y)
+        covariance = edge_covariance(y) if self._noise is None else noise_covariance(self._noise)
         level = covariance.diagonal().real.mean()
-        self._level = level.sqrt()
-        return whiten(y, covariance / level), covariance / level
+        y = whiten(y, covariance / level)  # in the unit of the file still
+        if lines:
+            mask = mask.any(0)[None]
+            h = self.source.image_shape[0]
+            y = _less_oversampled(y, h) * mask if h < y.shape[1] else y
+        shape = (y.shape[1], y.shape[2])
+        middle, maps = self._middle(y, mask), self.source.maps(i)
+        few = f"fewer than {FEWEST}x{FEWEST} samples around zero frequency are measured in image {i}"
+        advice = "maps of the coils cannot be made from them (center_lines; --center-lines on the command line)"
+        require(maps is not None or middle is not None, f"{self.path}: {few}: {advice}", ArrayError)
+        if maps is not None:
+            maps = whiten(torch.from_numpy(cut_middle(maps.numpy(), shape)), covariance / level)
+        elif middle is not None:
+            maps = espirit_maps(middle, shape)
+        assert maps is not None
+        low = maps if middle is None else _low_resolution(middle, shape)
+        phase = (maps.conj() * low).sum(0).sgn()
+        return MeasuredImage(y, mask.float(), maps * phase, phase, float(level.sqrt()), self.source.image_shape)
 
-    def _middle(self, y: Tensor, mask: Tensor, i: int) -> Tensor:
-        """Cut the samples around zero frequency out that were all measured."""
+    def _middle(self, y: Tensor, mask: Tensor) -> Tensor | None:
+        """Cut the largest square around zero frequency out that was measured whole; None where it is too small."""
         H, W = y.shape[1:]
-        full = mask.expand(H, W)
         most = CALIBRATION if self.acceleration == 1 else min(CALIBRATION, max(self.center_lines, FEWEST))
-        for side in range(most, FEWEST - 1, -1):
-            top, left = max(0, H // 2 - side // 2), max(0, W // 2 - side // 2)
-            block = (slice(top, top + side), slice(left, left + side))
-            if bool(full[block].all()) and min(H, W) >= side:
+        for side in range(min(most, H, W), FEWEST - 1, -1):
+            block = tuple(slice(n // 2 - side // 2, n // 2 - side // 2 + side) for n in (H, W))
+            if bool(mask.expand(H, W)[block].all()):
                 return y[:, block[0], block[1]].contiguous()
-        raise ArrayError(
-            f"{self.path}: fewer than {FEWEST}x{FEWEST} samples around zero frequency are measured in image {i}: "
-            "maps of the coils cannot be made from them (center_lines; --center-lines on the command line)"
-        )
+        return None
 
     @contextmanager
     def writer(self, stem: Path, deviation: bool = False) -> Iterator[Writer]:
@@ -205,8 +191,7 @@ class _Both:
         return self.to.path
 
     def put(self, i: int, values: NDArray[Any]) -> None:
-        assert self.scan._last is not None and self.scan._last[0] == i  # noqa: PT018
-        one = self.scan._last[1]
+        one = self.scan.image(i)
         phase = one.phase.numpy()
         shown = values * (np.abs(phase) if self.deviation else phase)
         shown = cut_middle(shown, (min(one.image_shape[0], shown.shape[0]), min(one.image_shape[1], shown.shape[1])))
@@ -219,7 +204,7 @@ def _one_sentence() -> Iterator[None]:
     """Turn what is wrong with a file into the error that commands show."""
     try:
         yield
-    except (ArrayError, ModuleNotFoundError) as error:
+    except (ValueError, torch.linalg.LinAlgError, ModuleNotFoundError) as error:
         raise ProblemError(str(error)) from error
 
 

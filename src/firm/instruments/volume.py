@@ -43,7 +43,7 @@ class VolumeScan(Scan):
 
     @classmethod
     def open(
-        cls, path: Path, task: str = "denoising", sigma: float | None = None, strength: float = 1.0,
+        cls, path: Path, task: str | None = None, sigma: float | None = None, strength: float = 1.0,
         kernel: Path | None = None, value_range: Range | None = None, max_megapixels: float = MAX_MEGAPIXELS,
         **settings: Any,
     ) -> VolumeScan:  # fmt: skip
@@ -54,13 +54,14 @@ class VolumeScan(Scan):
         path
             What `firm.data.volumes.open_volume` takes.
         task, settings
-            "denoising", "deblurring" or "motion-deblurring", and the settings of the blur.
+            "denoising" (if not given), "deblurring" or "motion-deblurring", and the settings of the blur.
         sigma, strength, kernel
             As for pictures: the noise level where -1 and 1 are the ends of the range, estimated for every slice if not
             given; what an estimate is multiplied by; and the file of a blur.
         value_range
             The values that become -1 and 1, instead of robust ends.
         """
+        task = task or "denoising"
         known = f"volumes are restored slice by slice by {', '.join(TASKS)}, not by {task}"
         require(task in TASKS, known, ProblemError)
         kind, values = picture_settings(task, sigma, kernel=kernel, **settings)

@@ -20,7 +20,7 @@ from firm.operators.base import (
     projected,
 )
 
-SMALLEST, LARGEST = 0.1, 3.0  # norms beyond which the bundled models lose 2 dB and more (docs/operators.md)
+SMALLEST, LARGEST = 0.12, 1.5  # the norms of the tasks that models are trained for lie between, see docs/operators.md
 
 
 def norms(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
@@ -37,7 +37,7 @@ def norms(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
     x = torch.randn(like.shape[1:], generator=generator, dtype=like.dtype, device=like.device).expand(like.shape)
     smallest = torch.finfo(like.real.dtype).tiny
     for _ in range(iterations):
-        x = op.A_adjoint(op.A(x / _sizes(x).clamp(min=smallest)))
+        x = normal(op, x / _sizes(x).clamp(min=smallest))
     return _sizes(x).flatten().sqrt()
 
 
@@ -63,8 +63,8 @@ def _sizes(x: Tensor) -> Tensor:
 def unit_scale(found: Tensor) -> Tensor | None:
     """Return what A, y and sigma are multiplied by for operators of these norms (B,); None where that is 1 for all.
 
-    FIRM is made for a norm of about 1: rho and the noise levels of training are absolute numbers. Norms from 0.1 to 3
-    are left as they are: those of the tasks that the models were trained for lie there. Reads from the device.
+    FIRM is made for a norm of about 1: rho and the noise levels of training are absolute numbers. Norms from 0.12 to
+    1.5 are left as they are: those of the tasks that the models were trained for lie there. Reads from the device.
     """
     far = (found > LARGEST) | ((found > 0) & (found < SMALLEST))
     return torch.where(far, 1 / found, 1) if bool(far.any()) else None

@@ -155,7 +155,7 @@ def prox_test(
 def operator_norm(op: LinearOperator, images: Tensor | Sequence[int], iterations: int = 5) -> float:
     """Find the largest singular value of A, exactly where the operator knows it, else slightly underestimated.
 
-    FIRM is made for a norm of about 1; operators whose norm is below 0.1 or above 3 are scaled inside `firm.prepare`.
+    FIRM is made for a norm of about 1; operators with one below 0.12 or above 1.5 are scaled inside `firm.prepare`.
 
     Parameters
     ----------

@@ -5,5 +5,4 @@ from firm.restoration.estimates import estimate_blur as estimate_blur
 from firm.restoration.estimates import estimate_noise as estimate_noise
 from firm.restoration.problem import Problem as Problem
 from firm.restoration.problem import ProblemError as ProblemError
-from firm.restoration.problem import independent_channels as independent_channels
 from firm.restoration.reconstructor import as_reconstructor as as_reconstructor

@@ -21,6 +21,7 @@ from firm._util.sheet import Panel, inferno, sheet
 from firm.data.origin import ENDINGS as FILES
 from firm.data.origin import Origin, encode
 from firm.data.picture import Range, resized
+from firm.data.volumes import OME
 
 Format = Literal["same", "png", "png16", "npy"]
 NOWHERE = Origin()
@@ -49,7 +50,7 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
     One name for each file, in their order, with "/" between folders. The ending of the result is not part of it.
     """
     inside = [PurePosixPath(path.relative_to(root).as_posix()) for path in files]
-    plain = [_clean(path.with_suffix("")) for path in inside]
+    plain = [_clean(_bare(path)) for path in inside]
     count = Counter(_key(name) for name, _ in plain)
     # Those who have their name alone keep it, whatever the others are called.
     names = [name if same and count[_key(name)] == 1 else "" for name, same in plain]
@@ -61,15 +62,21 @@ def result_names(files: Sequence[Path], root: Path) -> list[str]:
     return names
 
 
+def _bare(path: PurePosixPath) -> PurePosixPath:
+    """Return a path without its ending, which volumes have two of (``.ome.tif``)."""
+    bare = path.with_suffix("")
+    return bare.with_suffix("") if path.name.lower().endswith((".nii.gz", *OME)) else bare
+
+
 def _others(path: PurePosixPath) -> Iterator[str]:
     """Yield names for a picture that cannot have its own. Each that is taken costs another file its place: linear."""
     ending = path.suffix.replace(".", "_") if len(path.suffix) < 20 else ""
-    name, same = _clean(path.with_suffix(""), ending)
+    name, same = _clean(_bare(path), ending)
     if same:
         yield name
     for i in itertools.count():
         digest = hashlib.sha256(f"{path}/{i}".encode(errors="surrogatepass")).hexdigest()[:8]
-        yield _clean(path.with_suffix(""), f"{ending}-{digest}")[0]
+        yield _clean(_bare(path), f"{ending}-{digest}")[0]
 
 
 def _clean(path: PurePosixPath, ending: str = "") -> tuple[str, bool]:

@@ -6,12 +6,13 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from firm._util.checks import generator_for, require
+from firm._channels import independent
+from firm._util.checks import require
 from firm._util.custom import custom_code
 from firm.blind import estimate_kernel, looks_moved
 from firm.data.opening import MAX_MEGAPIXELS
@@ -33,7 +34,7 @@ from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, as_problem, check_sigma, picture_settings, read, read_kernel, read_mask
 from firm.tasks import BaseTask, built_in, task_class
 
-GRAY_FACTOR = math.sqrt(3)  # see `independent_channels`
+COPIES_FACTOR = math.sqrt(3)  # of the noise of three copies, see `firm._channels.independent`
 MOVED = "the picture looks motion-blurred: --kernel auto, which estimates that, may help"
 
 
@@ -345,41 +346,17 @@ def _fitted(problem: Problem, reading: Reading, channels: int) -> Problem:
     """Adapt the problem to a model of `channels`: gray pictures to color models, and color to gray ones."""
     if reading.array or (channels == 3 and not reading.gray):
         return problem
-    if channels == 3:
-        gray = problem.y[:, :1]
-        y, sigma = independent_channels(gray, problem.sigma)
-        if problem.noise is None:
-            return replace(problem, y=y, sigma=sigma, noise_factor=GRAY_FACTOR, gray=True)
-        y, spread = independent_channels(gray, _spread(problem, gray))
-        return replace(problem, y=y, sigma=sigma, noise=Gaussian(spread), noise_factor=GRAY_FACTOR, gray=True)
+    if channels == 3:  # of one channel three equal ones, whose noise is made independent
+        gray, level = problem.y[:, :1], torch.tensor([problem.sigma], dtype=torch.float64)
+        model = None if problem.noise is None else problem.noise.on(problem.op, gray, problem.op.A_adjoint(gray))
+        y, spread = independent(problem.op, gray, level, level if model is None else model, 3)
+        noise = Gaussian(spread.std(y).transpose(0, 1)) if isinstance(spread, Noise) else None
+        sigma = COPIES_FACTOR * problem.sigma
+        return replace(problem, y=y.transpose(0, 1), sigma=sigma, noise=noise, noise_factor=COPIES_FACTOR, gray=True)
     if reading.gray:
         return replace(problem, y=problem.y[:, :1], gray=True)
-    noise = None if problem.noise is None else Gaussian(_spread(problem, problem.y).transpose(0, 1))
+    noise = None
+    if problem.noise is not None:
+        std = problem.noise.on(problem.op, problem.y, problem.op.A_adjoint(problem.y)).std(problem.y)
+        noise = Gaussian(std.clamp(min=1e-3 * float(std.max())).transpose(0, 1))
     return replace(problem, y=problem.y.transpose(0, 1), noise=noise, apart=True)
-
-
-def _spread(problem: Problem, y: Tensor) -> Tensor:
-    """The standard deviation of every measurement, which stays known where the channels are mixed or parted."""
-    assert problem.noise is not None
-    std = problem.noise.on(problem.op, y, problem.op.A_adjoint(y)).std(y)
-    return std.clamp(min=1e-3 * float(std.max()))
-
-
-S = TypeVar("S", float, Tensor)
-
-
-def independent_channels(y: Tensor, sigma: S) -> tuple[Tensor, S]:
-    """Make measurements (B, 1, ...) of a gray image those of three equal channels with independent noise.
-
-    Models for color expect independent noise, three copies of one channel share theirs. Adding noise that sums to
-    zero over the channels, of the right size, makes it independent with deviation sqrt(3) sigma, and leaves the mean
-    of the channels, which is all that is known, as it was.
-
-    Returns
-    -------
-    The measurements (B, 3, ...) and their noise level.
-    """
-    level = GRAY_FACTOR * sigma
-    # The same picture gives the same result. These must not be the numbers that `restore` starts from.
-    noise = torch.randn((len(y), 3, *y.shape[2:]), dtype=y.dtype, generator=generator_for(0, 0, "channels"))
-    return y + level * (noise - noise.mean(1, keepdim=True)), level

@@ -88,7 +88,8 @@ def picture_settings(
         (kernel and file != "kernel", f"kernel does not belong to {task}"),
         (not mask and file == "mask", f"{task} needs a mask: a picture of the same size, white where pixels are "
          "missing"),
-        (kernel and given, "give either blur, the width of a Gaussian, or kernel, the blur itself: not both"),
+        (kernel and {names[key] for key in given} - {*kind.noise_settings}, "give either blur, the width of a "
+         "Gaussian, or kernel, the blur itself: not both"),
         (sigma is not None and "sigma" not in kind.parameters, f"sigma does not belong to {task}: give {needed}"),
         # a blur is estimated, and so is noise
         (file != "kernel" and declared.keys() - values.keys() - {*kind.noise_settings}, f"{task} needs {needed}"),

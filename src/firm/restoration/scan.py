@@ -65,6 +65,7 @@ class Scan(ABC):
     unit: str = ""  # of the values, such as "HU"
     window: ClassVar[tuple[float, float] | None] = None  # values that are shown black and white; None: the range
     notes: tuple[str, ...] = ()
+    final_solve: ClassVar[bool] = True  # whether results end on their measurements, where nothing else is asked for
 
     @classmethod
     @abstractmethod
@@ -114,7 +115,7 @@ Scale = Callable[[Tensor, LinearOperator], Tensor]  # of standard deviations, se
 
 def restore_scan(
     model: Firm, scan: Scan, stem: Path, steps: int, samples: int, seed: int, device: torch.device, *,
-    integrator: Integrator = "euler", final_solve: bool = True, scale: Scale | None = None, compare: bool = True,
+    integrator: Integrator = "euler", final_solve: bool | None = None, scale: Scale | None = None, compare: bool = True,
     progress: bool = True,
 ) -> Row:  # fmt: skip
     """Restore all slices of a scan and write ``stem_restored.*``; with several samples their mean and deviation.
@@ -125,7 +126,7 @@ def restore_scan(
     Parameters
     ----------
     model, steps, samples, seed, integrator, final_solve
-        As in `firm.restore`.
+        As in `firm.restore`; a last solve where the scan has one, if nothing is said.
     scan
         What is restored.
     stem
@@ -156,7 +157,7 @@ def restore_scan(
             s = scan.slice(i)
             op: Any = s.op.to(device) if isinstance(s.op, torch.nn.Module) else s.op
             y, noise = s.y.to(device), s.noise.to(device) if isinstance(s.noise, Noise) else s.noise
-            exact = final_solve and is_linear(op)
+            exact = (scan.final_solve if final_solve is None else final_solve) and is_linear(op)
             r = restore(model, op, y, steps, samples, seed, sigma=noise, integrator=integrator, final_solve=exact)
             nfe, seconds = nfe + r.nfe, seconds + r.seconds
             residuals += [] if r.residual is None else r.residual.square().tolist()
@@ -210,7 +211,7 @@ def _panels(scan: Scan, s: Slice, image: Tensor, mean: Tensor, std: Tensor | Non
     first = _within(s.first if s.first is not None else s.op.A_adjoint(s.y), s.rim)
     restored = seen(image).cpu()
     if scan.window is None:
-        low, high = float(restored.min()), float(restored.quantile(0.999))
+        low, high = float(restored.min()), float(np.quantile(restored.numpy(), 0.999))  # torch's has a limit of size
     else:
         low, high = ((end - s.offset) / s.gain for end in scan.window)
 

@@ -23,7 +23,7 @@ from firm.acceleration.tiling import Grid, Tiled
 from firm.operators import LinearOperator, Mask
 from firm.operators.base import Operator, data_consistency, has_closed_form
 from firm.restoration.estimates import ROUNDING
-from firm.restoration.problem import GRAY_FACTOR
+from firm.restoration.problem import COPIES_FACTOR
 from firm.restoration.reading import ProblemError
 from firm.tasks import picture_tasks
 
@@ -182,7 +182,7 @@ def restore_block(model: Firm, recipe: Recipe, block: Block, y: Tensor, seen: Te
         How it is restored, and where it lies.
     y
         The image where `Block.measured` says, (C, rows, columns) in [-1, 1], on the device. One channel for a model of
-        three is gray: noise that sums to zero makes its channels independent, see `independent_channels`.
+        three is gray: noise that sums to zero makes its channels independent, see `firm._channels.independent`.
     seen
         1 where a pixel of `y` was measured, (rows, columns), for inpainting.
     """
@@ -192,7 +192,7 @@ def restore_block(model: Firm, recipe: Recipe, block: Block, y: Tensor, seen: Te
     op, rim = recipe.operator(y[None], seen)
     given = y
     if gray:
-        sigma = GRAY_FACTOR * sigma
+        sigma = COPIES_FACTOR * sigma
         drawn = placed_noise(recipe.seed, block.plane, channels, *block.measured(rim), CHANNELS)
         noise = torch.from_numpy(drawn).to(y)
         given = y + sigma * (noise - noise.mean(0, keepdim=True))

@@ -5,7 +5,6 @@ Every file is run after it was written, and compared with torch.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import warnings
@@ -22,15 +21,12 @@ from firm._model import Firm, channels_of
 from firm._model_file import underlying
 from firm._sampling import Quality
 from firm._util.checks import is_whole, require
+from firm._util.extras import extra
 from firm.scale.to_onnx import onnx_model
 from firm.scale.traced import Network, Sampler, Work, traced
 
 TASKS = ("denoising", "inpainting", "deblurring", "super-resolution")
 TOLERANCE = 1e-4  # of images in [-1, 1]
-MISSING = (
-    'an ONNX file needs {}: pip install onnx onnxscript onnxruntime, or in a checkout pip install -e ".[export]" '
-    "-c constraints.txt"
-)
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ def export_model(
     require(is_whole(scale, 2, 16), f"the scale must be a whole number from 2 to 16, got {scale}")
     onnx = path.suffix == ".onnx"
     for package in ("onnx", "onnxscript", "onnxruntime") if onnx else ():
-        require(importlib.util.find_spec(package), MISSING.format(package), ModuleNotFoundError)
+        extra(package, "An ONNX file", "export")
     model, N = model.at(quality, steps, iterations)
     model = Firm(underlying(model.estimator), model.solver, model.card).eval().requires_grad_(False)
     require(task is None or model.solver.K >= 1, "a model without a solver (K = 0) is exported as a network alone")

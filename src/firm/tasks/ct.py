@@ -27,25 +27,26 @@ class ComputedTomography(BaseTask):
     weakened by exp(-attenuation). Views lie all around, half a turn for parallel rays. The operator has the norm 1.
     """
 
-    name, scan = "ct", "firm.instruments.ct:CtScan"
+    name, picture, scan = "ct", "ct", "firm.instruments.ct:CtScan"
     noise_settings = ("photons", "attenuation")
     sigma = None  # type: ignore[assignment]  # every ray has its own
     views = Parameter(
-        int, "number of views; of measured ones, how many to use, spread evenly (0: all)", 60, low=1, high=MOST_VIEWS,
-        drawn="log", picture={"default": 0, "low": 0, "high": 100_000},
+        int, "number of views", 60, low=1, high=MOST_VIEWS, drawn="log",
+        picture={"about": "how many of the measured views to use, spread evenly; 0: all", "default": 0, "low": 0,
+                 "high": 100_000},
     )  # fmt: skip
     photons = Parameter(
-        float, "photons counted by a bin where nothing absorbs; of a measured sinogram of line integrals, where it is "
-        "known (0: the noise is estimated)", 1e4, low=0, above=True, high=1e9, drawn="log",
-        picture={"default": 0.0, "above": False},
+        float, "photons that a bin counts where nothing absorbs", 1e4, low=0, above=True, high=1e9, drawn="log",
+        picture={"about": "of line integrals, photons that a bin counts where nothing absorbs; 0: the noise is "
+                          "estimated", "default": 0.0, "above": False},
     )  # fmt: skip
     side = Parameter(
-        int, "of a measured sinogram, pixels of a side of the image (0: as many as it has bins)", 0, low=0, high=8192,
-        picture={},
+        int, "pixels of a side of the image that a measured sinogram becomes; 0: as many as bins", 0, low=0, high=8192,
+        picture={"default": 0},
     )  # fmt: skip
     water = Parameter(
-        float, "of a measured sinogram, the attenuation of water in 1/cm, for results in HU (0: they are in 1/cm)", 0.0,
-        low=0, high=100, picture={},
+        float, "attenuation of water in 1/cm, for results in HU; 0: they are in 1/cm", 0.0, low=0, high=100,
+        picture={"default": 0.0},
     )  # fmt: skip
     beam = Parameter(str, "rays, parallel or a fan", "parallel", choices=("parallel", "fan"), option="")
     attenuation = Parameter(

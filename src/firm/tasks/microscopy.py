@@ -27,7 +27,7 @@ class Microscopy(Denoising):
 
     name, picture, picture_file = "microscopy", "microscopy", "kernel"
     scan = "firm.instruments.microscopy:MicroscopyScan"
-    noise_settings = ("gain", "read")
+    noise_settings = ("gain", "read", "offset")
     table = None  # type: ignore[assignment]
     sigma = None  # type: ignore[assignment]
     gain = Parameter(

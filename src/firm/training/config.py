@@ -80,10 +80,11 @@ class TrainConfig:
     mixture: tuple[dict[str, Any], ...] = ()  # instead: several tasks, each {name, weight, sigma, missing, ...}
     mask: Literal["fresh", "shared"] = "fresh"  # random masks: new for every sample, or the protocol's one
     # Data
-    dataset: Literal["celeba", "afhq", "folder", "arrays"] = "folder"
+    dataset: Literal["celeba", "afhq", "folder", "arrays", "volumes", "shards"] = "folder"  # see docs/data.md
     data: str = ""  # folder of the data set, or a file of arrays
-    val_data: str = ""  # validation images, for dataset=folder and arrays (celeba and afhq have a val split)
+    val_data: str = ""  # validation images, for all but celeba and afhq, which have a val split
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data
+    shuffle: int = 10_000  # shards: images are this many places from where they lie, in shards of a random order
     size: int = 128
     channels: int = 3  # complex images: two for each complex channel
     value_range: tuple[float, ...] = ()  # of arrays and deep pictures: [low, high] becomes [-1, 1]; see docs/data.md

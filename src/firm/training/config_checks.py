@@ -20,7 +20,8 @@ MOST_STEPS = 10**9 - 1  # of a run: checkpoints are numbered with nine digits; t
 POSITIVE = ("size", "channels", "batch_size", "epochs", "steps_per_epoch", "strata", "accumulation_steps",
             "keep_checkpoints", "log_every")  # fmt: skip
 NOT_NEGATIVE = ("K", "warm_start_epochs", "ema_from_epoch", "warmup_steps", "limit", "val_images", "validate_every",
-                "compile_workers", "max_minutes", "weight_decay", "checkpoint_every", "checkpoint_minutes")  # fmt: skip
+                "compile_workers", "max_minutes", "weight_decay", "checkpoint_every", "checkpoint_minutes",
+                "shuffle")  # fmt: skip
 ABOVE_ZERO = ("rho", "lr", "clip_grad_norm", "tau_min")
 # Far beyond what is useful, and still small enough to fail with a sentence instead of filling the memory.
 MOST = {"size": 16384, "channels": 1024, "K": 1000, "batch_size": 10**6, "strata": 10**6, "keep_checkpoints": 10**6}
@@ -98,10 +99,12 @@ def _check_values(c: TrainConfig) -> None:
         (not c.memory_map or c.dataset == "arrays" or c.cache,
          "memory_map=true needs cache=FOLDER for the decoded pictures"),
         (not c.val_data or not named,
-         f"val_data is for dataset=folder and arrays; {c.dataset} has a val split of its own, in data="),
+         f"val_data is for dataset=folder, arrays and shards; {c.dataset} has a val split of its own, in data="),
         (not c.key or not named, f"key names an array in files that hold several; dataset={c.dataset} has pictures"),
         (not c.value_range or not named,
          f"value_range is for arrays and pictures of more than 8 bits; those of dataset={c.dataset} have 8"),
+        (c.dataset == "shards" or c.shuffle == type(c).shuffle, "shuffle is for dataset=shards: others are drawn from"),
+        (c.dataset != "shards" or not c.memory_map, "memory_map is not for dataset=shards, which is streamed anyway"),
     )  # fmt: skip
 
 

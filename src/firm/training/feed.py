@@ -16,6 +16,7 @@ from firm.data.load import load_images
 from firm.data.opening import MAX_MEGAPIXELS
 from firm.data.picture import to_float
 from firm.data.sets import Split
+from firm.data.stored import Stored
 from firm.operators.base import LARGEST
 from firm.tasks import Rows
 from firm.training.config import ConfigError, TrainConfig
@@ -36,7 +37,7 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     c = config
     if not c.data:
         raise ConfigError("data is not set: give the folder of the data set, data=DIR")
-    whole = c.dataset == "arrays" and c.crop == "random" and not c.read_size
+    whole = c.dataset in ("arrays", "volumes", "shards") and c.crop == "random" and not c.read_size
     kept = None if whole else c.read_size or c.size
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
 
@@ -72,7 +73,7 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
         for root, images in ((c.data, train), (c.val_data or c.data, held_out)):
             _check_range(c, root, images.part(0, 16))  # a few show it
     top, left = ((n - c.size) // 2 for n in held_out.data.shape[-2:])
-    middle: Tensor = held_out.data[..., top : top + c.size, left : left + c.size]
+    middle = held_out.data[:][..., top : top + c.size, left : left + c.size]
     return train, Images(middle, held_out.names, held_out.complex)
 
 
@@ -91,19 +92,21 @@ def _check_range(c: TrainConfig, root: str, images: Images) -> None:
 class Feed:
     """Draws images with replacement. A resident set lies on the device, and drawing from it fits into a CUDA graph.
 
-    A memory-mapped set stays in its file: `ahead` reads the images of the coming steps in the background, and the step
-    works on what it got. `images` is the whole training set, (n, C, H, W), whichever of the `ranks` this is.
+    A set that is memory-mapped, or in shards, stays in its files: `ahead` reads the images of the coming steps in the
+    background, and the step works on what it got. Shards are not drawn from but gone through, epoch by epoch, in a
+    random order. `images` is the whole training set, (n, C, H, W), whichever of the `ranks` this is.
     """
 
     def __init__(self, config: TrainConfig, images: Images, ranks: Ranks) -> None:
         self.config, self.ranks = config, ranks
         self.count, self.shape = len(images), images.shape
-        self.resident = None if config.memory_map else images.data.to(ranks.device)
+        stays = config.memory_map or isinstance(images.data, Stored)
+        self.resident = None if stays else images.data[:].to(ranks.device)
         self._images = images
         self._reader: Prefetcher | None = None
 
     def ahead(self, step: int, counts: Sequence[int]) -> Tensor:
-        """Read the stored values (B, C, H, W) of this process's images in `step` of a memory-mapped set.
+        """Read the stored values (B, C, H, W) of this process's images in `step` of a set that stays in its files.
 
         `counts` are the samples of each task in a part of the batch.
         """
@@ -113,8 +116,11 @@ class Feed:
 
     def _indices(self, step: int, counts: Sequence[int]) -> Tensor:
         """Draw which images this process needs in a step: part by part, in each the rows of every task."""
-        c, r = self.config, self.ranks
-        drawn = torch.randint(self.count, (c.batch_size,), generator=generator_for(c.seed, step, "images"))
+        c, r, data = self.config, self.ranks, self._images.data
+        if isinstance(data, Stored):
+            drawn = data.streamed(step * c.batch_size, c.batch_size, c.shuffle, c.seed)
+        else:
+            drawn = torch.randint(self.count, (c.batch_size,), generator=generator_for(c.seed, step, "images"))
         tasks = drawn.split([n * r.world * c.accumulation_steps for n in counts])
         parts = range(r.rank * c.accumulation_steps, (r.rank + 1) * c.accumulation_steps)
         return torch.cat([rows[n * p : n * (p + 1)] for p in parts for rows, n in zip(tasks, counts, strict=True)])

@@ -1,4 +1,4 @@
-"""Start from the weights of a saved model (``init_from``), also of one that sees less, or more, or is not as deep."""
+"""Start from the weights of a saved model (``init_from``): also of one with other inputs, channels, or less depth."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from firm._model import load_network
-from firm._util.checks import finite, require
+from firm._util.checks import finite, require, warn
 from firm.networks import NETWORKS, Estimator, ResUNet
 from firm.networks.estimator import OneImage
 from firm.networks.res_unet import Level
 from firm.training.objectives import ConfigError
 
 Weights = dict[str, Tensor]
+HEAD = {f"head.{part}" for part in ("weight", "bias", "conv.weight", "conv.bias")}
 STEM, ITERATION, NOISE = "stem.conv.weight", "conditioning.iteration", "conditioning.noise."
 
 
@@ -39,6 +40,7 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     weights, target = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
         _check_alike(loaded, net, path, objective)
+        weights = _recolored(weights, path, loaded.config["channels"], net.config["channels"], loaded.images)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
             weights = _narrowed(weights, target, loaded.images)
         if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):
@@ -53,11 +55,12 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
 
 def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -> None:
     """Refuse weights whose shapes fit, or can be made to, but which mean something else in this network."""
-    for key in ("channels", "time_scale", "groups"):
+    for key in ("time_scale", "groups"):
         was, now = (n.config.get(key) for n in (loaded, net))
-        setting = key if key == "channels" else f"network.{key}"
-        message = f"init_from: {name} was trained with {setting}={was}, not {now}: its weights mean something else here"
-        require(was == now, message, ConfigError)
+        same = (
+            f"init_from: {name} was trained with network.{key}={was}, not {now}: its weights mean something else here"
+        )
+        require(was == now, same, ConfigError)
     state = objective == "bridge" and isinstance(loaded, OneImage)  # a bridge sees its state first
     alike = type(loaded).images == type(net).images or isinstance(net, OneImage) or state
     require(alike, f"init_from: {name} has a {type(loaded).__name__}, which sees other images", ConfigError)
@@ -66,6 +69,27 @@ def _check_alike(loaded: Estimator, net: Estimator, name: str, objective: str) -
         raise ConfigError(f"init_from: {name} sees the context, and cannot be given the previous iterate as well")
     if "noise" in had and {"previous", "context"} & (set(has) - set(had)):
         raise ConfigError(f"init_from: {name} sees the noise, and cannot be given the previous iterate or context too")
+
+
+def _recolored(weights: Weights, path: str, had: int, has: int, images: int) -> Weights:
+    """Bring weights for images of `had` channels to images of `has`.
+
+    The network sees the mean of the new channels as each of the old ones, and all new channels begin with the mean of
+    what it estimated of the old: on one channel a model for color does what it does on a gray picture.
+    """
+    if had == has:
+        return weights
+    one = f"their mean stands for each of the {had}, and all of them begin with the mean of its estimates"
+    warn(f"init_from: {path} is for images of {had} channels, and these have {has}: {one}")
+    found = dict(weights)
+    for key, value in weights.items():
+        if key == STEM:  # (outputs, images channels pixels, h, w), the pixels those of `unshuffle`
+            each = value.unflatten(1, (images, had, -1)).sum(2, keepdim=True) / has
+            found[key] = each.expand(-1, -1, has, -1, -1, -1).flatten(1, 3)
+        elif key in HEAD:  # (channels pixels, ...)
+            each = value.unflatten(0, (had, -1)).mean(0, keepdim=True)
+            found[key] = each.expand(has, *each.shape[1:]).flatten(0, 1)
+    return {key: value.contiguous() for key, value in found.items()}
 
 
 def _grown(weights: Weights, target: Weights) -> Weights:

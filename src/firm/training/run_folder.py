@@ -29,6 +29,7 @@ from firm._util.custom import code_digest, is_custom
 from firm._util.files import remove_leftovers, write_atomically
 from firm._util.machine import lacks_memory
 from firm.data.images import Images
+from firm.data.stored import Stored
 from firm.tasks import task_class
 from firm.training.config import ConfigError, TrainConfig, dump_config, read_settings
 from firm.training.config_checks import MOST_STEPS, unused
@@ -68,9 +69,12 @@ class RunFolder:
         """
         about: list[Any] = []
         for folder, images in ((self.config.data, train), (self.config.val_data or self.config.data, held_out)):
-            root = Path(folder)
-            names = images.names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
-            sizes = [(root / name).stat().st_size for name in names]
+            root, names, sizes = Path(folder), images.names, []
+            if isinstance(images.data, Stored):
+                sizes = images.data.about
+            elif self.config.dataset not in ("volumes", "shards"):  # whose images are no files
+                names = names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
+                sizes = [(root / name).stat().st_size for name in names]
             about += [names, sizes, len(images), str(images.data.dtype), list(images.shape)]
         digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:16]
         self.images = {"training": len(train), "validation": len(held_out), "digest": digest}
