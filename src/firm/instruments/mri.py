@@ -214,7 +214,7 @@ def _one_sentence() -> Iterator[None]:
     """Turn what is wrong with a file into the error that commands show."""
     try:
         yield
-    except (ValueError, torch.linalg.LinAlgError, ModuleNotFoundError) as error:
+    except (ValueError, torch.linalg.LinAlgError, ModuleNotFoundError) as error:  # type: ignore[attr-defined]
         raise ProblemError(str(error)) from error
 
 
