@@ -197,7 +197,8 @@ def _load(
         hint = "; --skip-broken leaves it out" if broken == "refuse" else ""
         raise ValueError(f"{error}{hint}") from error
     # Arrays are never resized, and not counted before they are read.
-    if dataset == "arrays" or dataset == "shards" or (dataset == "folder" and is_array_file(pictures.names[0])):
+    whole = dataset == "folder" and is_array_file(pictures.names[0])
+    if dataset == "arrays" or dataset == "volumes" or dataset == "shards" or whole:
         more = limit and len(pictures) == limit
         return pictures, [f"only the first {counted(limit)} are evaluated; --limit 0 takes all"] if more else []
     files, crop = named_files(dataset, data, split)

@@ -25,8 +25,9 @@ from firm.data.opening import MAX_MEGAPIXELS, PictureError, white_of
 from firm.data.picture import Range, decode, read_picture
 from firm.data.sets import EXTENSIONS, Split, files_below, named_files
 from firm.data.shards import load_shards
+from firm.data.volume_sets import load_volumes
 
-ImageSet = Literal["celeba", "afhq", "folder", "arrays", "shards"]
+ImageSet = Literal["celeba", "afhq", "folder", "arrays", "volumes", "shards"]
 
 
 def load_images(
@@ -51,8 +52,9 @@ def load_images(
     ----------
     dataset, root, split
         "celeba" or "afhq", a folder in that layout, of which the split is taken; "folder", any folder of pictures or
-        of array files (not both); "arrays", one array file that holds a stack, or a folder of array files; "shards",
-        tar files of pictures or .npy arrays, or a zarr array, which are read when images are asked for.
+        of array files (not both); "arrays", one array file that holds a stack, or a folder of array files; "volumes",
+        slices of DICOM series, NIfTI, TIFF stacks and OME-Zarr images, see `load_volumes`; "shards", tar files of
+        pictures or .npy arrays, or a zarr array, which are read when images are asked for.
     size
         Side of the images. Pictures are center-cropped and resized; arrays are center-cropped, or, with None, whole.
     channels
@@ -77,7 +79,7 @@ def load_images(
     """
     root, known = Path(root), get_args(ImageSet)
     shards = dataset == "shards"
-    arrays = dataset in ("arrays", "shards") or (dataset == "folder" and _holds_arrays(root))
+    arrays = dataset in ("arrays", "volumes", "shards") or (dataset == "folder" and _holds_arrays(root))
     for wrong, why in (
         (dataset not in known, f"no data set {dataset!r}; there are {', '.join(known)}"),
         (broken not in ("refuse", "skip"), f'broken must be "refuse" or "skip", got {broken!r}'),
@@ -92,11 +94,12 @@ def load_images(
             raise ValueError(why)
     check_range(value_range)
     folder = None if cache is None else Path(cache)
-    if dataset == "arrays" or dataset == "shards" or arrays:
+    if dataset == "arrays" or dataset == "volumes" or dataset == "shards" or arrays:
         options = ArrayOptions(
             size, channels, limit, key, value_range, folder, mapped, broken, progress, max_megapixels
         )
-        return load_shards(root, options) if shards else load_arrays(root, options)
+        readers = {"volumes": load_volumes, "shards": load_shards}
+        return readers.get(dataset, load_arrays)(root, options)
     assert size is not None
     files, crop = named_files(dataset, root, split)
     pixels, kept = resident(

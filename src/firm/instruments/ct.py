@@ -64,14 +64,14 @@ class CtScan(Scan):
         require(self.white > 0, f"{path}: the sinogram shows nothing that absorbs", ArrayError)
         self.notes = (*sinogram.notes, *faint)
         self.unit = "HU" if water else "1/cm" if sinogram.unit else "1/bin"
-        self.window = tuple(self._values(x) for x in (-1.0, 1.0))  # type: ignore[assignment,misc]
+        low, high = self._values(-1.0), self._values(1.0)
+        self.window = low, high
         kind = "counts" if sinogram.blank is not None else "line integrals"
         beam = (
             "parallel rays" if source is None else f"a fan, source {source:g} and detector {detector:g} from the axis"
         )
         of = "" if len(chosen) == total else f" of {total}"
         size = f"{self.side}x{self.side} pixels of {self.geometry.pixel:.4g}" + (" mm" if sinogram.unit else " bins")
-        low, high = self.window
         self.about = (
             f"{counted(len(self), 'slice')} of {kind}, {len(chosen)}{of} views, {bins} bins, {beam}; {size}; noise "
             f"{float(sigma.square().mean().sqrt()):.3g} of a line integral ({self._noise_by}); black {low:.4g} to "

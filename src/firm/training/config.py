@@ -80,7 +80,7 @@ class TrainConfig:
     mixture: tuple[dict[str, Any], ...] = ()  # instead: several tasks, each {name, weight, sigma, missing, ...}
     mask: Literal["fresh", "shared"] = "fresh"  # random masks: new for every sample, or the protocol's one
     # Data
-    dataset: Literal["celeba", "afhq", "folder", "arrays", "shards"] = "folder"  # shards: tar files, or a zarr array
+    dataset: Literal["celeba", "afhq", "folder", "arrays", "volumes", "shards"] = "folder"  # see docs/data.md
     data: str = ""  # folder of the data set, or a file of arrays
     val_data: str = ""  # validation images, for all but celeba and afhq, which have a val split
     key: str = ""  # arrays: the name of the images in files that hold several arrays, for data and val_data

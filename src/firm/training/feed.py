@@ -37,7 +37,7 @@ def load_sets(config: TrainConfig, progress: bool, max_megapixels: float = MAX_M
     c = config
     if not c.data:
         raise ConfigError("data is not set: give the folder of the data set, data=DIR")
-    whole = c.dataset in ("arrays", "shards") and c.crop == "random" and not c.read_size
+    whole = c.dataset in ("arrays", "volumes", "shards") and c.crop == "random" and not c.read_size
     kept = None if whole else c.read_size or c.size
     value_range = (c.value_range[0], c.value_range[1]) if c.value_range else None
 

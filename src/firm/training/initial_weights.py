@@ -40,7 +40,7 @@ def initial_weights(path: str, net: nn.Module, objective: str) -> Weights:
     weights, target = loaded.state_dict(), net.state_dict()
     if isinstance(loaded, Estimator) and isinstance(net, Estimator):
         _check_alike(loaded, net, path, objective)
-        weights = _recolored(weights, path, *(n.config["channels"] for n in (loaded, net)), loaded.images)
+        weights = _recolored(weights, path, loaded.config["channels"], net.config["channels"], loaded.images)
         if isinstance(net, OneImage) and not isinstance(loaded, OneImage):
             weights = _narrowed(weights, target, loaded.images)
         if isinstance(loaded, ResUNet) and isinstance(net, ResUNet):

@@ -72,7 +72,7 @@ class RunFolder:
             root, names, sizes = Path(folder), images.names, []
             if isinstance(images.data, Stored):
                 sizes = images.data.about
-            elif self.config.dataset != "shards":  # of which those held out are in memory
+            elif self.config.dataset not in ("volumes", "shards"):  # whose images are no files
                 names = names if root.is_dir() else [""] * min(1, len(images))  # "" is the one file of a stack
                 sizes = [(root / name).stat().st_size for name in names]
             about += [names, sizes, len(images), str(images.data.dtype), list(images.shape)]
