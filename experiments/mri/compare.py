@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 import firm
+from firm.acceleration.tiling import tiled
 from firm.instruments.mri import MriScan
 from firm.metrics import ssim
 from firm.operators import to_complex
@@ -106,7 +107,7 @@ def main() -> None:
     parser.add_argument("--model", default="photo")
     parser.add_argument("--accelerations", default="4,8")
     o = parser.parse_args()
-    model, results = firm.load(o.model), {}
+    model, results = tiled(firm.load(o.model)), {}
     warnings.simplefilter("ignore")
     for path in o.scans:
         truth = reference(MriScan.open(path))

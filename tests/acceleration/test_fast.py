@@ -11,7 +11,7 @@ import firm
 from firm.acceleration import graphs
 from firm.acceleration._fast import MOST_CALLS, FastNetwork, _FastFirm, _has_bf16
 from firm.acceleration.graphs import structure
-from firm.networks import PriorUNet
+from firm.networks import PriorUNet, ResUNet
 from firm.operators.compose import Repeated
 from firm.tasks.deblurring import valid_blur
 
@@ -38,6 +38,22 @@ def test_float32_is_the_model_itself(model):
     assert quick.solver == model.solver
     assert quick.card == model.card
     assert quick.calls(2) == 6
+
+
+def test_what_a_cpu_does_in_place_and_in_parts_is_the_same(monkeypatch):
+    """`ResUNet`, whose attention looks at 16 places, here 5 at a time."""
+    monkeypatch.setattr("firm.networks.unet.PART", 5)
+    torch.manual_seed(0)
+    net = stirred(ResUNet(3, widths=(8, 16), blocks=2, noise_level=True), 0.08)
+    plain = firm.Firm(net, firm.Solver(K=2), {}).eval()
+    before = net.state_dict()["head.weight"].clone()
+    quick = firm.fast(plain, "float32")
+    op, y = firm.operators.Identity(), rand(2, 3, 8, 8, seed=1) * 2 - 1
+    kept = y.clone()
+    found, expected = (firm.restore(m, op, y, 1, seed=3, sigma=0.1).image for m in (quick, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert torch.equal(y, kept)
+    assert torch.equal(net.state_dict()["head.weight"], before)
 
 
 def test_bf16_is_close_and_leaves_the_model_alone(model):

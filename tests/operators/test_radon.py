@@ -130,6 +130,9 @@ def test_copies_types_and_runs():
         assert torch.equal(other.A(x), op.A(x))
     assert op.double().A(x.double()).dtype == torch.float64
     assert op.float().starts.dtype == torch.int32
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(op.A(x), op.A(x.float()))
+        assert op.A(x.bfloat16()).dtype == torch.float32
     z, y = randn(4, 1, 6, 8, dtype=torch.float32), op.A(x)
     together = data_consistency(Repeated(op, 2), z, y, 0.5)
     torch.testing.assert_close(together[2:], data_consistency(op, z[2:], y[2:], 0.5), rtol=1e-4, atol=1e-5)

@@ -81,6 +81,18 @@ def test_what_is_wrong_is_found(tmp_path):
     assert "quality 15" in found["blocks.jpg"].finding
 
 
+def test_the_same_file_is_looked_at_once_and_a_changed_one_again(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("firm.restoration.look.estimate_grain", lambda image: calls.append(1) or estimate_grain(image))
+    path, clean, noisy = tmp_path / "a.png", photograph(), photograph() + 0.2 * noise()
+    write_picture(path, noisy[0])
+    first = [look(path, noisy) for _ in range(2)]
+    assert (first[0], len(calls)) == (first[1], 1)
+    write_picture(path, clean[0])
+    assert look(path, clean).task == ""
+    assert len(calls) == 2
+
+
 def test_a_blurred_photograph_is_sharpened(tmp_path):
     x = F.interpolate(portrait_tensor(), size=(256, 256), mode="bicubic")
     row = torch.exp(-torch.arange(-8, 9).float().square() / (2 * 2.0**2))

@@ -80,3 +80,15 @@ def test_more_views_and_more_photons_know_more():
         errors.append(float((z - x).square().mean().sqrt()))
     assert errors[0] > errors[1] > errors[2]
     assert math.isfinite(errors[0])
+
+
+def test_types_and_devices_of_one_measurement_do_not_reach_the_next():
+    task, x = firm.Task("ct", 16, views=9), rand(1, 1, 16, 16) - 0.5
+    before = task.measure(x)
+    op, y = task.measure(x.double())
+    assert op.op.lengths.dtype == y.dtype == torch.float64
+    again = firm.Task("ct", 16, views=9).measure(x)
+    assert again[0].op.lengths.dtype == torch.float32
+    assert torch.equal(again[1], before[1])
+    with torch.device("meta"):
+        assert torch.equal(firm.Task("ct", 16, views=8).measure(x)[1], firm.Task("ct", 16, views=8).measure(x)[1])

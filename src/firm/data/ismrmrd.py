@@ -100,7 +100,7 @@ class Ismrmrd(KSpace):
         return torch.from_numpy(np.concatenate(lines, axis=1)) if lines else None
 
     def _lines(self, numbers: NDArray[Any]) -> list[tuple[Any, NDArray[Any]]]:
-        found = []
+        found: list[tuple[Any, NDArray[Any]]] = []
         with open_hdf5(self.path) as file, damaged(self.path):
             data = hdf5_dataset(self.path, file, self.data)
             for n in numbers:

@@ -56,12 +56,12 @@ class Nifti(Volume):
 
     def read(self, i: int) -> Values:
         """Read slice `i`, (H, W), as floats where the file scales its values."""
-        place = np.unravel_index(i, self._image.shape[:1:-1])[::-1]  # the third axis runs first
+        place: Any = (..., *np.unravel_index(i, self._image.shape[:1:-1])[::-1])  # the third axis runs first
         with damaged(self.path):
             if self._whole is None and self.path.suffix == ".gz":
                 self._whole = np.asarray(self._image.dataobj.get_unscaled())
             source = self._image.dataobj if self._whole is None else self._whole
-            values = np.asarray(source[(..., *place)]).T
+            values = np.asarray(source[place]).T
         if self._whole is not None and (self.slope, self.inter) != (1, 0):
             values = self.slope * values + self.inter
         return values

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from firm._util.checks import counted, require
+from firm._util.machine import free_memory
 from firm.data.array_file import ArrayError
 from firm.data.sinogram import Sinogram, read_sinogram
 from firm.noise import Gaussian, line_integrals
@@ -19,9 +20,12 @@ from firm.restoration.reading import ProblemError
 from firm.restoration.scan import Scan, Slice
 
 BRIGHT, ABOVE = 0.999, 1.1  # white: a quantile of the first look, and how much more
-TOLERANCE = 1e-4  # of conjugate gradients: less changes images by under 0.01 dB (experiments/ct)
+TOLERANCE = (
+    1e-5  # of conjugate gradients: weights make them slow, and few of them leave images unsharp (experiments/ct)
+)
 LEAST_NOISE = 1e-4  # of an estimate, in units of the largest line integral
 SMOOTHED = math.sqrt(6)  # deviation of the second differences of white noise of deviation 1
+BYTES = 144  # while the matrix is made, for every view, bin and pixel of a side: 72 of an entry, of which a row has two
 FAINT = 10  # photons, below which their logarithm is far from normal
 
 
@@ -47,21 +51,27 @@ class CtScan(Scan):
             torch.from_numpy(sinogram.angles[chosen]), (self.side, self.side), shadow * bins / self.side, bins,
             sinogram.spacing, source, detector, sinogram.offset, sinogram.curved,
         )  # fmt: skip
-        self._op: Radon | None = None
+        needed, free = BYTES * len(chosen) * bins * self.side, free_memory()
+        large = (
+            f"{path}: {len(chosen)} views, {bins} bins and {self.side}x{self.side} pixels take {needed / 1e9:.0f} GB"
+        )
+        fewer = "fewer views (--views 60), or a smaller image (--side 256)"
+        require(free is None or needed < free, f"{large}, and {(free or 0) / 1e9:.0f} are free: {fewer}", ArrayError)
+        self._made: tuple[Radon, Tensor] | None = None
         p, sigma, faint = self._integrals(len(self) // 2)
         first = filtered_back_projection(self.geometry, p, smooth=True)
         self.white = ABOVE * float(first.flatten().quantile(BRIGHT))
         require(self.white > 0, f"{path}: the sinogram shows nothing that absorbs", ArrayError)
         self.notes = (*sinogram.notes, *faint)
         self.unit = "HU" if water else "1/cm" if sinogram.unit else "1/bin"
-        self.window = tuple(self._values(x) for x in (-1.0, 1.0))  # type: ignore[assignment,misc]
+        low, high = self._values(-1.0), self._values(1.0)
+        self.window = low, high
         kind = "counts" if sinogram.blank is not None else "line integrals"
         beam = (
             "parallel rays" if source is None else f"a fan, source {source:g} and detector {detector:g} from the axis"
         )
         of = "" if len(chosen) == total else f" of {total}"
         size = f"{self.side}x{self.side} pixels of {self.geometry.pixel:.4g}" + (" mm" if sinogram.unit else " bins")
-        low, high = self.window
         self.about = (
             f"{counted(len(self), 'slice')} of {kind}, {len(chosen)}{of} views, {bins} bins, {beam}; {size}; noise "
             f"{float(sigma.square().mean().sqrt()):.3g} of a line integral ({self._noise_by}); black {low:.4g} to "
@@ -101,26 +111,26 @@ class CtScan(Scan):
     def __len__(self) -> int:
         return len(self.sinogram.values)
 
-    @property
-    def op(self) -> Radon:
-        """The operator of all slices, made when it is first asked for."""
-        if self._op is None:
+    def _operator(self) -> tuple[Radon, Tensor]:
+        """The operator of all slices, made when it is first asked for, and what it measures of ones."""
+        if self._made is None:
             g = self.geometry
-            self._op = Radon(
+            op = Radon(
                 g.angles, g.image_size, pixel=g.pixel, bins=g.bins, spacing=g.spacing, source=g.source,
                 detector=g.detector, offset=g.offset, curved=g.curved,
             )  # fmt: skip
-            self._op.cg_tol = TOLERANCE
-        return self._op
+            op.cg_tol = TOLERANCE
+            self._made = op, op.A(torch.ones(1, 1, *g.image_size))  # before somebody moves it to another device
+        return self._made
 
     def slice(self, i: int) -> Slice:
         """Make the problem of slice `i`: images x stand for white (x + 1) / 2."""
         p, sigma, _ = self._integrals(i)
-        half = self.white / 2
-        y = p / half - self.op.A(torch.ones(1, 1, *self.geometry.image_size))
+        half, (op, of_ones) = self.white / 2, self._operator()
+        y = p / half - of_ones
         first = filtered_back_projection(self.geometry, p) / half - 1
         low, high = self._values(-1.0), self._values(1.0)
-        return Slice(self.op, y, Gaussian(sigma / half), (high - low) / 2, (high + low) / 2, first)
+        return Slice(op, y, Gaussian(sigma / half), (high - low) / 2, (high + low) / 2, first)
 
     def _values(self, x: float) -> float:
         """What a value of an image stands for, in the unit of the scan."""
@@ -136,7 +146,7 @@ class CtScan(Scan):
         return f"by {self.photons:g} photons" if self.photons else "estimated from neighboring bins"
 
     def _integrals(self, i: int) -> tuple[Tensor, Tensor, list[str]]:
-        """Line integrals of slice `i` and their deviations, (1, 1, views, bins), and what is to be said of them."""
+        """Line integrals of slice `i`, (1, 1, views, bins), their deviations, or one of all, and what is to be said."""
         values = torch.from_numpy(self.sinogram.values[i][self.chosen].astype(np.float64))[None, None]
         if self.sinogram.blank is not None:
             p, sigma = line_integrals(values, torch.from_numpy(self.sinogram.blank))
@@ -148,4 +158,4 @@ class CtScan(Scan):
             return values.float(), ((values / 2).exp() / math.sqrt(self.photons)).float(), []
         wiggles = values.diff(n=2, dim=-1).abs().flatten().quantile(0.5) / 0.6745 / SMOOTHED
         level = wiggles.clamp(min=LEAST_NOISE * float(values.abs().max().clamp(min=1e-9)))
-        return values.float(), level.float().expand(values.shape), []
+        return values.float(), level.float(), []

@@ -74,13 +74,12 @@ class MicroscopyScan(VolumeScan):
         (low, high), counts = self.ranges[c], self.noises[c]
         half = (high - low) / 2
         if isinstance(counts, Counts):
-            noise: float | Noise = PoissonGaussian(counts.gain / half, max(counts.read / half, ROUNDING / 4))
+            noise: Noise = PoissonGaussian(counts.gain / half, max(counts.read / half, ROUNDING / 4))
             if self.around > 1:
                 light = F.avg_pool2d(y, self.around, 1, self.around // 2, count_include_pad=False)
                 noise = Gaussian(noise.on(op, y, image).std(light))
-        else:
-            noise = counts / half
-        return self.problem(i, op, y, noise, rim)
+            return self.problem(i, op, y, noise, rim)
+        return self.problem(i, op, y, counts / half, rim)
 
 
 def _noise(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from firm._util.checks import counted, require
 from firm._util.files import write_atomically
 from firm.data.array_file import ArrayError
 from firm.data.kspace import KSpace, bart_header, cut_middle, open_kspace
-from firm.operators import to_complex
+from firm.operators import Operator, to_complex
 from firm.operators.coils import edge_covariance, espirit_maps, noise_covariance, whiten
 from firm.operators.sampling import uniform_lines
 from firm.restoration.reading import ProblemError
@@ -28,6 +29,7 @@ from firm.tasks.mri import multicoil
 
 CALIBRATION, FEWEST = 24, 8  # samples along each side that make maps, at most and at least
 CENTERED = (-2, -1)
+SENSE, LEAST_RHO = 40, 1e-3  # iterations and rho of the least-squares image: smaller ones change little
 BRIGHT = 0.999  # quantile of the first look that stands for 1: single pixels may be brighter
 
 
@@ -47,10 +49,11 @@ class MriScan(Scan):
     """K-space of several coils, as ISMRMRD, fastMRI-style .h5 or BART's .cfl hold it.
 
     Every image by itself: the noise of the coils comes from a scan of noise, or from the corners of k-space, and is
-    whitened; their maps come from the file, or by ESPIRiT from the lines in the middle; what the scanner measured
-    beyond the image along the readout is cut off. The smooth phase that the middle of k-space shows goes into the maps,
-    so that the image to restore is almost real, and comes back into the result. Images are divided by about their
-    brightest value, and results are in the unit of the file: that of the root of the sum of squares over the coils.
+    whitened; without a scan its level is that, or what the least-squares image leaves unexplained, if that is less. The
+    maps come from the file, or by ESPIRiT from the lines in the middle; what the scanner measured beyond the image
+    along the readout is cut off. The smooth phase that the middle of k-space shows goes into the maps, so that the
+    image to restore is almost real, and comes back into the result. Images are divided by about their brightest value,
+    and results are in the unit of the file: that of the root of the sum of squares over the coils.
     """
 
     complex = True
@@ -61,7 +64,8 @@ class MriScan(Scan):
         self.acceleration, self.center_lines = acceleration, center_lines
         self._noise = source.noise()
         self._last: tuple[int, MeasuredImage] | None = None
-        middle = self.image(len(self) // 2)
+        problem, middle = self.slice(len(self) // 2), self.image(len(self) // 2)
+        noise = float(problem.noise) * problem.gain  # type: ignore[arg-type]  # a number, not a model
         lines = "lines" if len(middle.mask) == 1 else "samples"
         taken = f" (one in {acceleration:g} taken, and {center_lines} in the middle)" if acceleration > 1 else ""
         (H, W), (h, w) = source.shape, source.image_shape
@@ -69,8 +73,8 @@ class MriScan(Scan):
         covered = float(middle.maps.ne(0).any(0).float().mean())
         self.about = (
             f"{source.kind}: {counted(len(self))}, {counted(source.coils, 'coil')}, {H}x{W}{shown}, "
-            f"{int(middle.mask.sum())} of {middle.mask.numel()} {lines} measured{taken}, noise {middle.noise:.3g} by "
-            f"{'the edge of k-space' if self._noise is None else 'a scan of it'}, maps "
+            f"{int(middle.mask.sum())} of {middle.mask.numel()} {lines} measured{taken}, noise {noise:.3g} "
+            f"{'estimated' if self._noise is None else 'by a scan of it'}, maps "
             f"{'by ESPIRiT' if source.maps(0) is None else 'of the file'}, which cover {covered:.0%} of the image"
         )
         self.notes = tuple(source.notes)
@@ -99,13 +103,14 @@ class MriScan(Scan):
         with _one_sentence():
             one = self.image(i)
         mask = torch.fft.ifftshift(one.mask, dim=[axis for axis in CENTERED if one.mask.shape[axis] > 1])
-        image = _transformed(torch.fft.ifft2, one.y)
-        y = mask * torch.fft.fft2(image, norm="ortho")  # of pixels counted from the corner, as the operator's
-        op = multicoil(mask, one.maps)
-        first = op.prox_l2(torch.zeros_like(op.A_adjoint(y[None])), y[None], 100.0)
+        # of pixels counted from the corner, as those of the operator
+        y = (mask * torch.fft.fft2(_transformed(torch.fft.ifft2, one.y), norm="ortho"))[None]
+        sense = multicoil(mask, one.maps, iterations=SENSE)
+        first = sense.prox_l2(torch.zeros_like(sense.A_adjoint(y)), y, 1 / LEAST_RHO)
         bright = float(to_complex(first).abs().flatten().quantile(BRIGHT))
         require(bright > 0, f"{self.path}: image {i} holds nothing but zeros", ProblemError)
-        return Slice(op, y[None] / bright, one.noise / bright, gain=bright)
+        noise = one.noise if self._noise is not None else min(one.noise, _unexplained(sense, first, y, one))
+        return Slice(multicoil(mask, one.maps), y / bright, noise / bright, gain=bright)
 
     def image(self, i: int) -> MeasuredImage:
         """Read image `i`, whitened, with its maps; the last one is kept."""
@@ -147,13 +152,18 @@ class MriScan(Scan):
         return MeasuredImage(y, mask.float(), maps * phase, phase, float(level.sqrt()), self.source.image_shape)
 
     def _middle(self, y: Tensor, mask: Tensor) -> Tensor | None:
-        """Cut the largest square around zero frequency out that was measured whole; None where it is too small."""
+        """Cut out what was measured whole around zero frequency: the most lines, then the most samples of them."""
         H, W = y.shape[1:]
-        most = CALIBRATION if self.acceleration == 1 else min(CALIBRATION, max(self.center_lines, FEWEST))
-        for side in range(min(most, H, W), FEWEST - 1, -1):
-            block = tuple(slice(n // 2 - side // 2, n // 2 - side // 2 + side) for n in (H, W))
-            if bool(mask.expand(H, W)[block].all()):
-                return y[:, block[0], block[1]].contiguous()
+        center = self.center_lines if self.acceleration > 1 else W
+
+        def block(h: int, w: int) -> tuple[slice, slice]:
+            return slice(H // 2 - h // 2, H // 2 - h // 2 + h), slice(W // 2 - w // 2, W // 2 - w // 2 + w)
+
+        full = mask.expand(H, W)
+        for w in range(min(CALIBRATION, W, max(center, FEWEST)), FEWEST - 1, -1):
+            for h in range(min(CALIBRATION, H), FEWEST - 1, -1):
+                if bool(full[block(h, w)].all()):
+                    return y[(slice(None), *block(h, w))].contiguous()
         return None
 
     @contextmanager
@@ -204,8 +214,22 @@ def _one_sentence() -> Iterator[None]:
     """Turn what is wrong with a file into the error that commands show."""
     try:
         yield
-    except (ValueError, torch.linalg.LinAlgError, ModuleNotFoundError) as error:
+    except (ValueError, torch.linalg.LinAlgError, ModuleNotFoundError) as error:  # type: ignore[attr-defined]
         raise ProblemError(str(error)) from error
+
+
+def _unexplained(sense: Operator, x: Tensor, y: Tensor, one: MeasuredImage) -> float:
+    """Estimate the noise from what the least-squares image of all coils leaves of the measurements.
+
+    |A x - y|^2 has as many degrees of freedom as there are more samples than pixels that coils see; too few say
+    nothing. Errors of the maps count as noise, so that it is too large rather than too small, as what the corners of
+    k-space hold is, too.
+    """
+    seen = one.mask.expand(one.y.shape) > 0
+    samples, pixels = int(seen.sum()), int(one.maps.ne(0).any(0).sum())
+    if samples - pixels < 0.2 * samples:
+        return math.inf
+    return math.sqrt(float((sense.A(x) - y).abs().square().sum()) / (samples - pixels))
 
 
 def _transformed(transform: Callable[..., Tensor], y: Tensor) -> Tensor:

@@ -50,13 +50,13 @@ def filtered_back_projection(op: Radon | Geometry, y: Tensor, *, smooth: bool = 
 def _filtered(g: Geometry, y: Tensor, smooth: bool) -> Tensor:
     """The views, weighted for a fan, after the ramp filter of Ramachandran and Lakshminarayanan."""
     if g.source is None:
-        tau, cosine = g.spacing, torch.ones(g.bins)
+        tau, cosine = g.spacing, torch.ones(g.bins, device=y.device)
     else:
         reach = g.source + g.detector
         fan = g.positions / reach if g.curved else (g.positions / reach).atan()
         tau, cosine = g.spacing * g.source / reach, fan.cos()  # the detector moved to the axis
     n = 2 ** math.ceil(math.log2(2 * g.bins))
-    steps = torch.arange(n, dtype=torch.float64)
+    steps = torch.arange(n, dtype=torch.float64, device=g.angles.device)
     steps = torch.minimum(steps, n - steps)
     kernel = torch.where(steps % 2 == 1, -1 / (math.pi * steps.clamp(min=1) * tau).square(), 0.0)
     kernel[0] = 1 / (4 * tau**2)
@@ -66,7 +66,7 @@ def _filtered(g: Geometry, y: Tensor, smooth: bool) -> Tensor:
         kernel = kernel * bent
     ramp = torch.fft.rfft(kernel).real * tau
     if smooth:
-        ramp = ramp * (1 + torch.linspace(0, math.pi, len(ramp), dtype=torch.float64).cos()) / 2
+        ramp = ramp * (1 + torch.linspace(0, math.pi, len(ramp), dtype=torch.float64, device=ramp.device).cos()) / 2
     weighted = y * cosine.to(y)
     return torch.fft.irfft(torch.fft.rfft(weighted, n=n) * ramp.to(y), n=n)[..., : g.bins]
 

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from firm._util.checks import require
 
-HEAVY = 1.15  # mean square beyond that of Gaussian noise of the same median, from which it counts as none
+CORNER = 1.12  # where the corners of k-space begin, in units of the ellipse that touches its sides
+FLAT = 1.1  # how much stronger samples before them may be, if both are noise
 POWER_ITERATIONS = 30  # the second eigenvalue is far below the first wherever one set of maps explains the coils
 
 
@@ -138,20 +139,25 @@ def _grid(shape: tuple[int, int], like: Tensor) -> tuple[Tensor, Tensor]:
 # Noise
 
 
-def edge_samples(kspace: Tensor) -> Tensor:
+def edge_samples(kspace: Tensor, beyond: float = CORNER) -> Tensor:
     """Return the samples of k-space (C, H, W) that hold the least of the image, in its corners: (C, N).
 
-    They lie outside the ellipse that touches the sides. Where a scanner measured an ellipse only, and the corners are
-    0, they are those in its outermost tenth. Samples that are 0 in all coils were not measured, and are left out.
+    They lie outside the ellipse that touches the sides, `beyond` times as large. Where a scanner measured an ellipse
+    only, and the corners are 0, they are those in its outermost tenth. Samples that are 0 in all coils were not
+    measured, and are left out.
     """
-    _, H, W = kspace.shape
-    y, x = (torch.arange(n, device=kspace.device) - n // 2 for n in (H, W))
-    radius = ((y / (H / 2)).square()[:, None] + (x / (W / 2)).square()).sqrt()
-    measured = kspace.ne(0).any(0)
-    outside = measured & (radius > 1)
+    measured, radius = _measured(kspace)
+    outside = measured & (radius > beyond)
     if outside.sum() < 0.01 * measured.sum():
         outside = measured & (radius > 0.9 * radius[measured].max()) if measured.any() else measured
     return kspace[:, outside]
+
+
+def _measured(kspace: Tensor) -> tuple[Tensor, Tensor]:
+    """Where k-space (C, H, W) was measured, and how far that is out: 1 on the ellipse that touches the sides."""
+    y, x = (torch.arange(n, device=kspace.device) - n // 2 for n in kspace.shape[1:])
+    H, W = kspace.shape[1:]
+    return kspace.ne(0).any(0), ((y / (H / 2)).square()[:, None] + (x / (W / 2)).square()).sqrt()
 
 
 def noise_covariance(samples: Tensor) -> Tensor:
@@ -171,17 +177,18 @@ def noise_covariance(samples: Tensor) -> Tensor:
 def edge_covariance(kspace: Tensor) -> Tensor:
     """Estimate the covariance of the coils' noise, (C, C), from the corners of k-space (C, H, W).
 
-    Where the samples there are Gaussian, that is their covariance. Where their mean square is above what their median
-    says, the image reaches into the corners: coils then count as independent, with variances from the medians.
+    Noise is as strong everywhere, an image fades: where the samples between the ellipse that touches the sides and the
+    corners proper are stronger than those, an image reaches that far. Then its coils would be taken for correlated
+    noise, and all count as independent and equal, with the level of the corners.
     """
     samples = edge_samples(kspace)
-    power = samples.abs().square()
-    require(power.numel() and bool(power.any()), "edge_covariance: there are no samples but zeros")
-    variances = power.median(dim=1).values / math.log(2)  # |n|^2 has an exponential distribution
-    if bool(power.mean() > HEAVY * variances.mean()):
-        level = variances.clamp(min=1e-3 * float(variances.mean().clamp(min=1e-6 * float(power.mean()))))
-        return torch.diag(level).to(kspace.dtype)
-    return noise_covariance(samples)
+    power = samples.abs().square().mean() if samples.numel() else torch.zeros(())
+    require(bool(power > 0), "edge_covariance: there are no samples but zeros")
+    measured, radius = _measured(kspace)
+    before = kspace[:, measured & (radius > 1) & (radius <= CORNER)].abs().square()
+    if before.numel() and bool(before.mean() <= FLAT * power):
+        return noise_covariance(samples)
+    return power * torch.eye(len(kspace), dtype=kspace.dtype, device=kspace.device)
 
 
 def whiten(kspace: Tensor, covariance: Tensor) -> Tensor:

@@ -53,8 +53,8 @@ class Convolution(Operator):
         blurred = self._filtered(x, self._transfer(x))
         if self.boundary == "circular":
             return blurred
-        inside = (slice(k - 1 - k // 2, n - k // 2) for n, k in zip(x.shape[-3:], self.kernel.shape, strict=True))
-        return blurred[(..., *inside)]
+        inside = tuple(slice(k - 1 - k // 2, n - k // 2) for n, k in zip(x.shape[-3:], self.kernel.shape, strict=True))
+        return blurred[..., inside[0], inside[1], inside[2]]
 
     def A_adjoint(self, y: Tensor) -> Tensor:
         """Convolve with the flipped kernel, after zeros around a valid measurement."""

@@ -78,7 +78,6 @@ class Radon(Operator):
             bins = 2 * math.ceil(reach / spacing) + 1
         self.geometry = Geometry(angles, (H, W), pixel, bins, spacing, source, detector, offset, curved)
         starts, columns, lengths = ray_lengths(self.geometry)
-        _quiet()
         there = _sparse(starts, columns, lengths, H * W)
         back = there.t().to_sparse_csr()
         for key, value in {
@@ -90,12 +89,13 @@ class Radon(Operator):
         self.register_buffer("largest", self._largest())
         self._see(seen)
 
-    def of_views(self, seen: Tensor) -> Radon:
-        """Return the operator that measures some of the views of every sample, `seen` (B, views), with this matrix."""
+    def of_views(self, seen: Tensor | None) -> Radon:
+        """Return another operator with this matrix, for some of the views of every sample, `seen` (B, views)."""
         made = Radon.__new__(Radon)
         torch.nn.Module.__init__(made)
         made.__dict__.update({key: v for key, v in vars(self).items() if not key.startswith("_")})
         made._buffers = dict(self._buffers)
+        made._buffers["seen"] = None
         made._see(seen)
         return made
 
@@ -165,12 +165,14 @@ class Radon(Operator):
         back = (self.back_starts, self.back_columns, self.back_lengths)
         first, second = (there, back) if forward else (back, there)
         B, C = v.shape[:2]
-        out: Tensor = _Product.apply(v.reshape(B * C, -1), *first, *second)  # type: ignore[no-untyped-call]
+        v = v.float() if v.dtype in (torch.float16, torch.bfloat16) else v
+        with torch.autocast(v.device.type, enabled=False):  # sparse products know no bfloat16
+            out: Tensor = _Product.apply(v.reshape(B * C, -1), *first, *second)  # type: ignore[no-untyped-call]
         return out.reshape(B, C, *result)
 
     def _largest(self) -> Tensor:
         """The norm, by power iterations from ones, which resemble the first right vector: no entry of A is negative."""
-        x = torch.ones(1, 1, *self.geometry.image_size)
+        x = self.lengths.new_ones(1, 1, *self.geometry.image_size)
         value = x.new_ones(())
         for _ in range(NORM_ITERATIONS):
             x = x / x.norm()
@@ -206,12 +208,13 @@ class _Product(torch.autograd.Function):
 
 
 def _sparse(starts: Tensor, columns: Tensor, values: Tensor, width: int) -> Tensor:
+    _hush()
     return torch.sparse_csr_tensor(starts, columns, values, (len(starts) - 1, width), check_invariants=False)
 
 
 @functools.cache
-def _quiet() -> None:
-    """Have torch say once, to nobody, that its sparse rows are in beta state."""
+def _hush() -> None:
+    """Have torch say once in a process, to nobody, that its sparse rows are in beta state."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        _sparse(torch.tensor([0, 1]), torch.tensor([0]), torch.ones(1), 1)
+        torch.ones(1, 1, device="cpu").to_sparse_csr()

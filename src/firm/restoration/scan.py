@@ -45,7 +45,10 @@ class Slice:
 class Writer(Protocol):
     """Writes a volume image by image; the file appears, whole, when the writer is closed without an error."""
 
-    path: Path
+    @property
+    def path(self) -> Path:
+        """The file."""
+        ...
 
     def put(self, i: int, values: Values) -> None:
         """Take the image of slice `i` in physical units: (H, W), or (C, H, W) of several channels."""
@@ -63,7 +66,7 @@ class Scan(ABC):
     about: str  # one sentence on what was read, such as "16 coils, 96x96, every 4th line, noise 0.3 % of the maximum"
     complex: bool = False  # whether images are complex, restored as real and imaginary channels
     unit: str = ""  # of the values, such as "HU"
-    window: ClassVar[tuple[float, float] | None] = None  # values that are shown black and white; None: the range
+    window: tuple[float, float] | None = None  # values that are shown black and white; None: the range
     notes: tuple[str, ...] = ()
     final_solve: ClassVar[bool] = True  # whether results end on their measurements, where nothing else is asked for
 

@@ -84,14 +84,16 @@ class MRI(BaseTask):
         return poisson_disc(rows.rand(H, W, device=device), R, center), maps
 
 
-def multicoil(mask: Tensor, maps: Tensor, check: bool = True) -> Operator:
+def multicoil(mask: Tensor, maps: Tensor, check: bool = True, iterations: int = ITERATIONS) -> Operator:
     """Make the operator of coils for real images, whose solves make a few iterations and read nothing back.
 
     Parameters
     ----------
     mask, maps, check
         As in `firm.operators.MultiCoil`.
+    iterations
+        Of conjugate gradients.
     """
     op = MultiCoil(mask, maps, check=check)
-    op.cg_tol, op.cg_iterations = 0, ITERATIONS
+    op.cg_tol, op.cg_iterations = 0, iterations
     return as_real(op)
