@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from firm._util.checks import in_both_units, noise_level
-from firm.data.array_file import ArrayError
 from firm.data.opening import PictureError
 from firm.data.picture import read_picture
 from firm.restoration.output import write_picture
@@ -54,7 +53,7 @@ def test_arrays_stay_arrays(tmp_path, shape, channels, picture):
     np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
     assert is_saved_picture(tmp_path / "a.npy", channels) == picture
     if picture:
-        with pytest.raises(ArrayError, match="channels"):
+        with pytest.raises(ProblemError, match="channels"):
             read(tmp_path / "a.npy", channels, value_range=(0.0, 2.0))  # the user speaks of an array
 
 

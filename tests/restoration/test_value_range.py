@@ -68,3 +68,12 @@ def test_training_records_the_range(scans):
     )
     run("train", scans / "c.yaml")
     assert firm.load(scans / "run" / "model.safetensors").card["value_range"] == [LOW, HIGH]
+
+
+@pytest.mark.parametrize("channels", [1, 2, 5])
+def test_arrays_of_any_number_of_channels_go_through_a_model_for_color(channels, restore, tmp_path):
+    values = np.random.default_rng(0).uniform(-0.9, 0.9, (channels, 36, 44)).astype(np.float32)
+    np.save(tmp_path / "a.npy", values)
+    restore(tmp_path / "a.npy", "--task", "denoising", "--sigma", 0.1, "--samples", 2)
+    assert np.load(tmp_path / "out" / "a_restored.npy").shape == (channels, 36, 44)
+    assert np.load(tmp_path / "out" / "a_std.npy").shape == (channels, 36, 44)

@@ -151,7 +151,13 @@ def read(
     if key is not None and not array:
         raise ProblemError(f"{path}: a picture; the key {key!r} is for files that hold several arrays: leave it out")
     if array and (value_range is not None or key is not None or not is_saved_picture(path, channels)):
-        image, is_complex = read_image(path, channels, value_range=value_range, key=key, max_megapixels=max_megapixels)
+        wanted = None if channels in (1, 3) else channels  # such models take any number, see `firm._channels`
+        image, is_complex = read_image(path, wanted, value_range=value_range, key=key, max_megapixels=max_megapixels)
+        last = (
+            f"{path}: {len(image)} channels of {image.shape[1]}x{image.shape[2]} pixels; the channels seem to come last"
+        )
+        fits = not image.shape[2] <= 4 < len(image)
+        require(fits, f"{last}, and arrays are (C, H, W): save it as array.transpose(2, 0, 1)", ProblemError)
         return Reading(image[None], complex=is_complex, array=True)
     if channels not in (1, 3):
         raise ProblemError(f"{path}: the model takes {channels} channels; a picture has three: give an array file")
