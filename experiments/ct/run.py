@@ -24,6 +24,7 @@ from torch.nn import functional as F
 import firm
 from experiments.ct.dicom import WATER, attenuation, series
 from experiments.ct.total_variation import objective, total_variation
+from firm.data.sinogram import read_sinogram
 from firm.instruments.ct import CtScan
 from firm.metrics import psnr, ssim
 from firm.noise import Attenuation, Gaussian, Noise
@@ -55,9 +56,12 @@ def problems(folder: Path, count: int) -> Iterator[tuple[Tensor, Any, Tensor, No
 def helsinki(path: Path) -> Iterator[tuple[Tensor, Any, Tensor, Noise]]:
     """The measured sinogram at some of its views; the truth is back-projected from all, with pixels half as large."""
     scan = CtScan.open(path, views=VIEWS, side=SIDE)
-    every = CtScan.open(path, side=2 * SIDE)
-    p, _, _ = every._integrals(0)
-    truth = F.avg_pool2d(filtered_back_projection(every.geometry, p), 2)
+    read, g = read_sinogram(path), scan.geometry
+    every = dataclasses.replace(
+        g, angles=torch.from_numpy(read.angles), image_size=(2 * SIDE, 2 * SIDE), pixel=g.pixel / 2
+    )
+    p = torch.from_numpy(read.values).float()[:, None]
+    truth = F.avg_pool2d(filtered_back_projection(every, p), 2)
     s = scan.slice(0)
     x = (2 * truth / scan.white - 1).clamp(-1, 1)
     radon: Any = s.op
