@@ -75,7 +75,7 @@ def scores(image: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 
 @app.command()
-def simulated(side: int = 192, images: int = 3, out: Path = HERE / "simulated.json") -> None:
+def simulated(side: int = 192, images: int = 2, out: Path = HERE / "simulated.json") -> None:
     """Choose, on simulated cells, the side of the square whose mean brightness tells the noise of a pixel."""
     model, found = firm.fast(firm.load("photo")), {}
     for light, (peak, gain, read, offset) in LIGHT.items():
@@ -90,7 +90,7 @@ def simulated(side: int = 192, images: int = 3, out: Path = HERE / "simulated.js
             op, noise = firm.operators.Identity(), PoissonGaussian(gain / half, read / half)
             noise = noise.on(op, y, y)
             ways = {"one level": float(noise.level(y)), "1": noise}
-            for width in (3, 5, 9):
+            for width in (3, 5):
                 around = torch.nn.functional.avg_pool2d(y, width, 1, width // 2, count_include_pad=False)
                 ways[str(width)] = Gaussian(noise.std(around))
             span = float(truth.max() - truth.min())
@@ -114,7 +114,7 @@ def pairs(
     targets = sorted((folder / "W2S_dataset_8bit" / "images_avg400_8bit").glob("*.tif"))[::every]
     model = firm.fast(firm.load("photo"))
     found = json.loads((HERE / "simulated.json").read_text())["psnr"].values()
-    MicroscopyScan.around = max((1, 3, 5, 9), key=lambda side: sum(light[str(side)] for light in found))
+    MicroscopyScan.around = max((1, 3, 5), key=lambda side: sum(light[str(side)] for light in found))
     rows: dict[str, dict[str, list[float]]] = {}
     gains, bits = [], set()
     for target in tqdm(targets, unit="pair"):
@@ -133,12 +133,17 @@ def pairs(
         for row, image in images.items():
             for kind, value in scores(image, truth).items():
                 rows.setdefault(row, {}).setdefault(kind, []).append(round(value, 3))
-    means = {row: {kind: round(float(np.mean(v)), 2) for kind, v in kinds.items()} for row, kinds in rows.items()}
-    for row, kinds in means.items():
+        record(out, rows, gains, bits)  # what there is, should it be stopped
+    for row, kinds in json.loads(out.read_text())["mean"].items():
         print(row, kinds)
-    about = {"pairs": len(targets), "machine": describe_machine(), "written as": sorted(bits)}
-    record = {**about, "around": MicroscopyScan.around, "mean": means, "each": rows, "noise": gains}
-    write_atomically(out, json.dumps(record, indent=1) + "\n")
+
+
+def record(out: Path, rows: dict[str, dict[str, list[float]]], gains: list[str], bits: set[str]) -> None:
+    """Write the scores of the pairs so far."""
+    means = {row: {kind: round(float(np.mean(v)), 2) for kind, v in kinds.items()} for row, kinds in rows.items()}
+    about = {"pairs": len(rows["noisy"]["plain"]), "machine": describe_machine(), "written as": sorted(bits)}
+    found = {**about, "around": MicroscopyScan.around, "mean": means, "each": rows, "noise": gains}
+    write_atomically(out, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class Prepared:
         c = None if self.norm is None else unit_scale(self.norm)
         if c is None or self.norm is None:
             return
-        self.op, self.norm = Scaled(self.op, c), c * self.norm
+        self.norm, c = c * self.norm, c.to(self.Aty.device)  # a norm that is known is kept on the CPU
+        self.op = Scaled(self.op, c)
         self.y, self.Aty = per_sample(c, self.y) * self.y, per_sample(c.square(), self.Aty) * self.Aty
         self.sigma = None if self.sigma is None else c * self.sigma
         if isinstance(self.noise, Noise):

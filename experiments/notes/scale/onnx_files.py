@@ -2,6 +2,7 @@
 
 python experiments/notes/scale/onnx_files.py write FOLDER face-128 photo     # ten files, minutes
 python experiments/notes/scale/onnx_files.py time FOLDER face-128 photo      # one picture of 128x128, float32
+python experiments/notes/scale/onnx_files.py score FOLDER photo              # the same, timed once: for a busy machine
 """
 
 import os
@@ -39,7 +40,7 @@ def problem(name: str, x: Tensor) -> tuple[firm.operators.LinearOperator, dict[s
     }[name]  # fmt: skip
 
 
-def compare(model: firm.Firm, name: str, file: Path, pictures: list[Tensor]) -> str:
+def compare(model: firm.Firm, name: str, file: Path, pictures: list[Tensor], repeats: int) -> str:
     """Restore pictures by torch and by onnxruntime, and time both in turn: one row of the table."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
@@ -63,7 +64,7 @@ def compare(model: firm.Firm, name: str, file: Path, pictures: list[Tensor]) -> 
         for score, way in zip(scores, ways, strict=True):
             score.append(float(psnr(way(), x).mean()))
     seconds: list[list[float]] = [[], []]
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         for taken, way in zip(seconds, ways, strict=True):
             start = time.perf_counter()
             way()
@@ -88,4 +89,5 @@ if __name__ == "__main__":
                 print(f"{file.name}: {time.perf_counter() - start:.0f} s, {done.difference:.1e}", flush=True)
             else:
                 with torch.inference_mode():
-                    print(f"| {model_name} | {name} | {compare(model, name, file, shown)} |", flush=True)
+                    row = compare(model, name, file, shown, 1 if what == "score" else REPEATS)
+                print(f"| {model_name} | {name} | {row} |", flush=True)

@@ -265,7 +265,8 @@ class BaseTask:
         """
         if self._unit is None:
             op, like = _on_device(self.operator(), x.device, x.dtype), x[:1]
-            self._unit = (unit_scale(norms(op, like)) if is_linear(op) else None,)
+            c = unit_scale(norms(op, like)) if is_linear(op) else None
+            self._unit = (None if c is None else c.to(x.device),)
         return self._unit[0]
 
     def observed(self, op: LinearOperator, x: Tensor, clean: Tensor, y: Tensor) -> Tensor:
