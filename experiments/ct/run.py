@@ -32,8 +32,8 @@ from firm.operators import Radon, data_consistency, filtered_back_projection
 from firm.operators.scale import Scaled
 
 SIDE, VIEWS, PHOTONS = 256, 60, 1e4
-TIKHONOV = [1, 3, 10, 30]
-TV = [0.5, 1, 2, 5, 12]
+TIKHONOV = [1, 3, 10, 30, 100]
+TV = [0.5, 1, 2, 5, 12, 30]
 ITERATIONS = 250  # of total variation
 OTHERS: list[dict[str, Any]] = [{"final_solve": True}, {"rho": 0.003}, {"rho": 0.03}, {"steps": 2}, {"samples": 4}]
 
