@@ -148,3 +148,31 @@ def test_a_gpu_is_read_once_after_all_work_is_queued(op, monkeypatch):
     with pytest.raises(ValueError, match=r"1 values of y, shape .*, are NaN"):
         firm.restore(model, op, y, sigma=0.1)
     assert len(calls) == 4
+
+
+def test_churn_samples_the_prior_too():
+    """With the exact estimate for the prior N(0, 1) samples have its variance, and fresh noise makes them differ."""
+    x_0 = torch.randn(1, 1, 128, 128, generator=generator())
+    found = []
+    for integrator in ("euler", "churn"):
+        x = firm.sample(Recorder(), Identity(), x_0, 60, integrator=integrator, x_0=x_0, generator=generator(1))
+        assert x.std().item() == pytest.approx(1, abs=0.03)
+        found.append(x)
+    same = torch.corrcoef(torch.stack([v.flatten() for v in (x_0, found[0])]))[0, 1]
+    fresh = torch.corrcoef(torch.stack([v.flatten() for v in (x_0, found[1])]))[0, 1]
+    assert same > 0.999
+    assert fresh < 0.9
+    again = firm.sample(Recorder(), Identity(), x_0, 60, integrator="churn", x_0=x_0, generator=generator(1))
+    assert torch.equal(found[1], again)
+
+
+def test_churn_draws_for_each_sample_by_itself():
+    """More samples keep the first ones, and one step has no fresh noise: it is Euler's."""
+    model, y = tiny_model(), torch.rand(2, 1, 16, 16)
+    op = Mask((torch.rand(16, 16) > 0.3).float())
+    few, many = (firm.restore(model, op, y, 3, n, seed=5, integrator="churn").samples for n in (2, 4))
+    torch.testing.assert_close(many[:2], few)
+    assert not torch.allclose(many[0], firm.restore(model, op, y, 3, seed=5).image)
+    ones = [firm.restore(model, op, y, 1, seed=5, integrator=how).image for how in ("euler", "churn")]
+    torch.testing.assert_close(*ones)
+    assert model.calls(10, "churn") == model.calls(10)

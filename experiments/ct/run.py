@@ -24,6 +24,7 @@ from torch.nn import functional as F
 import firm
 from experiments.ct.dicom import WATER, attenuation, series
 from experiments.ct.total_variation import objective, total_variation
+from firm.data.sinogram import read_sinogram
 from firm.instruments.ct import CtScan
 from firm.metrics import psnr, ssim
 from firm.noise import Attenuation, Gaussian, Noise
@@ -31,8 +32,8 @@ from firm.operators import Radon, data_consistency, filtered_back_projection
 from firm.operators.scale import Scaled
 
 SIDE, VIEWS, PHOTONS = 256, 60, 1e4
-TIKHONOV = [1, 3, 10, 30]
-TV = [2, 5, 12, 30, 70]
+TIKHONOV = [1, 3, 10, 30, 100]
+TV = [0.5, 1, 2, 5, 12, 30]
 ITERATIONS = 250  # of total variation
 OTHERS: list[dict[str, Any]] = [{"final_solve": True}, {"rho": 0.003}, {"rho": 0.03}, {"steps": 2}, {"samples": 4}]
 
@@ -55,9 +56,12 @@ def problems(folder: Path, count: int) -> Iterator[tuple[Tensor, Any, Tensor, No
 def helsinki(path: Path) -> Iterator[tuple[Tensor, Any, Tensor, Noise]]:
     """The measured sinogram at some of its views; the truth is back-projected from all, with pixels half as large."""
     scan = CtScan.open(path, views=VIEWS, side=SIDE)
-    every = CtScan.open(path, side=2 * SIDE)
-    p, _, _ = every._integrals(0)
-    truth = F.avg_pool2d(filtered_back_projection(every.geometry, p), 2)
+    read, g = read_sinogram(path), scan.geometry
+    every = dataclasses.replace(
+        g, angles=torch.from_numpy(read.angles), image_size=(2 * SIDE, 2 * SIDE), pixel=g.pixel / 2
+    )
+    p = torch.from_numpy(read.values).float()[:, None]
+    truth = F.avg_pool2d(filtered_back_projection(every, p), 2)
     s = scan.slice(0)
     x = (2 * truth / scan.white - 1).clamp(-1, 1)
     radon: Any = s.op
@@ -65,6 +69,12 @@ def helsinki(path: Path) -> Iterator[tuple[Tensor, Any, Tensor, Noise]]:
     assert isinstance(s.noise, Gaussian)
     noise = s.noise.scaled(c[None]).on(op, c * s.y, x)
     yield x, op, c * s.y, noise
+
+
+def in_the_field_of_view(x: Tensor) -> Tensor:
+    """Take the corners, which few views see, for air."""
+    place = torch.linspace(-1, 1, SIDE)
+    return torch.where(place.square() + place[:, None].square() < 1, x, -1)
 
 
 def back_projection(op: Any, y: Tensor, smooth: bool) -> Tensor:
@@ -119,38 +129,30 @@ def with_photo(settings: list[dict[str, Any]]) -> dict[str, Callable[..., Tensor
     }  # fmt: skip
 
 
-def measure(data: Path, count: int, methods: dict[str, Callable[..., Tensor]]) -> dict[str, Any]:
-    """Mean PSNR, SSIM and seconds of every method."""
-    rows: dict[str, list[tuple[float, float, float]]] = {}
-    for x, op, y, noise in problems(data, count) if data.is_dir() else helsinki(data):
+Scores = dict[str, list[list[float]]]  # of every method, and of every slice PSNR, SSIM and seconds
+
+
+def measure(
+    data: Path, count: int, methods: dict[str, Callable[..., Tensor]], rows: Scores, keep: Callable[[Scores], None]
+) -> Scores:
+    """Try all methods on some slices; `rows` are those that are known already, `keep` is called with each new one."""
+    for i, (x, op, y, noise) in enumerate(problems(data, count) if data.is_dir() else helsinki(data)):
         for name, method in methods.items():
+            if len(rows.setdefault(name, [])) > i:
+                continue
             start = time.perf_counter()
             found = method(op, y, noise)
             seconds = time.perf_counter() - start
-            rows.setdefault(name, []).append((float(psnr(found, x)), float(ssim(found, x)), seconds))
-            print(f"{name:40s} {rows[name][-1]}", flush=True)
-    return {
-        name: {
-            "psnr": round(statistics.mean(r[0] for r in v), 2), "ssim": round(statistics.mean(r[1] for r in v), 4),
-            "seconds": round(statistics.median(r[2] for r in v), 2), "each": [round(r[0], 2) for r in v],
-        }
-        for name, v in rows.items()
-    }  # fmt: skip
-
-
-def best(methods: dict[str, Any], kind: str) -> str:
-    """The method whose name begins so with the largest PSNR."""
-    return max((name for name in methods if name.startswith(kind)), key=lambda name: methods[name]["psnr"])
-
-
-def tune(data: Path, count: int, keep: Callable[[dict[str, Any]], None], rows: dict[str, Any]) -> dict[str, Any]:
-    """Choose how `photo` is told the noise; returns the best settings."""
-    for name, method in with_photo([{"noise_as": kind} for kind in ("map", "level", "harmonic")]).items():
-        if name not in rows:
-            rows |= measure(data, count, {name: method})
+            found, x = (v if data.is_dir() else in_the_field_of_view(v) for v in (found, x))
+            rows[name].append([round(float(psnr(found, x)), 2), round(float(ssim(found, x)), 4), round(seconds, 1)])
+            print(f"{data.name} {i} {name:40s} {rows[name][-1]}", flush=True)
             keep(rows)
-    chosen: dict[str, Any] = json.loads(best(rows, "photo ").removeprefix("photo "))
-    return chosen
+    return rows
+
+
+def best(rows: Scores, kind: str) -> str:
+    """The method whose name begins so with the largest mean PSNR."""
+    return max((name for name in rows if name.startswith(kind)), key=lambda n: statistics.mean(r[0] for r in rows[n]))
 
 
 def check_total_variation(data: Path, weight: float) -> dict[str, Any]:
@@ -179,20 +181,18 @@ def main() -> None:
         result.update({"views": VIEWS, "photons": PHOTONS, "side": SIDE, "iterations of TV": ITERATIONS, part: value})
         given.out.write_text(json.dumps(result, indent=1) + "\n")
 
-    chosen = tune(given.tune, 1, lambda rows: keep(tuned, rows), result.get(tuned, {}))
-    keep("chosen", chosen)
+    ways = with_photo([{"noise_as": kind} for kind in ("map", "level", "harmonic")])
+    rows = measure(given.tune, 1, ways, result.get(tuned, {}), lambda rows: keep(tuned, rows))
+    chosen = json.loads(best(rows, "photo ").removeprefix("photo "))
     for data in given.report:
-        if data.name not in result:
-            methods = measure(data, given.count, classical() | with_photo([chosen]))
-            kinds = ["FBP", "Tikhonov", "TV", "photo"]
-            keep(data.name, {"best": {kind: methods[best(methods, kind)]["psnr"] for kind in kinds}, "all": methods})
+        methods = classical() | with_photo([chosen])
+        name = data.name
+        rows = measure(data, given.count, methods, result.get(name, {}), lambda rows, name=name: keep(name, rows))  # type: ignore[misc]
+        print(name, *(best(rows, kind) for kind in ("FBP", "Tikhonov", "TV", "photo")), flush=True)
     if "TV" not in result:
         keep("TV", check_total_variation(given.tune, 5))
-    more = "other settings, on one slice of the person tuned on"
-    for change in OTHERS:
-        name, method = next(iter(with_photo([{**chosen, **change}]).items()))
-        if name not in result.get(more, {}):
-            keep(more, result.get(more, {}) | measure(given.tune, 1, {name: method}))
+    others = with_photo([{**chosen, **change} for change in OTHERS])
+    measure(given.tune, 1, others, result[tuned], lambda rows: keep(tuned, rows))
 
 
 if __name__ == "__main__":

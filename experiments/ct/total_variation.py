@@ -32,7 +32,7 @@ def total_variation(
     of_rays = W * op.A(one)
     sigma = torch.where(of_rays > 0, 1 / of_rays.clamp(min=1e-9), 0)
     tau = 1 / (op.A_adjoint(W * torch.ones_like(y)) + 4)  # four differences hold a pixel
-    p, q, ahead = torch.zeros_like(y), torch.zeros(2, *x.shape), x
+    p, q, ahead = torch.zeros_like(y), x.new_zeros(2, *x.shape), x
     for _ in range(iterations):
         p = (p + sigma * W * (op.A(ahead) - y)) / (1 + sigma)
         q = q + gradient(ahead) / 2  # two entries of size 1 in a row

@@ -137,7 +137,7 @@ class Firm(nn.Module):
 
     def calls(self, steps: int, integrator: Integrator = "euler") -> int:
         """Network calls (NFE) of a sample."""
-        velocities = {"euler": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}
+        velocities = {"euler": steps, "churn": steps, "midpoint": 2 * steps, "heun": 2 * steps - 1}
         return velocities[integrator] * max(self.solver.K, 1)
 
     def fingerprint(self) -> str:

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from firm._model import Firm
 from firm._posterior_mean import Sigma
 from firm._prepare import Prepared, prepare
-from firm._sampling import Integrator, Quality, at_quality, integrate
+from firm._sampling import Integrator, Quality, at_quality, draws, integrate
 from firm._util.checks import counted, is_whole, require_seed, warn
 from firm.operators.base import LinearOperator
 
@@ -86,7 +86,8 @@ def restore(
     spread, first = _Spread(), 0
     chosen = _LeastMisfit(op, given.y) if getattr(op, "ambiguous", False) else None
     for n in batches(Aty, samples):
-        x_0 = torch.cat([given.start(generator) for _ in range(n)])
+        starts = [[given.start(generator) for _ in range(draws(integrator, steps))] for _ in range(n)]
+        x_0 = torch.cat([noise for of_step in zip(*starts, strict=True) for noise in of_step])
         if first == 0:
             check_seed(given, x_0, seed)
         runs = given.runs(n)

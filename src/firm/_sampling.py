@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
@@ -14,8 +15,9 @@ from firm._util.checks import is_whole
 from firm.noise.base import Noise
 from firm.operators.base import LinearOperator, projected, shape
 
-Integrator = Literal["euler", "midpoint", "heun"]
+Integrator = Literal["euler", "midpoint", "heun", "churn"]
 Quality = Literal["fast", "faithful", "detailed"]
+CHURN = 0.5  # kappa: how much of the noise is fresh in a step; measured in experiments/notes/samplers
 
 
 @torch.no_grad()
@@ -51,7 +53,8 @@ def sample(
         of the noise (`firm.noise`), for any model: the data-consistency step then solves with its likelihood.
     integrator
         "euler" is the paper's, with one velocity per step. "midpoint" and "heun" are second order, with two velocities
-        per step (Heun's last step is an Euler step). None of them evaluates at t = 1, where the velocity is singular.
+        per step (Heun's last step is an Euler step). "churn" is Euler's step with a part of the noise drawn afresh.
+        None of them evaluates at t = 1, where the velocity is singular.
     x_0
         Start from this state instead of drawing one.
     callback
@@ -65,11 +68,12 @@ def sample(
     given = prepare(model, op, y, sigma)
     x_0 = given.start(generator) if x_0 is None else x_0
     one = given.runs(1)
+    later = [given.start(generator) for _ in range(draws(integrator, steps) - 1)]
     if x_0.shape != (len(one.y), *given.Aty.shape[1:]):
         raise ValueError(f"x_0 has shape {shape(x_0)}, the images have {shape(given.Aty)}")
     x = integrate(
-        given.model, one.op, one.y, x_0.to(given.Aty.dtype), steps, sigma=one.noise, integrator=integrator,
-        callback=callback,
+        given.model, one.op, one.y, torch.cat([x_0.to(given.Aty.dtype), *later]), steps, sigma=one.noise,
+        integrator=integrator, callback=callback,
     )  # fmt: skip
     x = given.together(x)
     given.check_result(x)
@@ -86,10 +90,15 @@ def integrate(
 
     A model with a method ``replay`` (`firm.fast` on a GPU) records all steps as one piece of work. At t = 1 images are
     brought to what `y` says without any doubt, see `Operator.project`: nothing, under noise.
+
+    The state x_t = t z + (1 - t) e consists of the estimate z and noise e. Euler's step to s keeps both. "churn" keeps
+    the estimate, and of the noise sqrt(1 - eta^2) e + eta times fresh noise, with eta^2 = kappa^2 (1 - (r_s / r_t)^2)
+    and r_t = (1 - t) / t, kappa = `CHURN`: the family of Song et al. (2021, DDIM) on the linear path. `x` then holds
+    the noise of all steps, one after the other: (N B, ...).
     """
     if not (is_whole(steps, 1) and integrator in get_args(Integrator)):
         raise ValueError(
-            'steps must be a whole number of at least 1 and integrator "euler", "midpoint" or "heun", '
+            f"steps must be a whole number of at least 1 and integrator one of {', '.join(get_args(Integrator))}, "
             f"got {steps!r} and {integrator!r}"
         )
 
@@ -99,6 +108,7 @@ def integrate(
             return (z - x) / (1 - t), z
 
         dt = 1 / steps
+        x, *fresh = x.chunk(draws(integrator, steps))
         for i in range(steps):
             t = i / steps
             v, z = velocity(x, t)
@@ -109,7 +119,12 @@ def integrate(
             elif integrator == "heun" and i < steps - 1:
                 v_end, _ = velocity(x + dt * v, t + dt)
                 v = (v + v_end) / 2
-            x = x + dt * v
+            if i < len(fresh):
+                s, e = t + dt, x - t * v
+                eta = CHURN * math.sqrt(1 - ((1 - s) * t / (s * (1 - t))) ** 2)
+                x = s * z + (1 - s) * (math.sqrt(1 - eta**2) * e + eta * fresh[i])
+            else:
+                x = x + dt * v
         return x
 
     replay = getattr(model, "replay", None)
@@ -117,6 +132,11 @@ def integrate(
         return projected(op, flow(op, y, x, sigma), y)
     recorded: Tensor = replay(flow, (steps, integrator), op, y, x, sigma)
     return projected(op, recorded, y)
+
+
+def draws(integrator: Integrator, steps: int) -> int:
+    """How many images of noise a sample takes: that of the start, and with "churn" one for every later step."""
+    return steps if integrator == "churn" else 1
 
 
 def at_quality(model: Any, quality: Quality | None, steps: int | None, iterations: int | None) -> tuple[Any, int]:

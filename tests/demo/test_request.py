@@ -129,7 +129,7 @@ def test_the_command_gives_the_same_picture(ask, restorer, tmp_path, changes):
             picture.save(ask().picture)
     request = ask(**changes)
     outcome = restorer.restore(request, Progress(), tmp_path)
-    line = request.command(outcome.settings["tile"], outcome.files.get("mask"), str(request.picture))
+    line = request.command(outcome.files.get("mask"), str(request.picture))
     done = call(*shlex.split(line)[1:], "--out", tmp_path / "line", "--precision", "float32")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "line" / "photo_restored.png").read_bytes() == Path(outcome.files["same"]).read_bytes()

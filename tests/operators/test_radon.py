@@ -10,8 +10,9 @@ from helpers import dense, dense_solve, randn, relative_error
 from torch.autograd import gradcheck
 
 from firm.noise import Gaussian
-from firm.operators import Radon, data_consistency, dot_test, filtered_back_projection, nonlinear, prox_test
+from firm.operators import Identity, Radon, data_consistency, dot_test, filtered_back_projection, nonlinear, prox_test
 from firm.operators.compose import Repeated
+from firm.operators.scale import Scaled
 
 SIDE = 64
 BEAMS = {
@@ -159,6 +160,17 @@ def test_the_preconditioner_halves_the_iterations():
         data_consistency(op, torch.zeros_like(x), op.A(x), 0.01 * float(op.largest) ** 2)
         calls.append(op.count)
     assert calls[1] < 0.62 * calls[0]
+
+
+def test_the_preconditioner_of_what_holds_an_operator():
+    op = Radon(angles(9), 8).double()
+    r, rho = randn(4, 1, 8, 8), torch.full((4, 1, 1, 1), 0.02, dtype=torch.float64)
+    c = torch.tensor([0.1], dtype=torch.float64)
+    scaled = Scaled(op, c)
+    dividing = Radon.precondition(op, r, rho / 0.01) / 0.01  # of 0.01 A'A + rho
+    torch.testing.assert_close(scaled.precondition(r, rho), dividing)
+    torch.testing.assert_close(Repeated(scaled, 2).precondition(r, rho), dividing)
+    assert Repeated(Scaled(Identity(), c), 2).precondition(r, rho) is r
 
 
 def test_weighted_noise_is_solved_too():

@@ -2,6 +2,7 @@
 
 import json
 import math
+from importlib import resources
 
 import pytest
 import torch
@@ -10,6 +11,9 @@ from PIL import Image
 from torch.nn import functional as F
 
 from firm.data import portrait as portrait_tensor
+from firm.data import read_picture
+from firm.operators import Blur
+from firm.operators.patterns import motion_kernel
 from firm.restoration import Problem, ProblemError
 from firm.restoration.grain import estimate_grain
 from firm.restoration.look import NothingToDoError, look
@@ -102,6 +106,22 @@ def test_a_blurred_photograph_is_sharpened(tmp_path):
     problem = Problem.from_file(tmp_path / "a.png")
     assert problem.settings["task"] == "deblurring"
     assert 1.2 < problem.settings["blur"] < 4
+
+
+def test_a_moved_photograph_is_told_from_a_sharp_one_and_its_motion_estimated(tmp_path, monkeypatch):
+    """Where the estimate is not sure it is left alone."""
+    with resources.as_file(resources.files("firm.assets") / "chelsea.png") as file:
+        x = read_picture(file)[None, :, 40:232, 80:272]
+    moved = Blur(motion_kernel(15, 9.0, 30.0)).A(x) + 0.004 * torch.randn(x.shape)
+    write_picture(tmp_path / "a.png", moved[0])
+    problem = Problem.from_file(tmp_path / "a.png")
+    assert problem.settings["kernel_kind"] == "motion"
+    assert problem.settings["length"] == pytest.approx(9, abs=1.5)
+    assert problem.settings["angle"] == pytest.approx(30, abs=10)
+    assert "moved" in problem.notes[0]
+    monkeypatch.setattr("firm.restoration.problem.SURE", 1.1)
+    with pytest.raises(NothingToDoError, match="how cannot be told"):
+        Problem.from_file(tmp_path / "a.png")
 
 
 def test_the_command_needs_no_task(tmp_path, restore):

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import ImageCms, ImageOps
 
 from firm.data.opening import PictureError, header
@@ -19,7 +20,7 @@ from firm.restoration.output import ending, write_picture
 from firm.restoration.reading import read
 
 
-def seen(path: Path) -> np.ndarray:
+def seen(path: Path) -> NDArray[np.float64]:
     """The picture in sRGB (H, W, 3), upright, as LittleCMS converts it by its profile."""
     with header(path) as picture:
         picture.load()

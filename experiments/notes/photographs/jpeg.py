@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +29,7 @@ def psnr(x: torch.Tensor, truth: torch.Tensor) -> float:
     return float(-10 * torch.log10(((x.clamp(-1, 1) - truth) / 2).square().mean()))
 
 
-def restored(model: firm.Firm, path: Path, task: str | None, **settings: float) -> tuple[torch.Tensor, float]:
+def restored(model: firm.Firm, path: Path, task: str | None, **settings: Any) -> tuple[torch.Tensor, float]:
     """Restore as `firm restore` does; the picture as it is where it needs nothing."""
     try:
         p = Problem.from_file(path, task, **settings)
@@ -35,6 +37,11 @@ def restored(model: firm.Firm, path: Path, task: str | None, **settings: float) 
         return read_picture(path), 0.0
     r = firm.restore(model, p.op, p.y, seed=0, sigma=p.told)
     return p.finish(r.image)[0], float(p.settings["sigma"])
+
+
+def mean(values: Iterable[float]) -> float:
+    """With three digits."""
+    return round(float(np.mean(list(values))), 3)
 
 
 def main(folder: str, every: int) -> None:
@@ -46,7 +53,7 @@ def main(folder: str, every: int) -> None:
         for file in files:
             truth = read_picture(file)
             picture = Image.fromarray(((truth + 1) * 127.5).round().byte().permute(1, 2, 0).numpy())
-            row: dict[str, object] = {"picture": file.name}
+            row: dict[str, Any] = {"picture": file.name}
             path = Path(place) / "a.jpg"
             picture.save(path, quality=30)
             row["jpeg"] = psnr(read_picture(path), truth)
@@ -65,7 +72,6 @@ def main(folder: str, every: int) -> None:
                 row[f"enlarged {quality}"] = [psnr(x, cut), psnr(lanczos, cut), level]
             rows.append(row)
             print(json.dumps(row), file=sys.stderr, flush=True)
-    mean = lambda values: round(float(np.mean(list(values))), 3)  # noqa: E731
     hand = np.array([row["hand"] for row in rows])
     print(json.dumps({
         "pictures": len(rows), "JPEG of quality 30": mean(r["jpeg"] for r in rows),

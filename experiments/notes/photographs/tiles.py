@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,8 +19,10 @@ from firm.data import read_picture
 from firm.tasks import task_class
 
 TILES = ((256, 32), (256, 16), (288, 16), (512, 32), (2048, 32))
-TASKS = (("random-inpainting", {}), ("stroke-inpainting", {}), ("deblurring", {}),
-         ("super-resolution", {"factor": 2, "filter": "bicubic"}), ("demosaicing", {}))  # fmt: skip
+TASKS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("random-inpainting", {}), ("stroke-inpainting", {}), ("deblurring", {}),
+    ("super-resolution", {"factor": 2, "filter": "bicubic"}), ("demosaicing", {}),
+)  # fmt: skip
 
 
 def mosaic(files: list[Path], columns: int) -> Tensor:

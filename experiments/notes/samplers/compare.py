@@ -28,7 +28,8 @@ def flow(estimate: Callable[[Tensor, float], Tensor], x: Tensor, N: int, how: st
 
     With z held, x_s = s z + (1 - s) e with the noise e = (x_t - t z) / (1 - t) is Euler's step, exactly. "logit" and
     "linear" extrapolate z from the last two steps, in log(t / (1 - t)) as DPM-Solver++(2M) does, or in t;
-    "adams-bashforth" does so with the velocity; "fresh ETA" replaces a part of e by new noise.
+    "adams-bashforth" does so with the velocity; "fresh ETA" replaces a part of e by new noise, the same in every step,
+    and "churn KAPPA" a part that follows from the step, as the integrator of this name does.
     """
     before: tuple[float, Tensor, Tensor] | None = None
     for i in range(N):
@@ -41,8 +42,10 @@ def flow(estimate: Callable[[Tensor, float], Tensor], x: Tensor, N: int, how: st
             if how == "linear" or before[0] > 0:
                 ahead = z + (place(s) - place(t)) / (2 * (place(t) - place(before[0]))) * (z - before[1])
                 e = (x - t * ahead) / (1 - t)
-        if how.startswith("fresh") and s < 1:
+        if how.startswith(("fresh", "churn")) and s < 1:
             eta = float(how.split()[1])
+            if how.startswith("churn"):
+                eta *= math.sqrt(1 - ((1 - s) * t / (s * (1 - t))) ** 2)
             e = math.sqrt(1 - eta**2) * e + eta * torch.randn(x.shape, generator=source)
         if how == "adams-bashforth" and before is not None:
             x_next = x + (s - t) * (1.5 * v - 0.5 * before[2])
@@ -63,7 +66,17 @@ def main() -> None:
     model = firm.fast(firm.load("face-128"))
     files = celeba_files(given.celeba, "val")[100 : 100 + given.images]
     faces = torch.stack([read_picture(file, 128) for file in files])
-    ways = ["euler", "logit", "linear", "adams-bashforth", "fresh 0.5", "fresh 1.0"]
+    ways = [
+        "euler",
+        "logit",
+        "linear",
+        "adams-bashforth",
+        "fresh 0.5",
+        "fresh 1",
+        "churn 0.4",
+        "churn 0.6",
+        "churn 0.8",
+    ]
     for task in (firm.Task(name) for name in TASKS):
         for N in map(int, given.steps.split(",")):
             for how in ways:

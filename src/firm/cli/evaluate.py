@@ -58,7 +58,8 @@ def evaluate(
     )] = None,
     iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
-        help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each step."
+        help="Of the models' steps: the paper's euler; midpoint and heun evaluate the velocity twice in each, churn "
+        "draws noise afresh."
     )] = "euler",
     methods: Annotated[str, typer.Option(
         help="Baselines and functions (file.py:function) to evaluate as well, comma-separated; all: every baseline."

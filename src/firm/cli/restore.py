@@ -99,7 +99,7 @@ def restore(
     )] = None,
     iterations: Iterations = None,
     integrator: Annotated[Integrator, typer.Option(
-        help="The paper's euler; midpoint and heun evaluate the velocity twice in each step."
+        help="The paper's euler; midpoint and heun evaluate the velocity twice in each step; churn draws noise afresh."
     )] = "euler",
     final_solve: Annotated[bool | None, typer.Option(
         "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "

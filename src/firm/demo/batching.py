@@ -23,6 +23,8 @@ from firm.demo.request import Request
 from firm.demo.restorer import Prepared
 from firm.operators.compose import group
 
+ON_A_CPU = 3 * 128 * 128  # pixels in a batch: larger ones leave its caches, and are slower again
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -101,7 +103,8 @@ class Batcher:
     def _next(self) -> list[Job]:
         """Take the job that waits longest, and the next ones of its kind that fit beside it."""
         first = self._waiting[0]
-        fits = max(1, min(self.most, AT_ONCE // first.prepared.like[0, 0].numel()))
+        like = first.prepared.like
+        fits = max(1, min(self.most, (AT_ONCE if like.is_cuda else ON_A_CPU) // like[0, 0].numel()))
         batch = [job for job in self._waiting if job.kind == first.kind][:fits]
         self._waiting = [job for job in self._waiting if job not in batch]
         return batch

@@ -110,9 +110,9 @@ class Prepared:
         self.tiles.on_tile = progress.advance
 
     def region(self, folder: Path) -> Prepared | None:
-        """The same for the middle of the picture, or around what is missing; None for a simulation."""
+        """The same for the middle of the picture, or around what is missing; None for a simulation or a motion."""
         shown, about = self.problem.shown, self.problem.settings
-        if self.problem.truth is not None:
+        if self.problem.truth is not None or self.problem.kernel is not None:
             return None
         side, middle = REGION * shown.shape[-1] // self.like.shape[-1] // 2 * 2, torch.tensor(shown.shape[-2:]) // 2
         if self.mask is not None:

@@ -242,8 +242,8 @@ class Attention(nn.Module):
         h = self.norm(x)
         q, k, v = (f(h).flatten(2).transpose(1, 2)[:, None] for f in (self.query, self.key, self.value))
         quick = self.in_parts and not x.is_cuda and not torch.compiler.is_compiling()
-        attend = _attention_in_parts if quick else F.scaled_dot_product_attention
-        h = attend(q, k, v)[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
+        h = _attention_in_parts(q, k, v) if quick else F.scaled_dot_product_attention(q, k, v)
+        h = h[:, 0].transpose(1, 2).unflatten(2, x.shape[2:])
         out: Tensor = x + self.project(h)
         return out
 

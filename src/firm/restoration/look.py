@@ -9,11 +9,14 @@ from pathlib import Path
 
 from torch import Tensor
 
+from firm.blind import looks_moved
 from firm.restoration.estimates import GOOD, estimate_blur, has_blocks, jpeg_quality
 from firm.restoration.grain import Grain, estimate_grain
 
 CLEAN = 2 / 127.5  # two gray levels: of 80 photographs without noise 6 had surely more, of those with five levels 77
 SOFT = 1.0  # pixels: the width of a blur from which on a photograph gains by sharpening
+MIDDLE = 512  # pixels: of a larger picture the middle tells whether the camera moved
+SURE = 0.3  # of an estimated blur: below, it does more harm than good (experiments/blind_deblurring)
 GRAINY = 0.12  # a level of 15 of 255, above which the blur of what lies below cannot be seen
 
 
@@ -28,6 +31,7 @@ class Look:
     task: str  # of `Problem.from_file`; "" where the photograph needs nothing
     finding: str  # in words, such as "grain of about 12 of 255 levels"
     sigma: float  # the noise level to tell the model
+    moved: bool = False  # a motion blurred it, and `firm.blind.estimate_kernel` is to find out which
 
     def __str__(self) -> str:
         return f"{self.finding}: {_DOES[self.task]}"
@@ -44,8 +48,8 @@ def look(path: Path, image: Tensor) -> Look:
     """Look at a photograph, (1, C, H, W) in [-1, 1], that was read from a file; its header tells of a JPEG.
 
     Noise and the marks of compression are removed together, at the level that both have (`estimate_grain`). A
-    photograph without them that is blurred by a pixel or more is sharpened. What was found in the last file is known
-    the next time: the page says it when a picture is chosen, and needs it when it is restored.
+    photograph without them that is blurred by a pixel or more, or by a motion, is sharpened. What was found in the last
+    file is known the next time: the page says it when a picture is chosen, and needs it when it is restored.
     """
     status, values = path.stat(), float(image[..., ::16, ::16].sum())
     file = (os.path.abspath(path), status.st_size, status.st_mtime_ns, tuple(image.shape), values)
@@ -67,6 +71,9 @@ def _look(path: Path, image: Tensor) -> Look:
             width = estimate_blur(image).width
     if grain.least > (CLEAN / 2 if compressed else CLEAN):
         return Look("denoising", _words(grain, quality, compressed), grain.sigma)
+    top, left = (max(0, n - MIDDLE) // 2 for n in image.shape[-2:])
+    if looks_moved(image[..., top : top + MIDDLE, left : left + MIDDLE]):
+        return Look("deblurring", "the camera or something moved", grain.sigma, moved=True)
     if width >= SOFT:
         return Look("deblurring", f"a blur of about {width:.1f} pixels", grain.sigma)
     return Look("", "neither noise nor blur that would show", grain.sigma)

@@ -27,14 +27,19 @@ from firm.operators.jpeg import error_level
 from firm.restoration.compression import cells_of
 from firm.restoration.estimates import ROUNDING, estimate_blur, jpeg_note
 from firm.restoration.levels import estimated_noise, modeled_noise
+from firm.restoration.look import SURE, look
 from firm.restoration.look import NothingToDoError as NothingToDoError
-from firm.restoration.look import look
 from firm.restoration.measurement import measured
 from firm.restoration.reading import ProblemError as ProblemError
 from firm.restoration.reading import Reading, as_problem, check_sigma, picture_settings, read, read_kernel, read_mask
 from firm.tasks import BaseTask, built_in, task_class
 
 COPIES_FACTOR = math.sqrt(3)  # of the noise of three copies, see `firm._channels.independent`
+LARGE = 1024  # pixels: a motion that a look has found is estimated in the middle
+UNSURE = (
+    "the camera or something moved, but how cannot be told, and it was left as it is (--task deblurring --kernel auto "
+    "tries it all the same)"
+)
 MOVED = "the picture looks motion-blurred: --kernel auto, which estimates that, may help"
 
 
@@ -119,7 +124,7 @@ class Problem:
         """
         reading = read(path, channels, value_range, max_megapixels, key)
         notes: list[str | None] = [*reading.notes]
-        found = sigma
+        found, moved = sigma, False
         if task is None:
             require(not reading.array, f"{path}: an array; say what is wrong with it (a task)", ProblemError)
             with as_problem(f"{path}: ", ": say what is wrong with it (--task)"):
@@ -128,6 +133,8 @@ class Problem:
                 raise NothingToDoError(str(seen_in_it))
             task, found = seen_in_it.task, strength * seen_in_it.sigma if sigma is None else sigma
             notes.append(str(seen_in_it))
+            moved = seen_in_it.moved
+            kernel = "auto" if moved else kernel
         kind, values = picture_settings(task, sigma, mask, keep_known, kernel, **settings)
         if kind.picture_file == "itself" and region is not None:
             raise ProblemError(f"{path}: a JPEG is restored by its coefficients, as a whole: it has no preview")
@@ -137,7 +144,9 @@ class Problem:
         if kernel == "auto":
             with as_problem(f"{path}: ", "; give the blur with --blur or --kernel FILE"):
                 require(not reading.complex, "complex images have no spectrum of photographs")
-                psf = estimate_kernel(reading.image)
+                psf = estimate_kernel(reading.image[_middle(reading.image, LARGE)] if moved else reading.image)
+            if moved and psf.confidence < SURE:
+                raise NothingToDoError(UNSURE)
             given, notes = psf.kernel, [*notes, f"{path.name}: the blur was estimated: {psf}"]
         elif kernel is not None:
             given, note = read_kernel(kernel, max_megapixels)

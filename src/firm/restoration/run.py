@@ -263,7 +263,9 @@ def _tile_bar(job: Job, problem: Problem) -> Iterator[None]:
     like = problem.op.A_adjoint(problem.y)
     drawn_at_once, tiles = batches(like, job.samples), estimator.count(int(like.shape[-2]), int(like.shape[-1]))
     calls = job.model.calls(job.steps, job.integrator)
-    of_a_step = max(job.model.solver.K, 1) * (1 if job.integrator == "euler" else 2)  # Heun's last step has fewer
+    of_a_step = max(job.model.solver.K, 1) * (
+        1 if job.integrator in ("euler", "churn") else 2
+    )  # Heun's last step has fewer
 
     def advance() -> None:
         batch, call = divmod(int(bar.n) // tiles, calls)
