@@ -1,4 +1,4 @@
-"""Microscopy without a model of its own: `photo` on simulated counts, to choose how, and then on the pairs of W2S.
+"""Microscopy without a model of its own: `photo` on simulated counts, and on the pairs of W2S.
 
     python experiments/microscopy/run.py simulated
     python experiments/microscopy/run.py pairs W2S_data_analysis
@@ -76,7 +76,7 @@ def scores(image: np.ndarray, truth: np.ndarray) -> dict[str, float]:
 
 @app.command()
 def simulated(side: int = 192, images: int = 2, out: Path = HERE / "simulated.json") -> None:
-    """Choose, on simulated cells, the side of the square whose mean brightness tells the noise of a pixel."""
+    """Compare what tells the noise of a pixel: the mean of a square around it (1: its own counts), or one level."""
     model, found = firm.fast(firm.load("photo")), {}
     for light, (peak, gain, read, offset) in LIGHT.items():
         each: dict[str, list[float]] = {}
@@ -113,8 +113,6 @@ def pairs(
     """Restore the noisy images of W2S and score them beside what is published."""
     targets = sorted((folder / "W2S_dataset_8bit" / "images_avg400_8bit").glob("*.tif"))[::every]
     model = firm.fast(firm.load("photo"))
-    found = json.loads((HERE / "simulated.json").read_text())["psnr"].values()
-    MicroscopyScan.around = max((1, 3, 5), key=lambda side: sum(light[str(side)] for light in found))
     rows: dict[str, dict[str, list[float]]] = {}
     gains, bits = [], set()
     for target in tqdm(targets, unit="pair"):
@@ -142,7 +140,7 @@ def record(out: Path, rows: dict[str, dict[str, list[float]]], gains: list[str],
     """Write the scores of the pairs so far."""
     means = {row: {kind: round(float(np.mean(v)), 2) for kind, v in kinds.items()} for row, kinds in rows.items()}
     about = {"pairs": len(rows["noisy"]["plain"]), "machine": describe_machine(), "written as": sorted(bits)}
-    found = {**about, "around": MicroscopyScan.around, "mean": means, "each": rows, "noise": gains}
+    found = {**about, "mean": means, "each": rows, "noise": gains}
     write_atomically(out, json.dumps(found, indent=1) + "\n")
 
 

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from firm._util.checks import require
 from firm.data.opening import MAX_MEGAPIXELS
 from firm.data.picture import Range
 from firm.data.volumes import Volume, open_volume
 from firm.instruments.volume import VolumeScan, ranges_of, sample
-from firm.noise import Gaussian, Noise, PoissonGaussian
+from firm.noise import PoissonGaussian
 from firm.noise.counts import Counts, fit_counts
 from firm.noise.estimates import ROUNDING, estimate_noise
 from firm.restoration.reading import ProblemError, as_problem, read_kernel
@@ -30,7 +29,6 @@ class MicroscopyScan(VolumeScan):
     Each channel has its own range of values and its own noise. Black, -1, is the offset: no light.
     """
 
-    around = 1  # pixels, odd: the noise of a pixel is that of the mean brightness of a square of this side around it
     noises: list[Counts | float]  # of each channel, in counts: that of photons, or a level
 
     @classmethod
@@ -74,10 +72,7 @@ class MicroscopyScan(VolumeScan):
         (low, high), counts = self.ranges[c], self.noises[c]
         half = (high - low) / 2
         if isinstance(counts, Counts):
-            noise: Noise = PoissonGaussian(counts.gain / half, max(counts.read / half, ROUNDING / 4))
-            if self.around > 1:
-                light = F.avg_pool2d(y, self.around, 1, self.around // 2, count_include_pad=False)
-                noise = Gaussian(noise.on(op, y, image).std(light))
+            noise = PoissonGaussian(counts.gain / half, max(counts.read / half, ROUNDING / 4))
             return self.problem(i, op, y, noise, rim)
         return self.problem(i, op, y, counts / half, rim)
 
