@@ -51,7 +51,7 @@ KIND = r"op must be an operator, with A\(x\).* but is of type"
         ("got a NumPy array", {"op": from_functions(lambda x: x.numpy(), lambda y: y)}),
         ("2 measurements .* for 1 images", {"op": from_functions(lambda x: x.repeat(2, 1, 1, 1), lambda y: y[:1])}),
         *(("steps must be a whole number of at least 1", {"steps": N}) for N in (0, 1.5)),
-        ('"euler", "midpoint" or "heun"', {"integrator": "rk4"}),
+        ("one of euler, midpoint, heun, churn", {"integrator": "rk4"}),
     ],
 )
 def test_what_is_no_input_is_refused_in_words(message, wrong):

@@ -108,7 +108,7 @@ def integrate(
             return (z - x) / (1 - t), z
 
         dt = 1 / steps
-        x, *fresh = x.chunk(draws(integrator, steps))
+        x, *fresh = x.chunk(steps) if integrator == "churn" else (x,)
         for i in range(steps):
             t = i / steps
             v, z = velocity(x, t)

@@ -101,10 +101,9 @@ def restore(
     integrator: Annotated[Integrator, typer.Option(
         help="The paper's euler; midpoint and heun evaluate the velocity twice in each step; churn draws noise afresh."
     )] = "euler",
-    final_solve: Annotated[bool | None, typer.Option(
-        "--final-solve/--no-final-solve", show_default=False, help="End on the measurements: bring results as close to "
-        "them as the noise says (default: of scans other than MRI)."
-    )] = None,
+    final_solve: Annotated[bool, typer.Option(
+        "--final-solve", help="End on the measurements: bring results as close to them as the noise says."
+    )] = False,
     samples: Annotated[int, typer.Option(
         **COUNT, help="Posterior samples; with 2 or more also their mean and standard deviation."
     )] = 1,
@@ -310,7 +309,7 @@ def restore(
                 "code": named and code_digest(task_class(named)),
                 "model": print_of_model, "value_range": values, "steps": N, "integrator": integrator,
                 "samples": samples, "calibration": scale and scale.scale, "format": kind, "compare": compare,
-                **({} if final_solve is None else {"final_solve": final_solve}),
+                **({"final_solve": True} if final_solve else {}),
                 "tile": tile, "overlap": overlap, "precision": precision, **({"kernel": kernel} if auto else {}),
             }  # fmt: skip
             job = Job(

@@ -57,7 +57,6 @@ class MriScan(Scan):
     """
 
     complex = True
-    final_solve = False  # few lines and many coils: noise that is amplified costs more than the last solve gains
 
     def __init__(self, path: Path, source: KSpace, acceleration: float, center_lines: int) -> None:
         self.path, self.source = path, source

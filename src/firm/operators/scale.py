@@ -34,7 +34,9 @@ def norms(op: LinearOperator, like: Tensor, iterations: int = 5) -> Tensor:
     if known is not None:
         return known.to(like.real.dtype).expand(len(like))
     generator = torch.Generator(like.device).manual_seed(0)
-    x = torch.randn(like.shape[1:], generator=generator, dtype=like.dtype, device=like.device).expand(like.shape)
+    single = torch.complex64 if like.is_complex() else torch.float32  # the same numbers in double precision
+    x = torch.randn(like.shape[1:], generator=generator, dtype=single, device=like.device)
+    x = x.to(like.dtype).expand(like.shape)
     smallest = torch.finfo(like.real.dtype).tiny
     for _ in range(iterations):
         x = normal(op, x / _sizes(x).clamp(min=smallest))

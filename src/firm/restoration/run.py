@@ -64,7 +64,7 @@ class Job:
     force: bool = False  # replace what an earlier run has written
     integrator: Integrator = "euler"
     compare: bool = True  # write NAME_compare.png
-    final_solve: bool | None = None  # bring samples to their measurements; None: as a scan says, pictures not
+    final_solve: bool = False  # bring samples to their measurements
     bars: bool = False  # show the time left on one picture
 
 
@@ -206,7 +206,7 @@ def _restore_picture(job: Job, problem: Problem, name: str) -> Row:
         with _tile_bar(job, problem):
             result = restore(
                 job.model, problem.op, problem.y, job.steps, job.samples, job.seed, sigma=problem.told, keep=False,
-                integrator=job.integrator, final_solve=bool(job.final_solve) and is_linear(problem.op),
+                integrator=job.integrator, final_solve=job.final_solve and is_linear(problem.op),
                 on_sample=results.sample if job.samples > 1 else None,
             )  # fmt: skip
     # Of a gray picture the noise is larger inside, by a factor that the user never gave.

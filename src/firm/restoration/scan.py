@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -68,7 +68,6 @@ class Scan(ABC):
     unit: str = ""  # of the values, such as "HU"
     window: tuple[float, float] | None = None  # values that are shown black and white; None: the range
     notes: tuple[str, ...] = ()
-    final_solve: ClassVar[bool] = True  # whether results end on their measurements, where nothing else is asked for
 
     @classmethod
     @abstractmethod
@@ -118,7 +117,7 @@ Scale = Callable[[Tensor, LinearOperator], Tensor]  # of standard deviations, se
 
 def restore_scan(
     model: Firm, scan: Scan, stem: Path, steps: int, samples: int, seed: int, device: torch.device, *,
-    integrator: Integrator = "euler", final_solve: bool | None = None, scale: Scale | None = None, compare: bool = True,
+    integrator: Integrator = "euler", final_solve: bool = False, scale: Scale | None = None, compare: bool = True,
     progress: bool = True,
 ) -> Row:  # fmt: skip
     """Restore all slices of a scan and write ``stem_restored.*``; with several samples their mean and deviation.
@@ -160,7 +159,7 @@ def restore_scan(
             s = scan.slice(i)
             op: Any = s.op.to(device) if isinstance(s.op, torch.nn.Module) else s.op
             y, noise = s.y.to(device), s.noise.to(device) if isinstance(s.noise, Noise) else s.noise
-            exact = (scan.final_solve if final_solve is None else final_solve) and is_linear(op)
+            exact = final_solve and is_linear(op)
             r = restore(model, op, y, steps, samples, seed, sigma=noise, integrator=integrator, final_solve=exact)
             nfe, seconds = nfe + r.nfe, seconds + r.seconds
             residuals += [] if r.residual is None else r.residual.square().tolist()
