@@ -192,9 +192,10 @@ def test_a_request_that_takes_too_long_is_given_up():
 
     job = SimpleNamespace(done=Future(), gone=threading.Event())
     never, there = SimpleNamespace(submit=lambda job: job.done), SimpleNamespace(is_disconnected=is_disconnected)
+    waited = answered(there, job, never, time.monotonic() - 1)
+    with ThreadPoolExecutor(1) as other:  # playwright, in other tests, leaves a loop running in this thread
+        answer = other.submit(asyncio.run, waited)
     with pytest.raises(HTTPException, match="time for this request is over"):
-        waited = answered(there, job, never, time.monotonic() - 1)
-        with ThreadPoolExecutor(1) as other:  # playwright, in other tests, leaves a loop running in this thread
-            other.submit(asyncio.run, waited).result()
+        answer.result()
     assert job.gone.is_set()
     assert job.done.cancelled()

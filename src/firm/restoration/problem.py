@@ -155,10 +155,10 @@ class Problem:
             needs = f"{path}: deblurring needs the blur's standard deviation in pixels: give --blur, or its --kernel; "
             with as_problem(needs):
                 require(not reading.complex, "complex images have no spectrum of photographs")
-                moved = MOVED if looks_moved(reading.image) else None
-                with as_problem("", f"; {moved}" if moved else ""):
+                hint = MOVED if looks_moved(reading.image) else None
+                with as_problem("", f"; {hint}" if hint else ""):
                     blur = estimate_blur(reading.image)
-            notes.append(moved)
+            notes.append(hint)
             values = {"blur": blur.width}
         if kind.color and (channels != 3 or reading.array):
             raise ProblemError(f"{path}: {task} takes a picture file, and a model for color")
