@@ -207,7 +207,7 @@ def _stream_of_checks(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -> Prepared:
+def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None, *, scale: bool = True) -> Prepared:
     """Check what a user brings, once, and bring it to the units and channels of the model.
 
     `sample`, `restore`, the baselines and the reconstructor begin with it.
@@ -223,6 +223,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
         What restores, for the device and precision of its weights, if it has any.
     op, y, sigma
         As in `sample`.
+    scale
+        Bring A to a norm of 1 where it is far from that, as the models want it; the baselines take A as it is.
     """
     if not (callable(getattr(op, "A", None)) and callable(getattr(op, "A_adjoint", None))):
         raise ValueError(
@@ -260,7 +262,8 @@ def prepare(model: object, op: LinearOperator, y: Tensor, sigma: Sigma = None) -
         given.check(lambda: _scale_numbers(given, AAty), judge_scale)
     if not has_closed_form(op):
         dot_test(op, shape(Aty), dtype=Aty.dtype, device=Aty.device)
-    given.scale()
+    if scale:
+        given.scale()
     return given
 
 

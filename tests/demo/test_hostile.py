@@ -22,7 +22,9 @@ from firm.demo.request import Limits, RequestError
 from firm.demo.restorer import Restorer
 from firm.demo.workspace import Workspace
 
-httpx = pytest.importorskip("httpx", reason="comes with gradio, the page's extra")
+pytest.importorskip("gradio", reason="the page's extra")
+import httpx  # comes with it
+
 SETTINGS = ("noise", False, 10, 1, 2, None, "black", 0.5, 8, "photo")  # of the endpoint, from trouble to model
 
 

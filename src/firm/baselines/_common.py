@@ -24,7 +24,7 @@ def begin(net: object, op: LinearOperator, y: Tensor, sigma: float, solves: bool
     linear is for methods that only solve with it, `solves`. Returns A'y, in the shape of the images, (B, C, H, W).
     """
     require(solves or is_linear(op), f"this method is for linear operators, and {name(op)} is none")
-    given = prepare(net, op, y, sigma)
+    given = prepare(net, op, y, sigma, scale=False)
     given.settle()
     shape, channels = given.Aty.shape, (getattr(net, "config", None) or {}).get("channels")
     fits = channels is None or (len(shape) == 4 and shape[1] == channels)
