@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -93,8 +94,6 @@ class Scan(ABC):
 @contextmanager
 def array_writer(path: Path, count: int) -> Iterator[Writer]:
     """Yield a writer of one .npy file (slices, ...), or of one slice without that axis."""
-    import io
-
     collected = _Collected(path, [None] * count)
     yield collected
     buffer = io.BytesIO()
