@@ -63,7 +63,7 @@ def _noise(done: Sequence[Row], plainly: bool) -> str:
     """
     if "slices" in done[0]:
         worst = max((row["residual"] for row in done if "residual" in row), default=0)
-        return f"what it would measure differs from the measurements by {worst:.2f} times their noise"
+        return f"the result fits the measurements to {worst:.2f} times their noise"
     levels, widths = [row["sigma"] for row in done], [row["blur"] for row in done if "blur_error" in row]
     estimated = "estimated " if any(row["estimated"] for row in done) else ""
     least, most = (f"{GRAY_LEVELS * level:.3g}" for level in (min(levels), max(levels)))
